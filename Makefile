@@ -1,0 +1,52 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both do all set-up themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint unit soak bench performance clean help
+
+help:
+	@echo "make demo         four real classifiers on real photographs, clean and corrupted"
+	@echo "make test         lint, types and the whole test suite"
+	@echo "make bench        all benchmarks, and docs/performance.md from them"
+	@echo "make soak         the long tests"
+
+demo: $(VENV)/.demo
+	$(BIN)/shiftbench demo
+
+test: lint unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak"
+
+soak: $(VENV)/.dev
+	$(BIN)/pytest -m soak
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+performance: $(VENV)/.dev
+	$(BIN)/python -m benchmarks --page-only
+
+$(VENV)/.base: scripts/prepare
+	bash scripts/prepare $(PYTHON) $(VENV)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.base pyproject.toml constraints.txt
+	@echo "Installing shiftbench with what the demo needs (about two minutes) ..."
+	$(PIP) -e '.[demo]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base pyproject.toml constraints.txt
+	@echo "Installing shiftbench with everything its tests need (about three minutes) ..."
+	$(PIP) -e '.[dev]'
+	touch $@ $(VENV)/.demo
+
+clean:
+	rm -rf $(VENV) demo .mypy_cache .ruff_cache

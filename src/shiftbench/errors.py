@@ -1,0 +1,85 @@
+"""Errors that say what was found, what was expected and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ShiftbenchError(Exception):
+    """A problem the user can act on.
+
+    >>> print(ShiftbenchError("bad severity", found=7, expected="1 to 5", hint="pass severity=5"))
+    bad severity
+      found:    7
+      expected: 1 to 5
+      try:      pass severity=5
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        found: object = None,
+        expected: object = None,
+        hint: str | None = None,
+    ) -> None:
+        lines = [message]
+        for title, value in (("found:", found), ("expected:", expected), ("try:", hint)):
+            if value is not None:
+                lines.append(f"  {title:<9} {value}")
+        super().__init__("\n".join(lines))
+        self.message, self.found, self.expected, self.hint = message, found, expected, hint
+
+
+class UnknownNameError(ShiftbenchError):
+    """A name that no registry knows; suggests the nearest ones."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = list(known)
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        shown = ", ".join(known[:12]) + (f", ... ({len(known)} in all)" if len(known) > 12 else "")
+        super().__init__(
+            f"unknown {kind} {name!r}",
+            expected=f"one of {shown}" if known else f"a registered {kind}",
+            hint=f"did you mean {' or '.join(repr(n) for n in near)}?" if near else None,
+        )
+        self.name, self.near = name, near
+
+
+class LabelError(ShiftbenchError):
+    """Labels, class folders or label spaces that do not fit together."""
+
+
+class DatasetError(ShiftbenchError):
+    """A data set that cannot be read as what it is said to be."""
+
+
+class BadImageError(ShiftbenchError):
+    """One picture that cannot be used; the run goes on without it."""
+
+
+class ShiftError(ShiftbenchError):
+    """A corruption, attack or style asked for with impossible arguments."""
+
+
+class ClassifierError(ShiftbenchError):
+    """A classifier that cannot be loaded or does not keep its contract."""
+
+
+class SettingError(ShiftbenchError):
+    """A setting or suite that cannot be evaluated as asked."""
+
+
+class StoreError(ShiftbenchError):
+    """A workspace that cannot be read or written."""
+
+
+class MissingExtraError(ShiftbenchError):
+    """An optional dependency that this call needs and that is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed",
+            hint=f"pip install 'shiftbench[{extra}]'",
+        )
