@@ -1,0 +1,128 @@
+"""Label spaces: ordered classes, and how scores over one space become scores over another."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.errors import LabelError
+
+Scores = NDArray[np.float32]
+Labels = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """Ordered classes. ``keys`` are stable identifiers (wnids for ImageNet), ``names`` are for people.
+
+    ``members`` is set for spaces of super-classes: for each class, the keys of the finer classes it holds.
+
+    >>> pets = LabelSpace("pets", ("cat", "dog"))
+    >>> pets.index("dog")
+    1
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    members: tuple[tuple[str, ...], ...] | None = None
+    _positions: dict[str, int] = field(init=False, repr=False, compare=False, hash=False)
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", self.keys)
+        object.__setattr__(self, "_positions", {key: i for i, key in enumerate(self.keys)})
+        if len(self._positions) != len(self.keys):
+            doubled = sorted({k for k in self.keys if self.keys.count(k) > 1})
+            raise LabelError(f"label space {self.name!r} names a class twice", found=", ".join(doubled[:5]))
+        for what, values in (("names", self.names), ("members", self.members)):
+            if values is not None and len(values) != len(self.keys):
+                raise LabelError(
+                    f"label space {self.name!r}: {what} and keys differ in number",
+                    found=len(values),
+                    expected=len(self.keys),
+                )
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._positions
+
+    def index(self, key: str) -> int:
+        try:
+            return self._positions[key]
+        except KeyError:
+            raise LabelError(
+                f"label space {self.name!r} has no class {key!r}", expected=f"one of its {len(self)} classes"
+            ) from None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes when the classes, their order or their members change; names do not count."""
+        text = "\n".join(self.keys)
+        if self.members is not None:
+            text += "\n--\n" + "\n".join(",".join(sorted(group)) for group in self.members)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def subset(self, keys: tuple[str, ...], name: str) -> LabelSpace:
+        """The classes ``keys`` in this space's order."""
+        positions = sorted(self.index(key) for key in keys)
+        return LabelSpace(name, tuple(self.keys[i] for i in positions), tuple(self.names[i] for i in positions))
+
+    def projection_from(self, source: LabelSpace) -> Projection:
+        """How scores over ``source`` become scores over this space: as they are, by subset, or by max."""
+        if source.keys == self.keys:
+            return Projection("identity", tuple((i,) for i in range(len(self))))
+        if self.members is not None:
+            groups = tuple(tuple(source.index(k) for k in group if k in source) for group in self.members)
+            empty = [self.keys[i] for i, group in enumerate(groups) if not group]
+            if empty:
+                raise LabelError(
+                    f"{len(empty)} classes of {self.name!r} have no member in {source.name!r}",
+                    found=", ".join(empty[:5]),
+                )
+            return Projection("max", groups)
+        missing = [key for key in self.keys if key not in source]
+        if missing:
+            raise LabelError(
+                f"a classifier over {source.name!r} can't be scored over {self.name!r}: "
+                f"{len(missing)} of {len(self)} classes are missing",
+                found=f"no {', '.join(missing[:5])}",
+                expected=f"all classes of {self.name!r}",
+                hint="check the classifier's label space (--labels)",
+            )
+        return Projection("subset", tuple((source.index(key),) for key in self.keys))
+
+    def relabel_from(self, source: LabelSpace) -> Labels:
+        """For each class of ``source`` its index here, or -1 where this space lacks it."""
+        if self.members is None:
+            return np.array([self._positions.get(key, -1) for key in source.keys], dtype=np.int32)
+        owner = {key: i for i, group in enumerate(self.members) for key in group}
+        return np.array([owner.get(key, self._positions.get(key, -1)) for key in source.keys], dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Columns of the target as groups of columns of the source."""
+
+    kind: str
+    groups: tuple[tuple[int, ...], ...]
+
+    def __call__(self, scores: Scores) -> Scores:
+        """Restrict before softmax and argmax: the left-out classes must not compete.
+
+        >>> Projection("subset", ((2,), (0,)))(np.array([[1.0, 9.0, 3.0]], dtype=np.float32))
+        array([[3., 1.]], dtype=float32)
+        >>> Projection("max", ((0, 1), (2,)))(np.array([[1.0, 9.0, 3.0]], dtype=np.float32))
+        array([[9., 3.]], dtype=float32)
+        """
+        if self.kind == "identity":
+            return scores
+        if self.kind == "subset":
+            return scores[:, [group[0] for group in self.groups]]
+        return np.stack([scores[:, list(group)].max(axis=1) for group in self.groups], axis=1)
