@@ -1,0 +1,90 @@
+"""Scores, and metrics as registered functions from predictions to a score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+from shiftbench.registry import Registry
+from shiftbench.store.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class Score:
+    """A value with its interval, its n and where it comes from.
+
+    >>> score = Score("top1", 0.75, 0.5, 0.9, n=20)
+    >>> score.as_dict()["value"]
+    0.75
+    """
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    n: int
+    level: float = 0.95
+    method: str = "clopper-pearson"
+    provenance: str = ""
+    #: "%" values are fractions that tables show times 100.
+    unit: str = "%"
+    higher_is_better: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a metric asks of a run; the runner stores the union over all metrics."""
+
+    top_k: int = 1
+    scores: bool = False
+
+    def __or__(self, other: Needs) -> Needs:
+        """The union: what serves both.
+
+        >>> Needs(top_k=5) | Needs(scores=True)
+        Needs(top_k=5, scores=True)
+        """
+        return Needs(max(self.top_k, other.top_k), self.scores or other.scores)
+
+
+class MetricFunction(Protocol):
+    def __call__(self, predictions: Predictions, *, level: float = 0.95) -> Score: ...
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A registered metric: its function and what it needs."""
+
+    name: str
+    function: MetricFunction
+    needs: Needs
+    #: "%" metrics are shown times 100.
+    unit: str = "%"
+    higher_is_better: bool = True
+
+    def __call__(self, predictions: Predictions, *, level: float = 0.95) -> Score:
+        score = self.function(predictions, level=level)
+        # The registration is the single truth on name, unit and direction; tables read them off the score.
+        return replace(score, metric=self.name, unit=self.unit, higher_is_better=self.higher_is_better)
+
+
+metrics: Registry[Metric] = Registry("metric", builtin=("shiftbench.metrics.accuracy",))
+
+
+def metric(
+    name: str, *, needs: Needs | None = None, unit: str = "%", higher_is_better: bool = True
+) -> Callable[[MetricFunction], MetricFunction]:
+    """Register a metric under the name that tables and ``--metric`` show.
+
+    The decorated function stays what it is; look the metric up with ``metrics.get(name)``.
+    """
+
+    def add(function: MetricFunction) -> MetricFunction:
+        metrics.add(name, Metric(name, function, needs or Needs(), unit, higher_is_better))
+        return function
+
+    return add

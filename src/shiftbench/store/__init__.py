@@ -1,0 +1,1 @@
+"""The workspace on disk: predictions, data set records, provenance."""

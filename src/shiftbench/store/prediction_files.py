@@ -1,0 +1,183 @@
+"""One block of predictions as one Parquet file that knows whether it is whole.
+
+Columns: ``top1``, ``top2``, ... (int16 where the label space allows it, -1 for a skipped picture),
+``logit_confidence`` and, when asked for, ``scores``. Row i is row i of the setting: ids and labels are kept
+once, with the data set.
+
+The confidence p is kept as log(p / (1 - p)) in half precision. Two bytes for p itself would tie everything
+above 0.9995, where most of a good classifier's answers lie, and rank-based measures need their order.
+
+Each column's digest stands in the file's metadata, so that a torn or edited file is found even when a single
+column is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from shiftbench.errors import StoreError
+from shiftbench.labels.space import Scores
+from shiftbench.store.atomic import write_atomically
+
+_SPEC, _DIGESTS, _MADE_BY = b"shiftbench.spec", b"shiftbench.digests", b"shiftbench.made_by"
+_CONFIDENCE, _SCORES = "logit_confidence", "scores"
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class PredictionBlock:
+    """Predictions of consecutive rows of a setting."""
+
+    top: NDArray[np.int32]
+    confidence: NDArray[np.float32]
+    scores: Scores | None = None
+
+    def __len__(self) -> int:
+        return len(self.top)
+
+    @staticmethod
+    def concatenate(blocks: Sequence[PredictionBlock]) -> PredictionBlock:
+        keep = all(block.scores is not None for block in blocks)
+        width = min(block.top.shape[1] for block in blocks)
+        return PredictionBlock(
+            np.concatenate([block.top[:, :width] for block in blocks]),
+            np.concatenate([block.confidence for block in blocks]),
+            np.concatenate([block.scores for block in blocks if block.scores is not None]) if keep else None,
+        )
+
+
+def write_block(path: Path, block: PredictionBlock, spec: Mapping[str, Any], made_by: str) -> None:
+    """Equal predictions and spec give a byte-identical file: nothing of time or place is written."""
+    columns = _encode(block)
+    metadata = {
+        _SPEC: canonical_json(spec).encode(),
+        _DIGESTS: canonical_json({name: _digest(values) for name, values in columns.items()}).encode(),
+        _MADE_BY: made_by.encode(),
+    }
+    arrays = {name: _to_arrow(values) for name, values in columns.items()}
+    table = pa.table(arrays).replace_schema_metadata(metadata)
+    classes = [name for name in columns if name.startswith("top")]
+    write_atomically(
+        path,
+        lambda temporary: pq.write_table(
+            table, temporary, compression="zstd", compression_level=9, use_dictionary=classes, write_statistics=False
+        ),
+    )
+
+
+def read_block(path: Path, *, top_k: int | None = None, scores: bool = False) -> PredictionBlock:
+    """Read and verify; raises StoreError for a file that is torn, edited or not ours."""
+    return _decode(_read_columns(path, lambda names: _wanted(names, top_k, scores)))
+
+
+def read_top1(path: Path) -> Array:
+    """Only the first class of every row: what accuracy over a hundred million rows needs."""
+    return _read_columns(path, lambda names: ["top1"])["top1"]
+
+
+def read_spec(path: Path) -> dict[str, Any]:
+    """The spec that a file was made for."""
+    metadata = _metadata(path)
+    spec: dict[str, Any] = json.loads(metadata[_SPEC])
+    return spec
+
+
+def read_made_by(path: Path) -> str:
+    return _metadata(path)[_MADE_BY].decode()
+
+
+def columns_of(path: Path) -> list[str]:
+    """The stored columns, from the footer alone."""
+    return list(json.loads(_metadata(path)[_DIGESTS]))
+
+
+def canonical_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _encode(block: PredictionBlock) -> dict[str, Array]:
+    narrow = np.int16 if block.top.max(initial=0) <= np.iinfo(np.int16).max else np.int32
+    columns: dict[str, Array] = {f"top{k + 1}": block.top[:, k].astype(narrow) for k in range(block.top.shape[1])}
+    p = block.confidence.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        columns[_CONFIDENCE] = (np.log(p) - np.log1p(-p)).astype(np.float16)
+    if block.scores is not None:
+        columns[_SCORES] = np.ascontiguousarray(block.scores, dtype=np.float32)
+    return columns
+
+
+def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
+    names = sorted((name for name in columns if name.startswith("top")), key=lambda name: int(name[3:]))
+    top = np.stack([columns[name] for name in names], axis=1).astype(np.int32)
+    logit = columns[_CONFIDENCE].astype(np.float64)
+    with np.errstate(over="ignore"):
+        confidence = (1 / (1 + np.exp(-logit))).astype(np.float32)
+    return PredictionBlock(top, confidence, columns.get(_SCORES))
+
+
+def _wanted(names: Sequence[str], top_k: int | None, scores: bool) -> list[str]:
+    classes = [name for name in names if name.startswith("top") and (top_k is None or int(name[3:]) <= top_k)]
+    kept_scores = [_SCORES] if scores and _SCORES in names else []
+    return [*classes, _CONFIDENCE, *kept_scores]
+
+
+def _read_columns(path: Path, choose: Any) -> dict[str, Array]:
+    digests: dict[str, str] = json.loads(_metadata(path)[_DIGESTS])
+    chosen = choose(list(digests))
+    try:
+        table = pq.read_table(path, columns=chosen, partitioning=None, memory_map=False)
+        columns = {name: _to_numpy(table.column(name)) for name in chosen}
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+    for name, values in columns.items():
+        if _digest(values) != digests[name]:
+            raise _damaged(path, f"column {name} does not have the digest written with it")
+    return columns
+
+
+def _metadata(path: Path) -> dict[bytes, bytes]:
+    try:
+        metadata: dict[bytes, bytes] = pq.read_metadata(path).metadata or {}
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, str(error)) from error
+    if not {_SPEC, _DIGESTS, _MADE_BY} <= metadata.keys():
+        raise _damaged(path, "it has no shiftbench metadata")
+    return metadata
+
+
+def _damaged(path: Path, why: str) -> StoreError:
+    return StoreError(
+        f"{path.name} is damaged or was changed: {why}",
+        hint="run the same eval again: it computes such a file anew",
+    )
+
+
+def _digest(values: Array) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(values).view(np.uint8).data, digest_size=16).hexdigest()
+
+
+def _to_arrow(values: Array) -> pa.Array:
+    if values.ndim == 1:
+        return pa.array(values)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+
+
+def _to_numpy(column: pa.ChunkedArray) -> Array:
+    if pa.types.is_fixed_size_list(column.type):
+        width = column.type.list_size
+        flat = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+        return (np.concatenate(flat) if flat else np.empty(0, np.float32)).reshape(-1, width)
+    values: Array = column.to_numpy()
+    return values

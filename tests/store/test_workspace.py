@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shiftbench.errors import StoreError
+from shiftbench.labels.space import LabelSpace
+from shiftbench.store.atomic import write_atomically, write_json
+from shiftbench.store.locks import claim
+from shiftbench.store.prediction_files import PredictionBlock, write_block
+from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
+
+ANIMALS = LabelSpace("animals", ("ant", "bee", "cat", "dog"))
+PETS = LabelSpace("pets", ("cat", "dog"))
+
+
+def test_a_folder_with_other_things_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(StoreError, match="not empty"):
+        Workspace(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_missing_workspace_is_not_made_by_readers(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="not a workspace"):
+        Workspace(tmp_path / "no", create=False)
+    assert not (tmp_path / "no").exists()
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    write_json(tmp_path / "workspace.json", {"format": 99})
+    with pytest.raises(StoreError, match="another format"):
+        Workspace(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["timm:resnet50", "../../etc", ".hidden", "a/b", "ünï", "model v2 (best)", "100%"])
+def test_any_name_is_one_safe_path_component(tmp_path: Path, name: str) -> None:
+    store = Workspace(tmp_path / "w")
+    path = store.predictions_path(Cell(name, name, {}))
+    assert path.resolve().is_relative_to((tmp_path / "w" / "predictions").resolve())
+    assert len(path.relative_to(tmp_path / "w" / "predictions").parts) == 3
+    write_block(path, PredictionBlock(np.zeros((1, 1), np.int32), np.zeros(1, np.float32)), {}, "x")
+    assert [(cell.classifier, cell.setting) for cell in store.cells()] == [(name, name)]
+
+
+def test_another_spec_is_another_file() -> None:
+    assert Cell("m", "s", {"seed": 0}).key != Cell("m", "s", {"seed": 1}).key
+    assert Cell("m", "s", {"a": 1, "b": 2}).key == Cell("m", "s", {"b": 2, "a": 1}).key
+
+
+def test_rows_of_a_setting_are_the_images_of_its_classes() -> None:
+    labels = np.array([3, 0, 2, -1, 3], np.int32)
+    rows, relabelled = setting_rows(labels, ANIMALS, PETS)
+    assert rows.tolist() == [0, 2, 4] and relabelled.tolist() == [1, 0, 1]
+
+
+def test_an_unlabelled_data_set_is_kept_whole() -> None:
+    rows, labels = setting_rows(np.full(3, -1, np.int32), ANIMALS, PETS)
+    assert rows.tolist() == [0, 1, 2] and labels.tolist() == [-1, -1, -1]
+
+
+def test_predictions_come_back_with_ids_and_labels(tmp_path: Path) -> None:
+    store = Workspace(tmp_path / "w")
+    store.record_dataset("zoo", "f" * 32, ANIMALS, ["a", "b", "c", "d"], np.array([3, 0, 2, 3], np.int32), {})
+    store.record_space(PETS)
+    spec: dict[str, Any] = {"dataset": {"name": "zoo", "fingerprint": "f" * 32}, "space": space_key(PETS)}
+    cell = Cell("m", "pets-only", spec)
+    block = PredictionBlock(np.array([[1, 0], [1, 0], [-1, -1]], np.int32), np.array([0.9, 0.8, np.nan], np.float32))
+    write_block(store.predictions_path(cell), block, spec, "x")
+    found = store.read(next(iter(store.cells())))
+    assert list(found.ids) == ["a", "c", "d"] and found.labels.tolist() == [1, 0, 1]
+    assert found.valid.tolist() == [True, True, False] and found.correct.tolist() == [True, False]
+    assert store.top1_counts(cell) == (1, 2)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, 1)
+
+    def fail(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, fail)
+    assert path.read_text().strip() == "1" and len(list(tmp_path.iterdir())) == 1
+
+
+def _hold_and_die(path: Path, ready: Any) -> None:
+    with claim(path, wait=True):
+        ready.set()
+        os._exit(9)
+
+
+def test_a_claim_ends_with_its_owner(tmp_path: Path) -> None:
+    lock = tmp_path / "x.lock"
+    with claim(lock, wait=False) as first, claim(lock, wait=False) as second:
+        assert first and not second
+    spawn = multiprocessing.get_context("spawn")
+    ready = spawn.Event()
+    process = spawn.Process(target=_hold_and_die, args=(lock, ready))
+    process.start()
+    process.join(30)
+    assert ready.is_set()
+    with claim(lock, wait=False) as mine:
+        assert mine
