@@ -70,7 +70,12 @@ def write_block(path: Path, block: PredictionBlock, spec: Mapping[str, Any], mad
     write_atomically(
         path,
         lambda temporary: pq.write_table(
-            table, temporary, compression="zstd", compression_level=9, use_dictionary=classes, write_statistics=False
+            table,
+            temporary,
+            compression="zstd",
+            compression_level=9,
+            use_dictionary=classes,
+            write_statistics=False,
         ),
     )
 

@@ -1,13 +1,13 @@
 """The workspace: a folder of files that holds everything runs produce.
 
-    workspace.json                                  the format
-    datasets/<name>-<fingerprint>/images.parquet    ids and labels, once
-                                 /record.json       label space and description
-                                 /problems/*.json   pictures that were skipped or converted
-    spaces/<name>-<fingerprint>.json                label spaces
-    predictions/<classifier>/<setting>/<key>.parquet
-    shards/<classifier>/<setting>/<key>/<block>.parquet   blocks of cells that are not complete yet
-    locks/                                          claims of running processes
+workspace.json                                  the format
+datasets/<name>-<fingerprint>/images.parquet    ids and labels, once
+                             /record.json       label space and description
+                             /problems/*.json   pictures that were skipped or converted
+spaces/<name>-<fingerprint>.json                label spaces
+predictions/<classifier>/<setting>/<key>.parquet
+shards/<classifier>/<setting>/<key>/<block>.parquet   blocks of cells that are not complete yet
+locks/                                          claims of running processes
 """
 
 from __future__ import annotations
@@ -105,7 +105,13 @@ class Workspace:
     # -- data sets and label spaces ----------------------------------------------------------------------
 
     def record_dataset(
-        self, name: str, fingerprint: str, space: LabelSpace, ids: Iterable[str], labels: Labels, about: Mapping[str, Any]
+        self,
+        name: str,
+        fingerprint: str,
+        space: LabelSpace,
+        ids: Iterable[str],
+        labels: Labels,
+        about: Mapping[str, Any],
     ) -> None:
         """Keep ids and labels once; a second call with the same content writes nothing."""
         folder = self._dataset_folder(name, fingerprint)

@@ -1,0 +1,46 @@
+"""The command groups, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shiftbench.cli import checking, demonstration, evaluating, listing, tabulating
+
+app = typer.Typer(
+    name="shiftbench",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="What happens to an image classifier when the data shifts, and is that robustness or just accuracy?",
+    epilog="Start with [bold]shiftbench demo[/], then "
+    "[bold]shiftbench eval model.onnx --suite corruptions --data FOLDER[/].",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from shiftbench._version import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("eval")(evaluating.evaluate_command)
+app.command("table")(tabulating.table_command)
+app.command("compare")(tabulating.compare_command)
+app.command("images-needed")(tabulating.images_needed_command)
+app.command("list")(listing.list_command)
+app.add_typer(checking.app, name="check")
+app.command("demo")(demonstration.demo_command)

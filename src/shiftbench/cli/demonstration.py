@@ -1,0 +1,51 @@
+"""``shiftbench demo``: something real on the first try."""
+
+from __future__ import annotations
+
+import json as json_module
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shiftbench.cli.console import errors, output, print_json
+from shiftbench.cli.evaluating import parse_severities, tell_problems
+
+_CLASSIFIERS = (
+    "demo:efficientnet-lite0",
+    "demo:efficientnet-lite1",
+    "demo:efficientnet-lite2",
+    "demo:squeezenet1_1",
+)
+
+
+def demo_command(
+    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Where results are kept.")] = Path("demo"),
+    severity: Annotated[str, typer.Option(help="Severities: 3, 1-5 or 1,3,5.")] = "1,3,5",
+    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+) -> None:
+    """Four real ImageNet classifiers on 114 real photographs, clean and under 15 corruptions.
+
+    Weights and photographs come inside ordinary registry packages. Started again, it continues or only
+    prints.
+    """
+    from shiftbench.reports.corruption import corruption_table
+    from shiftbench.runs.evaluate import evaluate
+
+    severities = parse_severities(severity)
+    errors.print("Loading four classifiers and 114 photographs (the first time takes about a minute) ...")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        run = evaluate(list(_CLASSIFIERS), "demo", None, workspace, severities=severities, console=errors)
+    table = corruption_table(run.workspace, run.cells, prefix="demo-c", clean="demo")
+    if json:
+        print_json({**run.summary(), "corruption_errors": json_module.loads(table.to_json())})
+        return
+    output.print()
+    output.print(table)
+    tell_problems(run)
+    output.print(f"\nEverything is in [bold]{workspace}/[/]: one Parquet file a classifier and setting.")
+    output.print(f"  shiftbench table -w {workspace} -s demo            the clean scores", highlight=False)
+    output.print(f"  shiftbench compare -w {workspace} -s demo          who is really better", highlight=False)
+    output.print(f"  shiftbench table -w {workspace} -f md -o table.md  for a paper", highlight=False)

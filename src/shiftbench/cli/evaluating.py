@@ -1,0 +1,149 @@
+"""``shiftbench eval``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shiftbench.cli.console import errors, output, print_json
+
+if TYPE_CHECKING:
+    from shiftbench.runs.result import Run
+
+
+def evaluate_command(
+    classifiers: Annotated[
+        list[str],
+        typer.Argument(
+            help="timm:NAME, torchvision:NAME, hf:FOLDER, model.onnx, model.pt2, model.py:factory, predictions.csv, "
+            "demo:efficientnet-lite0 ...",
+            show_default=False,
+        ),
+    ],
+    suite: Annotated[str, typer.Option("--suite", "-s", help="One or more, with commas; see `list suites`.")] = "clean",
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", "-d", help="A folder or file, or ROLE=FOLDER for suites of several data sets."),
+    ] = None,
+    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Where results are kept.")] = Path(
+        "shiftbench-workspace"
+    ),
+    severity: Annotated[str, typer.Option(help="Severities of corruptions: 3, 1-5 or 1,3,5.")] = "1-5",
+    corruption: Annotated[str, typer.Option(help="Only these corruptions, with commas.")] = "",
+    source: Annotated[
+        str,
+        typer.Option(help="Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), on-disk (released files)."),
+    ] = "in-memory",
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Label space of data and classifiers: a name of `list spaces`, or a file."),
+    ] = None,
+    per_class: Annotated[int | None, typer.Option(help="Only so many images of each class.")] = None,
+    sample: Annotated[int | None, typer.Option(help="Only a seeded sample of so many images.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of shifts and samples.")] = 0,
+    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.")] = None,
+    engine: Annotated[str, typer.Option(help="threads or processes.")] = "threads",
+    keep_scores: Annotated[bool, typer.Option(help="Store all scores, not only the top five classes.")] = False,
+    trust: Annotated[bool, typer.Option(help="Allow model files that run code when they are loaded.")] = False,
+    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Evaluate classifiers under the settings of a suite.
+
+    Stopped at any moment, the same command continues where it was; what the workspace already holds is not
+    run again.
+
+    [bold]Examples[/]
+
+      shiftbench eval model.onnx --data photos/                               your pictures, as they are
+      shiftbench eval timm:resnet50 model.onnx --suite imagenet-c --data val/ ImageNet-C, made in memory
+      shiftbench eval model.onnx --suite imagenet-c --source on-disk --data ImageNet-C/
+    """
+    from shiftbench.runs.data import Selection
+    from shiftbench.runs.evaluate import evaluate
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        run = evaluate(
+            classifiers,
+            suite,
+            parse_data(data or []),
+            workspace,
+            labels=labels,
+            severities=parse_severities(severity),
+            corruptions=tuple(name for name in corruption.split(",") if name),
+            source=_choice(source, ("in-memory", "jpeg-85", "on-disk"), "--source"),  # type: ignore[arg-type]
+            seed=seed,
+            select=Selection(per_class, sample, seed),
+            workers=workers,
+            engine=_choice(engine, ("threads", "processes"), "--engine"),  # type: ignore[arg-type]
+            keep_scores=keep_scores,
+            trust=trust,
+            progress=not quiet,
+            console=errors,
+        )
+    report_run(run, [str(w.message) for w in caught if w.category is UserWarning], level, as_json=json)
+
+
+def report_run(run: Run, caught: Sequence[str], level: float, *, as_json: bool) -> None:
+    """The table, then an honest account: skipped pictures, warnings, where everything is."""
+    if as_json:
+        print_json({**run.summary(level=level), "warnings": list(caught)})
+    else:
+        output.print(run.table(level=level))
+    tell_problems(run)
+    for warning in caught:
+        errors.print(f"[yellow]warning:[/] {warning}", highlight=False)
+    if run.left_out:
+        errors.print(f"left out, no data was given for them: {', '.join(run.left_out)}", style="dim")
+    errors.print(f"predictions: {run.workspace.root}/predictions", style="dim", highlight=False)
+
+
+def tell_problems(run: Run, most: int = 10) -> None:
+    problems = run.problems()
+    for action in ("skipped", "converted"):
+        found = [problem for problem in problems if problem["action"] == action]
+        if not found:
+            continue
+        errors.print(f"{len(found)} pictures were {action}:", style="yellow" if action == "skipped" else "dim")
+        for problem in found[:most]:
+            errors.print(f"  {problem['id']}: {problem['why']}", style="dim", markup=False, highlight=False)
+        if len(found) > most:
+            errors.print(f"  ... and {len(found) - most} more (--json lists all)", style="dim")
+
+
+def parse_data(values: Sequence[str]) -> str | dict[str, str] | None:
+    """``FOLDER`` or several ``ROLE=FOLDER``."""
+    if not values:
+        return None
+    if len(values) == 1 and ("=" not in values[0] or Path(values[0]).exists()):
+        return values[0]
+    pairs = dict(value.split("=", 1) for value in values if "=" in value)
+    if len(pairs) != len(values):
+        raise typer.BadParameter("several --data need the form ROLE=FOLDER, each role once")
+    return pairs
+
+
+def parse_severities(text: str) -> tuple[float, ...]:
+    """
+    >>> parse_severities("1-3"), parse_severities("1,2.5")
+    ((1.0, 2.0, 3.0), (1.0, 2.5))
+    """
+    try:
+        if "-" in text:
+            low, high = (int(part) for part in text.split("-"))
+            return tuple(float(value) for value in range(low, high + 1))
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not of the form 3, 1-5 or 1,3,5", param_hint="--severity") from None
+
+
+def _choice(value: str, allowed: tuple[str, ...], option: str) -> str:
+    if value not in allowed:
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(allowed)}", param_hint=option)
+    return value

@@ -1,0 +1,95 @@
+"""``shiftbench list``: what there is, under the names that other commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from shiftbench.cli.console import output, print_json
+
+Rows = list[tuple[str, str]]
+
+
+def list_command(
+    what: Annotated[
+        str, typer.Argument(help="suites, settings, corruptions, metrics, classifiers, datasets or spaces.")
+    ] = "suites",
+    suite: Annotated[str | None, typer.Option("--suite", "-s", help="With `settings`: those of this suite.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Names of suites, settings, corruptions, metrics, classifiers, data sets and label spaces."""
+    listings: dict[str, Callable[[], Rows]] = {
+        "suites": _suites,
+        "settings": lambda: _settings(suite),
+        "corruptions": _corruptions,
+        "metrics": _metrics,
+        "classifiers": _classifiers,
+        "datasets": _datasets,
+        "spaces": _spaces,
+    }
+    if what not in listings:
+        raise typer.BadParameter(f"{what!r} is not one of {', '.join(listings)}")
+    rows = listings[what]()
+    if json:
+        print_json([{"name": name, "about": about} for name, about in rows])
+        return
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(style="dim")
+    for row in rows:
+        table.add_row(*row)
+    output.print(table)
+
+
+def _first_line(item: object) -> str:
+    return (item.__doc__ or "").strip().split("\n")[0]
+
+
+def _suites() -> Rows:
+    from shiftbench.settings.base import suites
+
+    return [(name, _first_line(builder)) for name, builder in suites]
+
+
+def _settings(suite: str | None) -> Rows:
+    from shiftbench.settings.base import build_suite, suites
+
+    chosen = [suite] if suite else suites.names()
+    found = {s.name: s for name in chosen for s in build_suite(name).settings}
+    return [(s.name, f"{s.dataset}, {s.shift.name}, {s.space or 'all classes'}") for s in found.values()]
+
+
+def _corruptions() -> Rows:
+    from shiftbench.shifts.corruptions import corruptions
+
+    benchmark = set(corruptions("benchmark"))
+    return [(name, "benchmark" if name in benchmark else "extra") for name in corruptions("all")]
+
+
+def _metrics() -> Rows:
+    from shiftbench.metrics.base import metrics
+
+    return [(name, _first_line(metric.function)) for name, metric in metrics]
+
+
+def _classifiers() -> Rows:
+    from shiftbench.classifiers.loading import classifier_loaders
+
+    return [(name, _first_line(loader)) for name, loader in classifier_loaders]
+
+
+def _datasets() -> Rows:
+    from shiftbench.datasets.catalogue import dataset_openers, named_datasets
+
+    named = [(name, _first_line(function)) for name, function in named_datasets]
+    return named + [(f"{kind}:PATH", _first_line(opener.open)) for kind, opener in dataset_openers]
+
+
+def _spaces() -> Rows:
+    from shiftbench.labels.catalogue import label_spaces
+
+    return [(name, _first_line(build)) for name, build in label_spaces]

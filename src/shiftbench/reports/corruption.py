@@ -1,0 +1,108 @@
+"""Corruption errors of a run: clean error, mCE, relative mCE and the error of every type, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shiftbench.errors import SettingError
+from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.corruption import ALEXNET, Baseline
+from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
+from shiftbench.reports.tables import ResultTable
+from shiftbench.store.workspace import Cell, Workspace
+
+if TYPE_CHECKING:
+    from shiftbench.store.predictions import Predictions
+
+
+def corruption_table(
+    workspace: Workspace,
+    cells: Sequence[Cell],
+    *,
+    prefix: str,
+    clean: str | None = None,
+    baseline: str | Baseline | None = ALEXNET,
+    by_type: bool = True,
+    level: float = 0.95,
+) -> ResultTable:
+    """One row a classifier: its clean error, mCE, relative mCE, mean error, and CE of every type.
+
+    ``prefix`` is the first part of the settings' names (``imagenet-c`` of ``imagenet-c.fog.3``), ``clean`` the
+    setting without corruption. ``baseline`` divides: the published AlexNet errors, or the name of a classifier
+    among the cells.
+    """
+    entries: list[tuple[str, str, Score]] = []
+    for name, scores, clean_predictions in all_corruption_scores(workspace, cells, prefix, clean, baseline, level):
+        if clean_predictions is not None and clean is not None:
+            entries.append((name, clean, metrics.get("error")(clean_predictions, level=level)))
+        entries += [(name, prefix, score) for score in scores.summary()]
+        if by_type:
+            kinds = scores.ce or scores.error
+            entries += [(name, corruption, score) for corruption, score in kinds.items()]
+    return ResultTable(entries, title=f"{prefix}: corruption errors")
+
+
+def all_corruption_scores(
+    workspace: Workspace,
+    cells: Sequence[Cell],
+    prefix: str,
+    clean: str | None,
+    baseline: str | Baseline | None,
+    level: float,
+) -> list[tuple[str, CorruptionScores, Predictions | None]]:
+    """(classifier, scores, clean predictions) of every classifier with corrupted settings."""
+    grids: dict[str, dict[tuple[str, int], Predictions]] = {}
+    cleans: dict[str, Predictions] = {}
+    for cell in cells:
+        place = _place(cell.setting, prefix)
+        if place is not None:
+            _add_once(grids.setdefault(cell.classifier, {}), place, workspace.read(cell, top_k=1, scores=False))
+        elif cell.setting == clean:
+            cleans[cell.classifier] = workspace.read(cell, top_k=1, scores=False)
+    if not grids:
+        raise SettingError(
+            f"no corrupted settings named {prefix}.<corruption>.<severity>",
+            found=", ".join(sorted({cell.setting for cell in cells})[:5]) or "nothing",
+        )
+    divisor: Baseline | Grid | None
+    divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
+    if isinstance(baseline, str) and divisor is None:
+        raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
+    base_clean = cleans.get(baseline) if isinstance(baseline, str) else None
+    return [
+        (
+            name,
+            corruption_scores(grid, cleans.get(name), baseline=divisor, baseline_clean=base_clean, level=level),
+            cleans.get(name),
+        )
+        for name, grid in grids.items()
+    ]
+
+
+def corruption_prefixes(settings: Sequence[str]) -> list[str]:
+    """The prefixes of all settings that are named like a corruption at a severity.
+
+    >>> corruption_prefixes(["val", "imagenet-c.fog.3", "imagenet-c.snow.1"])
+    ['imagenet-c']
+    """
+    found = [name.rsplit(".", 2)[0] for name in settings if _place(name, name.rsplit(".", 2)[0]) is not None]
+    return list(dict.fromkeys(found))
+
+
+def _place(setting: str, prefix: str) -> tuple[str, int] | None:
+    """(corruption, severity) of ``prefix.fog.3``; only whole severities have published normalisers."""
+    parts = setting.removeprefix(f"{prefix}.").split(".")
+    if not setting.startswith(f"{prefix}.") or len(parts) != 2 or not parts[1].isdigit():
+        return None
+    return parts[0], int(parts[1])
+
+
+def _add_once(grid: dict[tuple[str, int], Predictions], place: tuple[str, int], found: Predictions) -> None:
+    if place in grid:
+        raise SettingError(
+            f"{found.classifier!r} has several results of different provenance in {found.setting!r}",
+            found=f"{grid[place].provenance!r} and {found.provenance!r}",
+            hint="compute the table in a workspace of one seed and one source, or from Python with the cells you mean",
+        )
+    grid[place] = found

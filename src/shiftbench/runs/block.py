@@ -1,0 +1,197 @@
+"""Computing one block: each image is read, decoded and preprocessed once for all settings and classifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.preprocessing import Geometry
+from shiftbench.classifiers.recorded import RecordedPredictions
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import BadImageError, ClassifierError
+from shiftbench.labels.space import Scores
+from shiftbench.metrics.base import Needs
+from shiftbench.runs.plan import PlannedCell, RunContext, WorkItem, is_complete, shard_is_complete
+from shiftbench.store.locks import claim
+from shiftbench.store.prediction_files import PredictionBlock, canonical_json, write_block
+from shiftbench.store.predictions import SKIPPED
+from shiftbench.store.workspace import Workspace
+
+Pixels = NDArray[np.uint8]
+#: Told how many predictions were written; may raise to stop the run between two writes.
+Report = Callable[[int], None]
+T = TypeVar("T")
+
+
+def compute_block(context: RunContext, item: WorkItem, report: Report, *, wait: bool) -> bool:
+    """Write the missing shards of one block; False when another run is at it and ``wait`` is False."""
+    workspace = Workspace(context.root)
+    dataset = context.datasets[item.dataset]
+    lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.start}")
+    with claim(lock, wait=wait) as mine:
+        if not mine:
+            return False
+        cells = [cell for cell in context.cells if cell.dataset == item.dataset]
+        missing = [cell for cell in cells if not shard_is_complete(workspace, cell, item, context.needs)]
+        # Another run may have finished a cell, and cleared its shards, while this one waited.
+        pending = [cell for cell in missing if not is_complete(workspace, cell, context.needs)]
+        report(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
+        _BlockComputation(context, workspace, item, report).compute(pending)
+    return True
+
+
+class _BlockComputation:
+    def __init__(self, context: RunContext, workspace: Workspace, item: WorkItem, report: Report) -> None:
+        self.context, self.workspace, self.item, self.report = context, workspace, item, report
+        self.dataset: Dataset = context.datasets[item.dataset]
+        self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
+
+    def compute(self, cells: Sequence[PlannedCell]) -> None:
+        recorded, run = [], []
+        for cell in cells:
+            classifier = self.context.classifiers[cell.cell.classifier]
+            (recorded if isinstance(classifier, RecordedPredictions) else run).append(cell)
+        for cell in recorded:
+            self._look_up(cell)
+        if run:
+            self._run(run)
+
+    def _look_up(self, cell: PlannedCell) -> None:
+        classifier = self.context.classifiers[cell.cell.classifier]
+        assert isinstance(classifier, RecordedPredictions)
+        rows = cell.rows_between(self.item.start, self.item.stop)
+        top, confidence, scores = classifier.lookup([self.dataset.ids[row] for row in rows], cell.space)
+        self._write(cell, PredictionBlock(top, confidence, scores))
+
+    def _run(self, cells: Sequence[PlannedCell]) -> None:
+        geometries = list(dict.fromkeys(cell.geometry for cell in cells))
+        stacks, readable = self._read(geometries)
+        for geometry, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry)):
+            images = stacks[same_geometry[0].geometry]
+            for _, same_shift in _grouped(same_geometry, lambda cell: canonical_json(cell.setting.shift.describe())):
+                shift = same_shift[0].setting.shift
+                ids = [self.ids[i] for i in readable]
+                shifted = shift.batch(images, image_ids=ids, seed=self.context.seed)
+                for name, same_classifier in _grouped(same_shift, lambda cell: cell.cell.classifier):
+                    classifier = self.context.classifiers[name]
+                    assert isinstance(classifier, Classifier)
+                    scores = _scores(classifier, shifted, ids)
+                    for cell in same_classifier:
+                        self._write(cell, self._predict(cell, classifier, scores, readable))
+            del geometry, images
+
+    def _read(self, geometries: Sequence[Geometry]) -> tuple[dict[Geometry, Pixels], list[int]]:
+        """Every readable picture once, in every geometry; the others are put on record."""
+        crops: dict[Geometry, list[Pixels]] = {geometry: [] for geometry in geometries}
+        readable: list[int] = []
+        problems: list[dict[str, str]] = []
+        for i, image_id in enumerate(self.ids):
+            try:
+                picture = self.dataset.read(self.item.start + i)
+            except BadImageError as error:
+                problems.append({"id": image_id, "action": "skipped", "why": error.message})
+                continue
+            if picture.converted:
+                problems.append({"id": image_id, "action": "converted", "why": picture.converted})
+            readable.append(i)
+            for geometry, images in crops.items():
+                images.append(geometry(picture.pixels))
+        self.workspace.record_problems(self.dataset.name, self.dataset.fingerprint, self.item.start, problems)
+        return {geometry: _stack(geometry, images) for geometry, images in crops.items()}, readable
+
+    def _predict(
+        self, cell: PlannedCell, classifier: Classifier, scores: Scores, readable: list[int]
+    ) -> PredictionBlock:
+        """This setting's rows of the block, with gaps where a picture could not be read."""
+        assert cell.projection is not None
+        rows = cell.rows_between(self.item.start, self.item.stop) - self.item.start
+        position = np.full(len(self.ids), -1)
+        position[readable] = np.arange(len(readable))
+        present = position[rows] >= 0
+        found = predict(cell.projection(scores[position[rows][present]]), classifier.outputs, self.context.needs)
+        return _with_gaps(found, present)
+
+    def _write(self, cell: PlannedCell, block: PredictionBlock) -> None:
+        path = self.workspace.shard_path(cell.cell, self.item.start)
+        write_block(path, block, cell.cell.spec, self.context.made_by)
+        self.report(len(block))
+
+
+def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
+    """Scores over a setting's label space to classes and confidence; ties go to the lower index.
+
+    >>> block = predict(np.array([[0.0, 2.0, 1.0]], dtype=np.float32), "logits", Needs(top_k=2))
+    >>> block.top.tolist(), round(float(block.confidence[0]), 4)
+    ([[1, 2]], 0.6652)
+    """
+    k = min(needs.top_k, scores.shape[1])
+    if len(scores) == 0:
+        empty = PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), None)
+        return empty if not needs.scores else PredictionBlock(empty.top, empty.confidence, scores)
+    candidates = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k], axis=1)
+    values = np.take_along_axis(scores, candidates, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    top = np.take_along_axis(candidates, order, axis=1).astype(np.int32)
+    # argpartition may keep any of several equal scores; the best one must not depend on that.
+    top[:, 0] = scores.argmax(axis=1)
+    best = scores.max(axis=1, keepdims=True).astype(np.float64)
+    if outputs == "logits":
+        confidence = 1 / np.exp(scores - best).sum(axis=1)
+    else:
+        confidence = best[:, 0] / scores.sum(axis=1, dtype=np.float64)
+    return PredictionBlock(top, confidence.astype(np.float32), scores if needs.scores else None)
+
+
+def _scores(classifier: Classifier, images: Pixels, ids: Sequence[str]) -> Scores:
+    """All images of a block in batches; scores that are not numbers are refused by name."""
+    if len(images) == 0:
+        return np.empty((0, len(classifier.space)), np.float32)
+    size = classifier.batch_size
+    parts = [classifier.scores(images[start : start + size]) for start in range(0, len(images), size)]
+    scores = np.concatenate(parts)
+    if scores.shape != (len(images), len(classifier.space)):
+        raise ClassifierError(
+            f"classifier {classifier.name!r} returned scores of the wrong shape",
+            found=scores.shape,
+            expected=(len(images), len(classifier.space)),
+            hint="name its label space with --labels, or mend the model's last layer",
+        )
+    if not np.isfinite(scores).all():
+        first = int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
+        raise ClassifierError(f"classifier {classifier.name!r} returned nan or inf for image {ids[first]!r}")
+    return scores
+
+
+def _stack(geometry: Geometry, images: Sequence[Pixels]) -> Pixels:
+    if len({image.shape for image in images}) > 1:
+        shapes = sorted({image.shape for image in images})
+        raise ClassifierError(
+            "pictures of different sizes can't be put in one batch",
+            found=", ".join(map(str, shapes[:3])),
+            expected="one size",
+            hint="give the classifier a preprocessing with a crop",
+        )
+    return np.stack(images) if images else np.empty((0, 1, 1, 3), np.uint8)
+
+
+def _with_gaps(found: PredictionBlock, present: NDArray[np.bool_]) -> PredictionBlock:
+    if present.all():
+        return found
+    top = np.full((len(present), found.top.shape[1]), SKIPPED, np.int32)
+    confidence = np.full(len(present), np.nan, np.float32)
+    top[present], confidence[present] = found.top, found.confidence
+    scores = None
+    if found.scores is not None:
+        scores = np.full((len(present), found.scores.shape[1]), np.nan, np.float32)
+        scores[present] = found.scores
+    return PredictionBlock(top, confidence, scores)
+
+
+def _grouped(cells: Iterable[T], key: Callable[[T], str]) -> list[tuple[str, list[T]]]:
+    ordered = sorted(cells, key=key)
+    return [(name, list(group)) for name, group in groupby(ordered, key)]

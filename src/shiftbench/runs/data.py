@@ -1,0 +1,116 @@
+"""Filling the roles of a suite (``imagenet-val``, ``data``, ...) with the data sets that the user named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.datasets.subset import per_class, sample
+from shiftbench.errors import SettingError
+from shiftbench.labels.space import LabelSpace
+from shiftbench.settings.base import Setting, Suite
+
+DataSource = str | Path | Dataset
+Data = DataSource | Mapping[str, DataSource] | None
+
+#: Roles that need no folder: registry packages carry these images.
+_BUILT_IN = {"demo": "demo", "cifar-10": "cifar-10-test"}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A smaller data set: so many images of each class, or a seeded sample."""
+
+    per_class: int | None = None
+    sample: int | None = None
+    seed: int = 0
+
+    def of(self, dataset: Dataset) -> Dataset:
+        if self.per_class is not None:
+            dataset = per_class(dataset, self.per_class, seed=self.seed)
+        if self.sample is not None:
+            dataset = sample(dataset, self.sample, seed=self.seed)
+        return dataset
+
+
+def data_name(data: Data) -> str:
+    """What settings on the user's own data are called."""
+    own = data.get("data") if isinstance(data, Mapping) else data
+    if own is None:
+        return "data"
+    if isinstance(own, Dataset):
+        return own.name
+    return Path(own).name or "data"
+
+
+def open_data(
+    suite: Suite, data: Data, *, space: LabelSpace | None = None, selection: Selection | None = None
+) -> tuple[dict[str, Dataset], list[Setting]]:
+    """The data sets of a suite by ``Setting.dataset``, and the optional settings that have none."""
+    chosen = selection or Selection()
+    opened: dict[str, Dataset] = {}
+    left_out: list[Setting] = []
+    missing: dict[str, None] = {}
+    for setting in suite.settings:
+        if setting.dataset in opened:
+            continue
+        source = _source(setting.dataset, suite, data)
+        if source is None:
+            if setting.optional:
+                left_out.append(setting)
+            else:
+                missing[setting.dataset.split("/")[0]] = None
+            continue
+        dataset = source if isinstance(source, Dataset) else open_dataset(source, space=space)
+        opened[setting.dataset] = chosen.of(dataset)
+    if missing:
+        raise _missing(suite, list(missing), data)
+    return opened, left_out
+
+
+def _source(wanted: str, suite: Suite, data: Data) -> DataSource | None:
+    role, _, below = wanted.partition("/")
+    source = _role_source(role, suite, data)
+    if source is None or not below:
+        return source
+    if isinstance(source, Dataset):
+        raise SettingError(f"{wanted!r} needs a folder, not an opened data set")
+    return Path(source) / below
+
+
+def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
+    if isinstance(data, Mapping):
+        return data.get(role, _BUILT_IN.get(role))
+    if data is None:
+        return _BUILT_IN.get(role)
+    if isinstance(data, Dataset) or len(suite.roles) == 1:
+        return data if role == _main_role(suite) else None
+    inside = Path(data) / role
+    if inside.exists():
+        return inside
+    return data if role == _main_role(suite) and not _holds_any_role(suite, Path(data)) else None
+
+
+def _main_role(suite: Suite) -> str:
+    """The role that a single ``--data`` fills: that of the first setting which can't be left out."""
+    return next(s.dataset.split("/")[0] for s in suite.settings if not s.optional)
+
+
+def _holds_any_role(suite: Suite, folder: Path) -> bool:
+    return any((folder / role).exists() for role in suite.roles)
+
+
+def _missing(suite: Suite, roles: list[str], data: Data) -> SettingError:
+    if suite.roles == ["data"]:
+        return SettingError(f"suite {suite.name!r} needs your data", hint="--data FOLDER")
+    example = " ".join(f"--data {role}=FOLDER" for role in roles)
+    found = "nothing" if data is None else str(data if not isinstance(data, Mapping) else ", ".join(data))
+    return SettingError(
+        f"suite {suite.name!r} needs data for {', '.join(roles)}",
+        found=found,
+        expected=", ".join(suite.roles),
+        hint=f"{example}, or one folder that holds folders of these names",
+    )

@@ -1,0 +1,204 @@
+"""Planning a run: which cells (classifier x setting) there are, and which blocks of images they still need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.preprocessing import Geometry
+from shiftbench.classifiers.recorded import RecordedPredictions
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import SettingError, StoreError
+from shiftbench.labels import label_space
+from shiftbench.labels.space import LabelSpace, Projection
+from shiftbench.metrics.base import Needs
+from shiftbench.settings.base import Setting
+from shiftbench.shifts.base import NoShift
+from shiftbench.store.prediction_files import columns_of, read_block
+from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
+
+AnyClassifier = Classifier | RecordedPredictions
+_MOST_IMAGES_A_BLOCK, _FEWEST_IMAGES_A_BLOCK, _BLOCKS_OF_A_SMALL_SET = 256, 16, 32
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell with all that computing it needs."""
+
+    cell: Cell
+    setting: Setting
+    dataset: str
+    geometry: Geometry
+    space: LabelSpace
+    projection: Projection | None
+    #: Rows of the data set that the setting uses, ascending.
+    rows: NDArray[np.int64]
+
+    def rows_between(self, start: int, stop: int) -> NDArray[np.int64]:
+        low, high = np.searchsorted(self.rows, [start, stop])
+        return self.rows[low:high]
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """One block of one data set, for all cells on that data set: the unit that an executor runs."""
+
+    dataset: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """All that a worker needs; sent once to each."""
+
+    root: Path
+    datasets: Mapping[str, Dataset]
+    classifiers: Mapping[str, AnyClassifier]
+    cells: tuple[PlannedCell, ...]
+    needs: Needs
+    seed: int
+    made_by: str
+
+
+def block_size(images: int) -> int:
+    """Images per block: depends on the data set alone, so that any number of workers gives the same files."""
+    wished = math.ceil(images / _BLOCKS_OF_A_SMALL_SET)
+    return max(_FEWEST_IMAGES_A_BLOCK, min(_MOST_IMAGES_A_BLOCK, wished))
+
+
+def work_items(name: str, dataset: Dataset) -> list[WorkItem]:
+    step = block_size(len(dataset))
+    return [WorkItem(name, start, min(start + step, len(dataset))) for start in range(0, len(dataset), step)]
+
+
+def plan_cell(
+    classifier: AnyClassifier, setting: Setting, role: str, dataset: Dataset, seed: int, workspace: Workspace
+) -> PlannedCell:
+    """Check that classifier, data and label spaces fit, and write down what decides the result."""
+    space = dataset.space if setting.space is None else label_space(setting.space)
+    rows, _ = setting_rows(dataset.labels, dataset.space, space)
+    if len(rows) == 0:
+        raise SettingError(
+            f"setting {setting.name!r} has no images: no label of {dataset.name!r} is a class of {space.name!r}",
+            found=f"labels of {dataset.space.name!r}",
+        )
+    workspace.record_space(space)
+    geometry = _geometry(classifier, setting)
+    spec = _spec(classifier, setting, dataset, space, geometry, len(rows), seed)
+    projection = None if isinstance(classifier, RecordedPredictions) else space.projection_from(classifier.space)
+    cell = Cell(classifier.name, setting.name, spec)
+    return PlannedCell(cell, setting, role, geometry, space, projection, rows)
+
+
+def _geometry(classifier: AnyClassifier, setting: Setting) -> Geometry:
+    if isinstance(classifier, RecordedPredictions):
+        if not isinstance(setting.shift, NoShift):
+            raise SettingError(
+                f"{classifier.name!r} holds predictions made elsewhere; it can't be run under {setting.name!r}",
+                hint="evaluate it on settings whose images are used as they are (--suite clean)",
+            )
+        return Geometry(resize=None, crop=None)
+    geometry = classifier.preprocessing.geometry
+    return replace(geometry, resize=None) if setting.crop_only else geometry
+
+
+def _spec(
+    classifier: AnyClassifier,
+    setting: Setting,
+    dataset: Dataset,
+    space: LabelSpace,
+    geometry: Geometry,
+    images: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Everything that decides the predictions, and nothing else (no time, no place, no worker count)."""
+    shift = setting.shift.describe()
+    if not isinstance(setting.shift, NoShift):
+        shift = {**shift, "seed": seed}
+    provenance, family = _provenance(setting, dataset, space, images, seed)
+    return {
+        "classifier": classifier.describe(),
+        "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+        "images": images,
+        "geometry": asdict(geometry),
+        "shift": shift,
+        "source": setting.source,
+        "space": space_key(space),
+        "reference": setting.reference,
+        "metric": setting.metric,
+        "provenance": provenance,
+        "family": family,
+    }
+
+
+def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: int, seed: int) -> tuple[str, str]:
+    """(line, family): what two numbers must share to stand in one column, and to be averaged over corruptions.
+
+    The classifier's own preprocessing is not part of it: it belongs to the row.
+    """
+    common = [
+        f"{dataset.name} ({images} images, {dataset.fingerprint[:8]})",
+        f"over {space.name} ({len(space)})",
+    ]
+    if setting.source is not None:
+        common.append(setting.source)
+    if setting.crop_only:
+        common.append("centre crop only")
+    if isinstance(setting.shift, NoShift):
+        return "; ".join(common), "; ".join(common)
+    about = setting.shift.describe()
+    made = [f"{key} {about[key]}" for key in ("generator", "options", "then") if key in about]
+    common.append(", ".join([*made, f"seed {seed}"]))
+    own = [f"{key} {about[key]}" for key in ("frost",) if key in about]
+    return "; ".join([setting.shift.name, *common, *own]), "; ".join(common)
+
+
+def is_complete(workspace: Workspace, planned: PlannedCell, needs: Needs) -> bool:
+    """Whether the cell's file is there, whole, untouched and has the columns that are needed."""
+    return _holds(workspace.predictions_path(planned.cell), len(planned.rows), needs, len(planned.space))
+
+
+def shard_is_complete(workspace: Workspace, planned: PlannedCell, item: WorkItem, needs: Needs) -> bool:
+    rows = len(planned.rows_between(item.start, item.stop))
+    return rows == 0 or _holds(workspace.shard_path(planned.cell, item.start), rows, needs, len(planned.space))
+
+
+def _holds(path: Path, rows: int, needs: Needs, classes: int) -> bool:
+    try:
+        columns = columns_of(path)
+        stored_k = sum(name.startswith("top") for name in columns)
+        if stored_k < min(needs.top_k, classes) or (needs.scores and "scores" not in columns):
+            return False
+        return len(read_block(path, scores=needs.scores)) == rows
+    except FileNotFoundError:
+        return False
+    except StoreError:
+        # Damaged or edited: computed anew.
+        return False
+
+
+def missing_items(
+    workspace: Workspace, planned: Iterable[PlannedCell], datasets: Mapping[str, Dataset], needs: Needs
+) -> tuple[list[WorkItem], int, int]:
+    """(blocks that some cell still lacks, predictions still to make, predictions already there)."""
+    items: dict[WorkItem, None] = {}
+    to_do = done = 0
+    for cell in planned:
+        blocks = work_items(cell.dataset, datasets[cell.dataset])
+        started = workspace.shards_folder(cell.cell).is_dir()
+        for item in blocks:
+            rows = len(cell.rows_between(item.start, item.stop))
+            if rows and not (started and shard_is_complete(workspace, cell, item, needs)):
+                items[item] = None
+                to_do += rows
+            else:
+                done += rows
+    return sorted(items, key=lambda item: (item.dataset, item.start)), to_do, done

@@ -1,0 +1,131 @@
+"""A run to look at: the cells of a workspace that belong together, their predictions, scores and tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shiftbench.errors import StoreError
+from shiftbench.labels.outcomes import outcome_warnings
+from shiftbench.metrics.base import Score, metrics
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.workspace import Cell, Workspace
+
+if TYPE_CHECKING:
+    from shiftbench.reports.comparisons import ComparisonTable
+    from shiftbench.reports.tables import ResultTable
+
+
+class Run:
+    """Complete cells of a workspace. Every number is computed anew from their stored predictions."""
+
+    def __init__(self, workspace: Workspace, cells: Sequence[Cell], *, left_out: Sequence[str] = ()) -> None:
+        self.workspace, self.cells, self.left_out = workspace, list(cells), list(left_out)
+        self._titles = _row_titles(self.cells)
+
+    @classmethod
+    def open(
+        cls, workspace: str | Path | Workspace, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
+    ) -> Run:
+        """What earlier runs left in a workspace; empty arguments mean all."""
+        store = workspace if isinstance(workspace, Workspace) else Workspace(workspace, create=False)
+        return cls(store, list(store.cells(classifiers, settings)))
+
+    @property
+    def classifiers(self) -> list[str]:
+        return list(dict.fromkeys(cell.classifier for cell in self.cells))
+
+    @property
+    def settings(self) -> list[str]:
+        return list(dict.fromkeys(cell.setting for cell in self.cells))
+
+    def predictions(self, classifier: str | None = None, setting: str | None = None) -> Predictions:
+        """The predictions of one cell; the names may be left out where there is only one."""
+        found = [
+            cell for cell in self.cells if classifier in (None, cell.classifier) and setting in (None, cell.setting)
+        ]
+        if len(found) != 1:
+            raise StoreError(
+                "these names do not say which predictions are meant",
+                found=f"{len(found)} of {len(self.cells)} cells",
+                expected=f"a classifier of {self.classifiers} and a setting of {self.settings[:8]}",
+            )
+        return self.workspace.read(found[0])
+
+    def scores(self, metric: str | None = None, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
+        """(classifier, setting, score) of every cell, by the named metric or each setting's own."""
+
+        def score(cell: Cell) -> tuple[str, str, Score]:
+            chosen = metrics.get(metric or cell.spec["metric"])
+            predictions = self.workspace.read(cell, top_k=chosen.needs.top_k, scores=chosen.needs.scores)
+            return self._titles[cell.key], cell.setting, chosen(predictions, level=level)
+
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(score, self.cells))
+
+    def table(self, metric: str | None = None, *, level: float = 0.95) -> ResultTable:
+        """Classifiers by settings, with intervals."""
+        from shiftbench.reports.tables import ResultTable
+
+        return ResultTable(self.scores(metric, level=level))
+
+    def compare(self, setting: str | None = None, *, level: float = 0.95) -> ComparisonTable:
+        """Every pair of classifiers on the same images of one setting."""
+        from shiftbench.reports.comparisons import compare_all
+
+        chosen = setting or self.settings[0]
+        return compare_all([self.workspace.read(cell) for cell in self.cells if cell.setting == chosen], level=level)
+
+    def problems(self) -> list[dict[str, str]]:
+        """Pictures that were skipped or converted, once each, with the data set's name."""
+        datasets = {(cell.spec["dataset"]["name"], cell.spec["dataset"]["fingerprint"]) for cell in self.cells}
+        return [
+            {"dataset": name, **problem}
+            for name, fingerprint in sorted(datasets)
+            for problem in self.workspace.problems(name, fingerprint)
+        ]
+
+    def warnings(self) -> list[str]:
+        """Signs of wrong labels or preprocessing on images that a classifier should do well on."""
+        found = []
+        for cell in self.cells:
+            if cell.spec["shift"].get("shift") != "none" or cell.spec["reference"] is not None:
+                continue
+            p = self.workspace.read(cell, top_k=1, scores=False)
+            signs = outcome_warnings(p.labels, p.top[:, 0], p.space)
+            found += [f"{cell.classifier} on {cell.setting}: {sign}" for sign in signs]
+        return found
+
+    def summary(self, *, level: float = 0.95) -> dict[str, Any]:
+        """The run as JSON-able data."""
+        return {
+            "workspace": str(self.workspace.root),
+            "scores": [
+                {"classifier": classifier, "setting": setting, **score.as_dict()}
+                for classifier, setting, score in self.scores(level=level)
+            ],
+            "problems": self.problems(),
+            "left_out": self.left_out,
+        }
+
+
+def _row_titles(cells: Sequence[Cell]) -> dict[str, str]:
+    """A row is one classifier: two of the same name (other weights, other preprocessing) are told apart."""
+    identities: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        identities.setdefault(cell.classifier, {})[_identity(cell)] = None
+    counts = Counter({name: len(found) for name, found in identities.items()})
+    titles = {}
+    for cell in cells:
+        number = list(identities[cell.classifier]).index(_identity(cell)) + 1
+        several = counts[cell.classifier] > 1
+        fingerprint = cell.spec["classifier"]["fingerprint"][:6]
+        titles[cell.key] = f"{cell.classifier} #{number} ({fingerprint})" if several else cell.classifier
+    return titles
+
+
+def _identity(cell: Cell) -> str:
+    return repr(sorted(cell.spec["classifier"].items(), key=lambda item: item[0]))

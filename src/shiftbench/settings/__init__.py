@@ -1,0 +1,1 @@
+"""Settings and suites: what is evaluated under which name, against which reference."""

@@ -1,0 +1,92 @@
+"""Settings (what is evaluated, under one name) and suites (named lists of settings)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shiftbench.errors import SettingError
+from shiftbench.registry import Registry
+from shiftbench.shifts.base import NoShift, Shift
+
+#: How shifted images come to be. Their numbers differ, so a table keeps them apart.
+Source = Literal["in-memory", "jpeg-85", "on-disk"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A data set, a shift, a label space and a metric, under one name such as ``imagenet-c.fog.3``.
+
+    ``dataset`` is a role (``imagenet-val``) that the user's ``--data`` fills, or a role and a path below it
+    (``imagenet-c/fog/3``). ``space`` is the label space that scores are restricted to before softmax and
+    argmax; None means the data set's own.
+    """
+
+    name: str
+    dataset: str
+    shift: Shift = field(default_factory=NoShift)
+    space: str | None = None
+    metric: str = "top1"
+    reference: str | None = None
+    #: Released files are already cropped: they are centre-cropped and never resized.
+    crop_only: bool = False
+    #: Left out, with a word, when no data fills its role.
+    optional: bool = False
+    source: Source | None = None
+
+
+@dataclass(frozen=True)
+class SuiteOptions:
+    """What a suite may depend on."""
+
+    severities: tuple[float, ...] = (1, 2, 3, 4, 5)
+    corruptions: tuple[str, ...] = ()
+    source: Source = "in-memory"
+    #: The name of the user's own data set, for suites that work on any.
+    data_name: str = "data"
+
+
+SuiteBuilder = Callable[[SuiteOptions], list[Setting]]
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    settings: tuple[Setting, ...]
+
+    @property
+    def roles(self) -> list[str]:
+        """The data sets it needs, in order."""
+        return list(dict.fromkeys(setting.dataset.split("/")[0] for setting in self.settings))
+
+    def __getitem__(self, name: str) -> Setting:
+        for setting in self.settings:
+            if setting.name == name:
+                return setting
+        raise SettingError(f"suite {self.name!r} has no setting {name!r}")
+
+
+suites: Registry[SuiteBuilder] = Registry(
+    "suite", builtin=("shiftbench.settings.corruption_suites", "shiftbench.settings.natural_suites")
+)
+
+
+def suite(name: str) -> Callable[[SuiteBuilder], SuiteBuilder]:
+    """Register a suite: a function from options to settings; its docstring is what ``shiftbench list`` shows."""
+    return suites.register(name)
+
+
+def build_suite(names: str | Sequence[str | Setting], options: SuiteOptions | None = None) -> Suite:
+    """The settings of one suite, or the union of several suites and single settings."""
+    wanted = names.split(",") if isinstance(names, str) else list(names)
+    collected: dict[str, Setting] = {}
+    for item in wanted:
+        for setting in [item] if isinstance(item, Setting) else suites.get(item.strip())(options or SuiteOptions()):
+            earlier = collected.setdefault(setting.name, setting)
+            if earlier != setting:
+                raise SettingError(
+                    f"two different settings are called {setting.name!r}", hint="ask for one suite at a time"
+                )
+    title = ",".join(item if isinstance(item, str) else item.name for item in wanted)
+    return Suite(title, tuple(collected.values()))

@@ -1,0 +1,74 @@
+"""Corruption suites: ImageNet-C, CIFAR-10-C, the demo's, and the same corruptions on a user's own data."""
+
+from __future__ import annotations
+
+from shiftbench.settings.base import Setting, SuiteOptions, suite
+from shiftbench.shifts.base import Shift
+from shiftbench.shifts.compose import ThenJpeg
+from shiftbench.shifts.corruptions import Corruption, corruptions
+
+
+def corruption_settings(
+    prefix: str, role: str, reference: str, names: tuple[str, ...], options: SuiteOptions
+) -> list[Setting]:
+    """``<prefix>.<corruption>.<severity>`` for each corruption and severity."""
+    return [
+        _setting(prefix, role, reference, name, severity, options)
+        for name in options.corruptions or names
+        for severity in options.severities
+    ]
+
+
+def _setting(prefix: str, role: str, reference: str, name: str, severity: float, options: SuiteOptions) -> Setting:
+    title = f"{prefix}.{name}.{severity:g}"
+    if options.source == "on-disk":
+        # Trap: released files are 224 px already; resizing them again costs a point or two of accuracy.
+        return Setting(title, f"{prefix}/{name}/{severity:g}", reference=reference, crop_only=True, source="on-disk")
+    shift: Shift = Corruption(name, severity)
+    if options.source == "jpeg-85":
+        shift = ThenJpeg(shift)
+    return Setting(title, role, shift, reference=reference, source=options.source)
+
+
+def _with_reference(name: str, role: str, settings: list[Setting], options: SuiteOptions) -> list[Setting]:
+    """The clean side comes first; released corrupted files can be scored without it."""
+    return [Setting(name, role, optional=options.source == "on-disk"), *settings]
+
+
+@suite("imagenet-c")
+def imagenet_c(options: SuiteOptions) -> list[Setting]:
+    """ImageNet-C: 15 corruptions x 5 severities of ImageNet val, and val itself (mCE)."""
+    names = tuple(corruptions("benchmark"))
+    settings = corruption_settings("imagenet-c", "imagenet-val", "val", names, options)
+    return _with_reference("val", "imagenet-val", settings, options)
+
+
+@suite("imagenet-c-extra")
+def imagenet_c_extra(options: SuiteOptions) -> list[Setting]:
+    """The four validation corruptions of ImageNet-C: speckle_noise, gaussian_blur, spatter, saturate."""
+    names = tuple(corruptions("extra"))
+    settings = corruption_settings("imagenet-c", "imagenet-val", "val", names, options)
+    return _with_reference("val", "imagenet-val", settings, options)
+
+
+@suite("cifar-10-c")
+def cifar_10_c(options: SuiteOptions) -> list[Setting]:
+    """CIFAR-10-C: 15 corruptions x 5 severities of the CIFAR-10 test set, and the test set itself."""
+    names = tuple(corruptions("benchmark"))
+    settings = corruption_settings("cifar-10-c", "cifar-10", "cifar-10", names, options)
+    return _with_reference("cifar-10", "cifar-10", settings, options)
+
+
+@suite("demo")
+def demo(options: SuiteOptions) -> list[Setting]:
+    """114 real photographs that registry packages carry, clean and under the 15 corruptions."""
+    names = tuple(corruptions("benchmark"))
+    return [Setting("demo", "demo"), *corruption_settings("demo-c", "demo", "demo", names, options)]
+
+
+@suite("corruptions")
+def own_data_corrupted(options: SuiteOptions) -> list[Setting]:
+    """Your own data set, clean and under the 15 corruptions x 5 severities."""
+    clean = options.data_name
+    names = tuple(corruptions("benchmark"))
+    return [Setting(clean, "data"), *corruption_settings(f"{clean}-c", "data", clean, names, options)]

@@ -1,0 +1,35 @@
+"""Small real pieces for run tests: pictures on disk and classifiers that are plain functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from shiftbench.labels.space import LabelSpace
+
+COLOURS = LabelSpace("colours", ("red", "green", "blue"))
+
+
+def colour_folder(root: Path, per_class: int = 20, size: int = 40, seed: int = 0) -> Path:
+    """Noisy red, green and blue pictures; the classes are told apart by their brightest channel."""
+    rng = np.random.default_rng(seed)
+    for channel, name in enumerate(COLOURS.keys):
+        (root / name).mkdir(parents=True)
+        for i in range(per_class):
+            pixels = rng.integers(0, 120, (size, size + i % 7, 3))
+            pixels[..., channel] += rng.integers(10, 100)
+            Image.fromarray(pixels.astype(np.uint8)).save(root / name / f"{i:03d}.png")
+    return root
+
+
+def brightest_channel(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """A classifier: the mean of each channel as its score."""
+    means: NDArray[np.float32] = images.mean(axis=(1, 2)).astype(np.float32) / 20
+    return means
+
+
+def darkest_channel(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    return -brightest_channel(images)

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+import shiftbench as sb
+from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.runs.evaluate import IncompleteRunError
+from shiftbench.runs.plan import block_size
+from shiftbench.store.prediction_files import canonical_json
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
+
+SMALL = sb.Preprocessing(sb.Geometry(resize=36, crop=32))
+
+
+def as_classifier(function: Any, name: str) -> sb.Classifier:
+    return sb.load_classifier(function, labels=COLOURS, preprocessing=SMALL, name=name)
+
+
+def run_small(data: Any, workspace: Path, *, functions: dict[str, Any] | None = None, **options: Any) -> sb.Run:
+    chosen = functions or {"bright": brightest_channel}
+    classifiers = [as_classifier(function, name) for name, function in chosen.items()]
+    options = {
+        "suite": "corruptions",
+        "corruptions": ("gaussian_noise", "contrast"),
+        "severities": (1, 5),
+        **options,
+    }
+    return sb.evaluate(classifiers, data=data, workspace=workspace, labels=COLOURS, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return colour_folder(tmp_path_factory.mktemp("data") / "pictures")
+
+
+def stored(workspace: Path) -> dict[str, bytes]:
+    folder = workspace / "predictions"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
+
+
+def test_predictions_equal_a_plain_loop(pictures: Path, tmp_path: Path) -> None:
+    """The independent way: decode, resize, corrupt and score one image after the other."""
+    run = run_small(pictures, tmp_path / "w")
+    found = run.predictions("bright", "pictures-c.gaussian_noise.5")
+    for row, image_id in enumerate(found.ids):
+        pixels = SMALL.geometry(np.asarray(Image.open(pictures / image_id).convert("RGB")))
+        shifted = sb.corrupt(pixels, "gaussian_noise", severity=5, seed=0, image_id=image_id)
+        scores = brightest_channel(shifted[None])[0]
+        assert found.top[row].tolist() == np.argsort(-scores).tolist()
+        expected = np.exp(scores.max()) / np.exp(scores.astype(np.float64)).sum()
+        assert found.confidence[row] == pytest.approx(expected, abs=3e-4)
+        assert COLOURS.keys[found.labels[row]] == image_id.split("/")[0]
+
+
+def test_clean_scores_are_right_and_opposite(pictures: Path, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="permuted|chance"):
+        run = run_small(
+            pictures,
+            tmp_path / "w",
+            suite="clean",
+            functions={"bright": brightest_channel, "dark": darkest_channel},
+        )
+    scores = {classifier: score for classifier, _, score in run.scores("top1")}
+    assert scores["bright"].value == 1.0 and scores["dark"].value == 0.0
+    assert scores["bright"].n == 60 and scores["bright"].low == pytest.approx(0.025 ** (1 / 60))
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_any_engine_and_number_of_workers_gives_the_same_bytes(
+    pictures: Path, tmp_path: Path, engine: Any, workers: int
+) -> None:
+    run_small(pictures, tmp_path / "a", workers=1)
+    run_small(pictures, tmp_path / "b", workers=workers, engine=engine)
+    assert stored(tmp_path / "a") == stored(tmp_path / "b")
+    assert len(stored(tmp_path / "a")) == 5
+
+
+def test_a_second_run_computes_nothing(pictures: Path, tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def counting(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        calls.append(len(images))
+        return brightest_channel(images)
+
+    run_small(pictures, tmp_path / "w", functions={"bright": counting}, workers=1)
+    assert sum(calls) == 60 * 5
+    calls.clear()
+    run_small(pictures, tmp_path / "w", functions={"bright": counting}, workers=1)
+    assert calls == []
+
+
+def test_another_seed_is_kept_beside_and_apart(pictures: Path, tmp_path: Path) -> None:
+    run_small(pictures, tmp_path / "w", seed=0)
+    run_small(pictures, tmp_path / "w", seed=1)
+    both = sb.Run.open(tmp_path / "w")
+    noise = [cell for cell in both.cells if "gaussian_noise.5" in cell.setting]
+    clean = [cell for cell in both.cells if cell.setting == "pictures"]
+    assert len(noise) == 2 and len(clean) == 1, "the seed must not recompute what does not depend on it"
+    text = both.table().to_text(200)
+    assert "(a)" in text and "(b)" in text
+
+
+def test_damaged_and_edited_files_are_redone(pictures: Path, tmp_path: Path) -> None:
+    run_small(pictures, tmp_path / "w")
+    before = stored(tmp_path / "w")
+    paths = sorted((tmp_path / "w" / "predictions").rglob("*.parquet"))
+    paths[0].write_bytes(paths[0].read_bytes()[:-100])
+    data = bytearray(paths[1].read_bytes())
+    data[60] ^= 0xFF
+    paths[1].write_bytes(bytes(data))
+    paths[2].unlink()
+    run_small(pictures, tmp_path / "w")
+    assert stored(tmp_path / "w") == before
+
+
+def test_more_columns_than_stored_are_computed_again(pictures: Path, tmp_path: Path) -> None:
+    assert run_small(pictures, tmp_path / "w", suite="clean").predictions().scores is None
+    kept = run_small(pictures, tmp_path / "w", suite="clean", keep_scores=True).predictions()
+    assert kept.scores is not None and kept.scores.shape == (60, 3)
+    assert (kept.scores.argmax(axis=1) == kept.top[:, 0]).all()
+
+
+def test_bad_pictures_are_named_counted_and_skipped(tmp_path: Path) -> None:
+    data = colour_folder(tmp_path / "pictures", per_class=8)
+    (data / "red" / "000.png").write_bytes(b"")
+    whole = (data / "green" / "003.png").read_bytes()
+    (data / "green" / "003.png").write_bytes(whole[: len(whole) // 2])
+    run = run_small(data, tmp_path / "w")
+    skipped = {problem["id"] for problem in run.problems() if problem["action"] == "skipped"}
+    assert skipped == {"red/000.png", "green/003.png"}
+    found = run.predictions("bright", "pictures")
+    assert found.valid.sum() == 22 and found.top[0].tolist() == [-1, -1, -1]
+    assert {score.n for _, _, score in run.scores("top1")} == {22}
+
+
+def test_each_image_is_read_once_for_all_settings_and_classifiers(pictures: Path, tmp_path: Path) -> None:
+    base = sb.open_dataset(pictures, space=COLOURS)
+    reads: list[int] = []
+
+    class Counting(Dataset):
+        name, space, ids, labels, fingerprint = base.name, base.space, base.ids, base.labels, base.fingerprint
+
+        def read(self, index: int) -> Picture:
+            reads.append(index)
+            return base.read(index)
+
+    run_small(Counting(), tmp_path / "w", functions={"bright": brightest_channel, "dark": darkest_channel})
+    assert sorted(reads) == list(range(60))
+
+
+def test_one_failing_batch_does_not_lose_the_rest(pictures: Path, tmp_path: Path) -> None:
+    broken = threading.Event()
+    broken.set()
+    first = sb.open_dataset(pictures, space=COLOURS).read(0)
+    poison = SMALL.geometry(first.pixels)
+
+    def throws(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        if broken.is_set() and any(np.array_equal(image, poison) for image in images):
+            raise ValueError("the bottom of the sea")
+        return brightest_channel(images)
+
+    functions = {"good": darkest_channel, "bad": throws}
+    with pytest.raises(IncompleteRunError, match="bottom of the sea"):
+        run_small(pictures, tmp_path / "w", functions=functions, suite="clean", workers=1)
+    assert list((tmp_path / "w" / "shards").glob("bad/*/*/*.parquet")), "the other blocks are stored"
+    broken.clear()
+    with pytest.warns(UserWarning):
+        run = run_small(pictures, tmp_path / "w", functions=functions, suite="clean", workers=1)
+    assert {s.value for c, _, s in run.scores("top1") if c == "bad"} == {1.0}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scores_that_are_no_numbers_are_refused(pictures: Path, tmp_path: Path, value: float) -> None:
+    def poisoned(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        scores = brightest_channel(images)
+        scores[0, 0] = value
+        return scores
+
+    with pytest.raises(IncompleteRunError, match="nan or inf for image"):
+        run_small(pictures, tmp_path / "w", functions={"p": poisoned}, suite="clean")
+
+
+def test_two_runs_at_once_do_not_harm_each_other(pictures: Path, tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def one(functions: dict[str, Any]) -> None:
+        try:
+            run_small(pictures, tmp_path / "w", functions=functions, workers=2)
+        except BaseException as error:
+            errors.append(error)
+
+    both = [
+        threading.Thread(target=one, args=({"bright": brightest_channel},)),
+        threading.Thread(target=one, args=({"bright": brightest_channel, "dark": darkest_channel},)),
+    ]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(60)
+    assert errors == []
+    run_small(pictures, tmp_path / "alone")
+    together = {name: data for name, data in stored(tmp_path / "w").items() if name.startswith("bright/")}
+    assert together == stored(tmp_path / "alone")
+
+
+def test_provenance_says_what_decided_the_numbers(pictures: Path, tmp_path: Path) -> None:
+    run = run_small(pictures, tmp_path / "w", seed=7)
+    spec = run.predictions("bright", "pictures-c.contrast.5").spec
+    text = canonical_json(spec)
+    for part in ("contrast", '"seed":7', "bilinear", '"crop":32', "colours", "fingerprint", "in-memory"):
+        assert part in text
+    assert str(tmp_path) not in text
+
+
+@pytest.mark.parametrize(("images", "size"), [(1, 16), (114, 16), (1000, 32), (50_000, 256)])
+def test_blocks_depend_on_the_data_set_alone(images: int, size: int) -> None:
+    assert block_size(images) == size

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from shiftbench.errors import SettingError, UnknownNameError
+from shiftbench.settings.base import Setting, SuiteOptions, build_suite, suites
+from shiftbench.shifts.compose import ThenJpeg
+from shiftbench.shifts.corruptions import corruptions
+
+
+@pytest.mark.parametrize("name", suites.names())
+def test_every_suite_is_sound(name: str) -> None:
+    """A table over the registry: names are unique, references exist, the docstring teaches."""
+    suite = build_suite(name)
+    names = [setting.name for setting in suite.settings]
+    assert names and len(set(names)) == len(names)
+    assert suites.get(name).__doc__
+    for setting in suite.settings:
+        assert setting.reference is None or setting.reference in names or setting.reference == "val"
+        setting.shift.describe()
+
+
+def test_imagenet_c_is_the_published_benchmark() -> None:
+    suite = build_suite("imagenet-c")
+    assert len(suite.settings) == 1 + 15 * 5
+    assert suite.settings[0].name == "val"
+    assert [s.name for s in suite.settings[1:6]] == [f"imagenet-c.gaussian_noise.{k}" for k in range(1, 6)]
+    assert suite["imagenet-c.fog.3"].shift.name == "fog.3"
+    assert list(dict.fromkeys(s.name.split(".")[1] for s in suite.settings[1:])) == corruptions("benchmark")
+
+
+def test_released_files_are_cropped_and_never_resized() -> None:
+    suite = build_suite("imagenet-c", SuiteOptions(source="on-disk"))
+    fog = suite["imagenet-c.fog.3"]
+    assert fog.dataset == "imagenet-c/fog/3" and fog.crop_only and fog.shift.name == "none"
+    assert suite["val"].optional
+    assert suite.roles == ["imagenet-val", "imagenet-c"]
+
+
+def test_jpeg_85_in_memory_is_its_own_provenance() -> None:
+    plain = build_suite("imagenet-c")["imagenet-c.fog.3"]
+    jpeg = build_suite("imagenet-c", SuiteOptions(source="jpeg-85"))["imagenet-c.fog.3"]
+    assert isinstance(jpeg.shift, ThenJpeg)
+    assert jpeg.shift.describe() != plain.shift.describe() and jpeg.source != plain.source
+
+
+def test_fewer_corruptions_and_severities() -> None:
+    options = SuiteOptions(severities=(2.5,), corruptions=("fog",), data_name="photos")
+    assert [s.name for s in build_suite("corruptions", options).settings] == ["photos", "photos-c.fog.2.5"]
+
+
+def test_suites_join_and_share_settings() -> None:
+    joined = build_suite("imagenet-c,imagenet-c-extra")
+    assert len(joined.settings) == 1 + 19 * 5
+
+
+def test_two_meanings_of_one_name_are_refused() -> None:
+    with pytest.raises(SettingError, match="two different settings"):
+        build_suite(["imagenet", Setting("val", "elsewhere")])
+
+
+def test_a_mistyped_suite_gets_a_suggestion() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'imagenet-c'"):
+        build_suite("imagnet-c")
+
+
+def test_masked_and_unmasked_are_named_as_such() -> None:
+    suite = build_suite("imagenet-a")
+    assert suite["imagenet-a"].space == "imagenet-a-200"
+    assert suite["imagenet-a.unmasked"].space == "imagenet-1k"
+    assert suite["imagenet-a"].reference == "val-on-imagenet-a-classes"
