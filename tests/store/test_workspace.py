@@ -26,6 +26,12 @@ def test_a_folder_with_other_things_is_not_touched(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_run_killed_while_making_the_workspace_does_not_block_it(tmp_path: Path) -> None:
+    (tmp_path / ".workspace.json.12345678.tmp").write_text("{")
+    Workspace(tmp_path)
+    assert (tmp_path / "workspace.json").exists()
+
+
 def test_a_missing_workspace_is_not_made_by_readers(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not a workspace"):
         Workspace(tmp_path / "no", create=False)

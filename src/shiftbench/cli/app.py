@@ -6,17 +6,18 @@ from typing import Annotated
 
 import typer
 
-from shiftbench.cli import checking, demonstration, evaluating, listing, tabulating
+from shiftbench.cli import checking, corrupting, demonstration, evaluating, listing, tabulating
 
 app = typer.Typer(
     name="shiftbench",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    # Plain help: it stays legible in a narrow terminal, and answers at once.
+    rich_markup_mode=None,
+    add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="What happens to an image classifier when the data shifts, and is that robustness or just accuracy?",
-    epilog="Start with [bold]shiftbench demo[/], then "
-    "[bold]shiftbench eval model.onnx --suite corruptions --data FOLDER[/].",
+    epilog="Start with `shiftbench demo`, then `shiftbench eval model.onnx --suite corruptions --data FOLDER`.",
 )
 
 
@@ -41,6 +42,8 @@ app.command("eval")(evaluating.evaluate_command)
 app.command("table")(tabulating.table_command)
 app.command("compare")(tabulating.compare_command)
 app.command("images-needed")(tabulating.images_needed_command)
+app.command("corrupt")(corrupting.corrupt_command)
+app.command("preview")(corrupting.preview_command)
 app.command("list")(listing.list_command)
 app.add_typer(checking.app, name="check")
 app.command("demo")(demonstration.demo_command)

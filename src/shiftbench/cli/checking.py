@@ -28,7 +28,9 @@ class _Result(Protocol):
 def check_classifier_command(
     spec: Annotated[str, typer.Argument(help="As for `shiftbench eval`.")],
     labels: Labels = None,
-    trust: Annotated[bool, typer.Option(help="Allow model files that run code when they are loaded.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Shape, finiteness, determinism, independence of the batch, pickling, threads, fingerprint."""
@@ -37,7 +39,7 @@ def check_classifier_command(
     from shiftbench.runs.evaluate import find_label_space
 
     classifier = load_classifier(spec, labels=find_label_space(labels), trust=trust)
-    _tell(check_classifier(classifier), json)  # type: ignore[arg-type]
+    _tell(check_classifier(classifier), json)
 
 
 @app.command("dataset")

@@ -25,20 +25,20 @@ def demo_command(
     severity: Annotated[str, typer.Option(help="Severities: 3, 1-5 or 1,3,5.")] = "1,3,5",
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Four real ImageNet classifiers on 114 real photographs, clean and under 15 corruptions.
+    """Four real classifiers on 114 real photographs.
 
-    Weights and photographs come inside ordinary registry packages. Started again, it continues or only
-    prints.
+    Clean and under 15 corruptions. Weights and photographs come inside ordinary registry packages. Started
+    again, it continues, or only prints.
     """
-    from shiftbench.reports.corruption import corruption_table
     from shiftbench.runs.evaluate import evaluate
 
     severities = parse_severities(severity)
     errors.print("Loading four classifiers and 114 photographs (the first time takes about a minute) ...")
     with warnings.catch_warnings():
+        # A classifier at chance level under a corruption is no news here.
         warnings.simplefilter("ignore", UserWarning)
         run = evaluate(list(_CLASSIFIERS), "demo", None, workspace, severities=severities, console=errors)
-    table = corruption_table(run.workspace, run.cells, prefix="demo-c", clean="demo")
+    table = run.corruption_table()
     if json:
         print_json({**run.summary(), "corruption_errors": json_module.loads(table.to_json())})
         return

@@ -47,8 +47,12 @@ def evaluate_command(
     seed: Annotated[int, typer.Option(help="Seed of shifts and samples.")] = 0,
     workers: Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.")] = None,
     engine: Annotated[str, typer.Option(help="threads or processes.")] = "threads",
-    keep_scores: Annotated[bool, typer.Option(help="Store all scores, not only the top five classes.")] = False,
-    trust: Annotated[bool, typer.Option(help="Allow model files that run code when they are loaded.")] = False,
+    keep_scores: Annotated[
+        bool, typer.Option("--keep-scores", help="Store all scores, not only the top five classes.")
+    ] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")
+    ] = False,
     level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
@@ -58,11 +62,14 @@ def evaluate_command(
     Stopped at any moment, the same command continues where it was; what the workspace already holds is not
     run again.
 
-    [bold]Examples[/]
-
-      shiftbench eval model.onnx --data photos/                               your pictures, as they are
-      shiftbench eval timm:resnet50 model.onnx --suite imagenet-c --data val/ ImageNet-C, made in memory
-      shiftbench eval model.onnx --suite imagenet-c --source on-disk --data ImageNet-C/
+    \b
+    Examples:
+      your pictures, as they are
+        shiftbench eval model.onnx --data photos/
+      ImageNet-C, made in memory
+        shiftbench eval timm:resnet50 model.onnx --suite imagenet-c --data val/
+      ImageNet-C, the released files
+        shiftbench eval model.onnx --suite imagenet-c --source on-disk --data ImageNet-C/
     """
     from shiftbench.runs.data import Selection
     from shiftbench.runs.evaluate import evaluate

@@ -19,7 +19,10 @@ def list_command(
     suite: Annotated[str | None, typer.Option("--suite", "-s", help="With `settings`: those of this suite.")] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Names of suites, settings, corruptions, metrics, classifiers, data sets and label spaces."""
+    """Names of what there is.
+
+    Suites, settings, corruptions, metrics, classifiers, data sets and label spaces.
+    """
     listings: dict[str, Callable[[], Rows]] = {
         "suites": _suites,
         "settings": lambda: _settings(suite),

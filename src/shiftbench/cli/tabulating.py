@@ -23,16 +23,26 @@ def table_command(
     metric: Annotated[str | None, typer.Option("--metric", "-m", help="See `list metrics`.")] = None,
     classifier: Classifiers = None,
     setting: Annotated[list[str] | None, typer.Option("--setting", "-s", help="Only these settings.")] = None,
+    mce: Annotated[
+        bool, typer.Option("--mce", help="Corruption errors: mCE, relative mCE, and the CE of every type.")
+    ] = False,
+    baseline: Annotated[
+        str | None, typer.Option(help="With --mce: divide by this classifier instead of the published AlexNet.")
+    ] = None,
     level: Level = 0.95,
     format: Format = "text",
     file: Output = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Scores of a workspace, each with its interval and n. No model is run."""
+    """Scores of a workspace, with intervals.
+
+    No model is run: every number is computed from stored predictions.
+    """
     from shiftbench.runs.result import Run
 
     run = Run.open(workspace, classifier or (), setting or ())
-    _show(run.table(metric, level=level), "json" if json else format, file)
+    table = run.corruption_table(baseline=baseline, level=level) if mce else run.table(metric, level=level)
+    _show(table, "json" if json else format, file)
 
 
 def compare_command(
@@ -44,7 +54,11 @@ def compare_command(
     file: Output = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Classifiers against each other on the same images: exact McNemar with Holm's correction."""
+    """Classifiers against each other, image by image.
+
+    Exact McNemar test on the same images, corrected by Holm for the number of pairs, and the paired bootstrap
+    interval of the difference.
+    """
     from shiftbench.runs.result import Run
 
     run = Run.open(workspace, classifier or (), [setting] if setting else ())

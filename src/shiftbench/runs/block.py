@@ -37,9 +37,9 @@ def compute_block(context: RunContext, item: WorkItem, report: Report, *, wait: 
         if not mine:
             return False
         cells = [cell for cell in context.cells if cell.dataset == item.dataset]
-        missing = [cell for cell in cells if not shard_is_complete(workspace, cell, item, context.needs)]
+        missing = [cell for cell in cells if not shard_is_complete(workspace, cell, item)]
         # Another run may have finished a cell, and cleared its shards, while this one waited.
-        pending = [cell for cell in missing if not is_complete(workspace, cell, context.needs)]
+        pending = [cell for cell in missing if not is_complete(workspace, cell)]
         report(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
         _BlockComputation(context, workspace, item, report).compute(pending)
     return True
@@ -52,26 +52,26 @@ class _BlockComputation:
         self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
 
     def compute(self, cells: Sequence[PlannedCell]) -> None:
-        recorded, run = [], []
+        pictured = []
         for cell in cells:
             classifier = self.context.classifiers[cell.cell.classifier]
-            (recorded if isinstance(classifier, RecordedPredictions) else run).append(cell)
-        for cell in recorded:
-            self._look_up(cell)
-        if run:
-            self._run(run)
+            if isinstance(classifier, RecordedPredictions):
+                self._look_up(cell, classifier)
+            else:
+                pictured.append(cell)
+        if pictured:
+            self._run(pictured)
 
-    def _look_up(self, cell: PlannedCell) -> None:
-        classifier = self.context.classifiers[cell.cell.classifier]
-        assert isinstance(classifier, RecordedPredictions)
+    def _look_up(self, cell: PlannedCell, classifier: RecordedPredictions) -> None:
         rows = cell.rows_between(self.item.start, self.item.stop)
-        top, confidence, scores = classifier.lookup([self.dataset.ids[row] for row in rows], cell.space)
-        self._write(cell, PredictionBlock(top, confidence, scores))
+        found = classifier.lookup([self.dataset.ids[row] for row in rows], cell.space)
+        scores = found.scores if cell.needs.scores else None
+        self._write(cell, PredictionBlock(found.top[:, : cell.needs.top_k], found.confidence, scores))
 
     def _run(self, cells: Sequence[PlannedCell]) -> None:
         geometries = list(dict.fromkeys(cell.geometry for cell in cells))
         stacks, readable = self._read(geometries)
-        for geometry, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry)):
+        for _, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry)):
             images = stacks[same_geometry[0].geometry]
             for _, same_shift in _grouped(same_geometry, lambda cell: canonical_json(cell.setting.shift.describe())):
                 shift = same_shift[0].setting.shift
@@ -79,11 +79,9 @@ class _BlockComputation:
                 shifted = shift.batch(images, image_ids=ids, seed=self.context.seed)
                 for name, same_classifier in _grouped(same_shift, lambda cell: cell.cell.classifier):
                     classifier = self.context.classifiers[name]
-                    assert isinstance(classifier, Classifier)
                     scores = _scores(classifier, shifted, ids)
                     for cell in same_classifier:
                         self._write(cell, self._predict(cell, classifier, scores, readable))
-            del geometry, images
 
     def _read(self, geometries: Sequence[Geometry]) -> tuple[dict[Geometry, Pixels], list[int]]:
         """Every readable picture once, in every geometry; the others are put on record."""
@@ -108,12 +106,11 @@ class _BlockComputation:
         self, cell: PlannedCell, classifier: Classifier, scores: Scores, readable: list[int]
     ) -> PredictionBlock:
         """This setting's rows of the block, with gaps where a picture could not be read."""
-        assert cell.projection is not None
         rows = cell.rows_between(self.item.start, self.item.stop) - self.item.start
         position = np.full(len(self.ids), -1)
         position[readable] = np.arange(len(readable))
         present = position[rows] >= 0
-        found = predict(cell.projection(scores[position[rows][present]]), classifier.outputs, self.context.needs)
+        found = predict(cell.projection(scores[position[rows][present]]), classifier.outputs, cell.needs)
         return _with_gaps(found, present)
 
     def _write(self, cell: PlannedCell, block: PredictionBlock) -> None:

@@ -6,12 +6,14 @@ import os
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 
 from shiftbench._version import __version__
+from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
@@ -20,7 +22,6 @@ from shiftbench.metrics.base import Needs, metrics
 from shiftbench.runs.data import Data, Selection, data_name, open_data
 from shiftbench.runs.executors import Executor, Failure, ProcessExecutor, ThreadExecutor
 from shiftbench.runs.plan import (
-    AnyClassifier,
     PlannedCell,
     RunContext,
     is_complete,
@@ -76,8 +77,8 @@ def evaluate(
     datasets, left_out = open_data(chosen, data, space=space, selection=select)
     loaded = _load_all(classifiers, space, trust)
     needs = _needs(metric, chosen, keep_scores)
-    planned = _plan(chosen, left_out, loaded, datasets, seed, store)
-    context = RunContext(store.root, datasets, loaded, tuple(planned), needs, seed, f"shiftbench {__version__}")
+    planned = _plan(chosen, left_out, loaded, datasets, needs, seed, store)
+    context = RunContext(store.root, datasets, loaded, tuple(planned), seed, f"shiftbench {__version__}")
     failures = _execute(context, _executor(engine, workers), progress, console)
     run = Run(store, [p.cell for p in planned], left_out=[s.name for s in left_out])
     if failures:
@@ -95,10 +96,10 @@ def find_label_space(labels: str | Path | LabelSpace | None) -> LabelSpace | Non
     return load_label_space(Path(labels)) if Path(labels).is_file() else label_space(str(labels))
 
 
-def _load_all(classifiers: Any, space: LabelSpace | None, trust: bool) -> dict[str, AnyClassifier]:
+def _load_all(classifiers: Any, space: LabelSpace | None, trust: bool) -> dict[str, Classifier]:
     """By name; a second one of the same name gets a number."""
     many = classifiers if isinstance(classifiers, list | tuple) else [classifiers]
-    loaded: dict[str, AnyClassifier] = {}
+    loaded: dict[str, Classifier] = {}
     for spec in many:
         # One thread a classifier: the blocks run in parallel, which scales better than one batch on all cores.
         classifier = load_classifier(spec, labels=space, trust=trust, threads=1)
@@ -118,8 +119,9 @@ def _needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:
 def _plan(
     suite: Suite,
     left_out: Sequence[Setting],
-    classifiers: Mapping[str, AnyClassifier],
+    classifiers: Mapping[str, Classifier],
     datasets: Mapping[str, Dataset],
+    needs: Needs,
     seed: int,
     workspace: Workspace,
 ) -> list[PlannedCell]:
@@ -128,7 +130,7 @@ def _plan(
             dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe()
         )
     return [
-        plan_cell(classifier, setting, setting.dataset, datasets[setting.dataset], seed, workspace)
+        plan_cell(classifier, setting, datasets[setting.dataset], needs, seed, workspace)
         for setting in suite.settings
         if setting not in left_out
         for classifier in classifiers.values()
@@ -144,13 +146,13 @@ def _executor(engine: Engine | Executor, workers: int | None) -> Executor:
 
 def _execute(context: RunContext, executor: Executor, progress: bool, console: Console | None) -> list[Failure]:
     workspace = Workspace(context.root)
-    todo = [cell for cell in context.cells if not is_complete(workspace, cell, context.needs)]
-    items, to_do, done = missing_items(workspace, todo, context.datasets, context.needs)
+    todo = [cell for cell in context.cells if not is_complete(workspace, cell)]
+    items, to_do, done = missing_items(workspace, todo, context.datasets)
     ready = sum(len(cell.rows) for cell in context.cells if cell not in todo)
     failures: list[Failure] = []
     if items:
         with prediction_progress(to_do, done + ready, show=progress, console=console) as report:
-            failures = executor.run(_only(context, todo), items, report)
+            failures = executor.run(replace(context, cells=tuple(todo)), items, report)
     failed_blocks = {(failure.item.dataset, failure.item.start) for failure in failures}
     for cell in todo:
         blocks = {(item.dataset, item.start) for item in work_items(cell.dataset, context.datasets[cell.dataset])}
@@ -159,23 +161,11 @@ def _execute(context: RunContext, executor: Executor, progress: bool, console: C
     return failures
 
 
-def _only(context: RunContext, cells: Sequence[PlannedCell]) -> RunContext:
-    return RunContext(
-        context.root,
-        context.datasets,
-        context.classifiers,
-        tuple(cells),
-        context.needs,
-        context.seed,
-        context.made_by,
-    )
-
-
 def _complete(workspace: Workspace, planned: PlannedCell, context: RunContext) -> None:
     """Join a cell's shards into its one file, then clear them."""
     cell = planned.cell
     with claim(workspace.lock_path(f"complete-{cell.key}"), wait=True):
-        if not is_complete(workspace, planned, context.needs):
+        if not is_complete(workspace, planned):
             items = work_items(planned.dataset, context.datasets[planned.dataset])
             starts = [item.start for item in items if len(planned.rows_between(item.start, item.stop))]
             blocks = [read_block(workspace.shard_path(cell, start), scores=True) for start in starts]

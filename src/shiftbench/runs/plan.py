@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +25,6 @@ from shiftbench.shifts.base import NoShift
 from shiftbench.store.prediction_files import columns_of, read_block
 from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
 
-AnyClassifier = Classifier | RecordedPredictions
 _MOST_IMAGES_A_BLOCK, _FEWEST_IMAGES_A_BLOCK, _BLOCKS_OF_A_SMALL_SET = 256, 16, 32
 
 
@@ -37,9 +37,11 @@ class PlannedCell:
     dataset: str
     geometry: Geometry
     space: LabelSpace
-    projection: Projection | None
+    projection: Projection
     #: Rows of the data set that the setting uses, ascending.
     rows: NDArray[np.int64]
+    #: What is stored of it: no more than the label space, or a record made elsewhere, can give.
+    needs: Needs
 
     def rows_between(self, start: int, stop: int) -> NDArray[np.int64]:
         low, high = np.searchsorted(self.rows, [start, stop])
@@ -61,9 +63,8 @@ class RunContext:
 
     root: Path
     datasets: Mapping[str, Dataset]
-    classifiers: Mapping[str, AnyClassifier]
+    classifiers: Mapping[str, Classifier]
     cells: tuple[PlannedCell, ...]
-    needs: Needs
     seed: int
     made_by: str
 
@@ -80,7 +81,7 @@ def work_items(name: str, dataset: Dataset) -> list[WorkItem]:
 
 
 def plan_cell(
-    classifier: AnyClassifier, setting: Setting, role: str, dataset: Dataset, seed: int, workspace: Workspace
+    classifier: Classifier, setting: Setting, dataset: Dataset, needs: Needs, seed: int, workspace: Workspace
 ) -> PlannedCell:
     """Check that classifier, data and label spaces fit, and write down what decides the result."""
     space = dataset.space if setting.space is None else label_space(setting.space)
@@ -90,28 +91,45 @@ def plan_cell(
             f"setting {setting.name!r} has no images: no label of {dataset.name!r} is a class of {space.name!r}",
             found=f"labels of {dataset.space.name!r}",
         )
+    projection = space.projection_from(classifier.space)
     workspace.record_space(space)
     geometry = _geometry(classifier, setting)
     spec = _spec(classifier, setting, dataset, space, geometry, len(rows), seed)
-    projection = None if isinstance(classifier, RecordedPredictions) else space.projection_from(classifier.space)
-    cell = Cell(classifier.name, setting.name, spec)
-    return PlannedCell(cell, setting, role, geometry, space, projection, rows)
-
-
-def _geometry(classifier: AnyClassifier, setting: Setting) -> Geometry:
+    stored = Needs(min(needs.top_k, len(space)), scores=needs.scores)
     if isinstance(classifier, RecordedPredictions):
-        if not isinstance(setting.shift, NoShift):
-            raise SettingError(
-                f"{classifier.name!r} holds predictions made elsewhere; it can't be run under {setting.name!r}",
-                hint="evaluate it on settings whose images are used as they are (--suite clean)",
-            )
-        return Geometry(resize=None, crop=None)
+        stored = _recorded_needs(classifier, setting, dataset, space, stored)
+    cell = Cell(classifier.name, setting.name, spec)
+    return PlannedCell(cell, setting, setting.dataset, geometry, space, projection, rows, stored)
+
+
+def _geometry(classifier: Classifier, setting: Setting) -> Geometry:
     geometry = classifier.preprocessing.geometry
     return replace(geometry, resize=None) if setting.crop_only else geometry
 
 
+def _recorded_needs(
+    classifier: RecordedPredictions, setting: Setting, dataset: Dataset, space: LabelSpace, needs: Needs
+) -> Needs:
+    """Predictions made elsewhere: they must be of these images, and give only what was recorded."""
+    if not isinstance(setting.shift, NoShift):
+        raise SettingError(
+            f"{classifier.name!r} holds predictions made elsewhere; it can't be run under {setting.name!r}",
+            hint="evaluate it on settings whose images are used as they are (--suite clean)",
+        )
+    classifier.check_ids(dataset.ids)
+    missing, _ = classifier.coverage(dataset.ids)
+    if missing:
+        warnings.warn(
+            f"{classifier.name} has no prediction for {len(missing)} of {len(dataset)} images of {dataset.name}, "
+            f"such as {missing[0]!r}; they are left out of its scores",
+            stacklevel=2,
+        )
+    answer = classifier.lookup(dataset.ids[:1], space)
+    return Needs(min(needs.top_k, answer.top.shape[1]), scores=needs.scores and answer.scores is not None)
+
+
 def _spec(
-    classifier: AnyClassifier,
+    classifier: Classifier,
     setting: Setting,
     dataset: Dataset,
     space: LabelSpace,
@@ -161,21 +179,21 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
     return "; ".join([setting.shift.name, *common, *own]), "; ".join(common)
 
 
-def is_complete(workspace: Workspace, planned: PlannedCell, needs: Needs) -> bool:
+def is_complete(workspace: Workspace, planned: PlannedCell) -> bool:
     """Whether the cell's file is there, whole, untouched and has the columns that are needed."""
-    return _holds(workspace.predictions_path(planned.cell), len(planned.rows), needs, len(planned.space))
+    return _holds(workspace.predictions_path(planned.cell), len(planned.rows), planned.needs)
 
 
-def shard_is_complete(workspace: Workspace, planned: PlannedCell, item: WorkItem, needs: Needs) -> bool:
+def shard_is_complete(workspace: Workspace, planned: PlannedCell, item: WorkItem) -> bool:
     rows = len(planned.rows_between(item.start, item.stop))
-    return rows == 0 or _holds(workspace.shard_path(planned.cell, item.start), rows, needs, len(planned.space))
+    return rows == 0 or _holds(workspace.shard_path(planned.cell, item.start), rows, planned.needs)
 
 
-def _holds(path: Path, rows: int, needs: Needs, classes: int) -> bool:
+def _holds(path: Path, rows: int, needs: Needs) -> bool:
     try:
         columns = columns_of(path)
         stored_k = sum(name.startswith("top") for name in columns)
-        if stored_k < min(needs.top_k, classes) or (needs.scores and "scores" not in columns):
+        if stored_k < needs.top_k or (needs.scores and "scores" not in columns):
             return False
         return len(read_block(path, scores=needs.scores)) == rows
     except FileNotFoundError:
@@ -186,7 +204,7 @@ def _holds(path: Path, rows: int, needs: Needs, classes: int) -> bool:
 
 
 def missing_items(
-    workspace: Workspace, planned: Iterable[PlannedCell], datasets: Mapping[str, Dataset], needs: Needs
+    workspace: Workspace, planned: Iterable[PlannedCell], datasets: Mapping[str, Dataset]
 ) -> tuple[list[WorkItem], int, int]:
     """(blocks that some cell still lacks, predictions still to make, predictions already there)."""
     items: dict[WorkItem, None] = {}
@@ -196,7 +214,7 @@ def missing_items(
         started = workspace.shards_folder(cell.cell).is_dir()
         for item in blocks:
             rows = len(cell.rows_between(item.start, item.stop))
-            if rows and not (started and shard_is_complete(workspace, cell, item, needs)):
+            if rows and not (started and shard_is_complete(workspace, cell, item)):
                 items[item] = None
                 to_do += rows
             else:

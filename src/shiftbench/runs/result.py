@@ -72,6 +72,34 @@ class Run:
 
         return ResultTable(self.scores(metric, level=level))
 
+    def corruption_table(
+        self, prefix: str | None = None, *, baseline: str | None = None, level: float = 0.95
+    ) -> ResultTable:
+        """mCE, relative mCE and the corruption error of every type, with intervals.
+
+        ``prefix`` (``imagenet-c``) may be left out where there is only one. ``baseline`` is a classifier of this
+        run to divide by; without it, the published AlexNet errors.
+        """
+        from shiftbench.metrics.corruption import ALEXNET
+        from shiftbench.reports.corruption import corruption_prefixes, corruption_table
+
+        prefixes = [prefix] if prefix else corruption_prefixes(self.settings)
+        if len(prefixes) != 1:
+            raise StoreError(
+                "corruption errors need one family of settings named PREFIX.corruption.severity",
+                found=", ".join(prefixes) or "none",
+                hint="evaluate a suite such as imagenet-c, or name the prefix",
+            )
+        clean = {cell.spec["reference"] for cell in self.cells if cell.setting.startswith(f"{prefixes[0]}.")}
+        return corruption_table(
+            self.workspace,
+            self.cells,
+            prefix=prefixes[0],
+            clean=next(iter(clean)),
+            baseline=baseline or ALEXNET,
+            level=level,
+        )
+
     def compare(self, setting: str | None = None, *, level: float = 0.95) -> ComparisonTable:
         """Every pair of classifiers on the same images of one setting."""
         from shiftbench.reports.comparisons import compare_all

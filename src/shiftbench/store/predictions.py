@@ -39,7 +39,8 @@ class Predictions:
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
         """Rows that count: the picture could be read and has a label in the setting's space."""
-        return (self.top[:, 0] != SKIPPED) & (self.labels >= 0)
+        counts: NDArray[np.bool_] = (self.top[:, 0] != SKIPPED) & (self.labels >= 0)
+        return counts
 
     @cached_property
     def correct(self) -> NDArray[np.bool_]:

@@ -78,7 +78,7 @@ class Workspace:
                     found="no workspace.json in it" if self.root.is_dir() else "no such folder",
                     hint="name the folder that `shiftbench eval --workspace` wrote to",
                 )
-            if self.root.is_dir() and any(self.root.iterdir()):
+            if self._holds_other_things():
                 raise StoreError(
                     f"{self.root} is not empty and not a workspace; nothing was written",
                     hint="name a new or empty folder",
@@ -87,6 +87,11 @@ class Workspace:
         found = read_json(marker).get("format")
         if found != FORMAT:
             raise StoreError("this workspace has another format", found=found, expected=FORMAT)
+
+    def _holds_other_things(self) -> bool:
+        """Not counting the marker that another run is about to put in place, or was killed at."""
+        entries = [path.name for path in self.root.iterdir()] if self.root.is_dir() else []
+        return any(not name.startswith((".workspace.json.", "workspace.json")) for name in entries)
 
     # -- where things are --------------------------------------------------------------------------------
 
