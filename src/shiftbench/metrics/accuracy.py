@@ -1,0 +1,126 @@
+"""Top-1 and top-5 accuracy, error, and the accuracy of every class.
+
+Only rows that count enter: pictures that could be read and have a label in the setting's space. Whether the
+other classes of a 1,000-class classifier compete (unmasked) or not (masked to 200) is the setting's matter
+and shows in its name; here the predictions are taken as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.base import Needs, Score, metric
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.store.predictions import Predictions
+
+
+def hits(predictions: Predictions, k: int = 1) -> NDArray[np.bool_]:
+    """For each row that counts, whether its label is among the k best classes."""
+    needed = min(k, len(predictions.space))
+    stored = predictions.top.shape[1]
+    if stored < needed:
+        raise ShiftbenchError(
+            f"top-{k} of {predictions.classifier!r} in {predictions.setting!r} needs more stored classes",
+            found=f"the best {stored} of each image",
+            expected=f"the best {needed}",
+            hint="run again with the metric asked for, so that the run keeps what it needs",
+        )
+    top = predictions.top[predictions.valid, :needed]
+    found: NDArray[np.bool_] = (top == predictions.labels[predictions.valid, None]).any(axis=1)
+    return found
+
+
+def proportion(
+    name: str, k: int, predictions: Predictions, *, n: int, level: float, higher_is_better: bool = True
+) -> Score:
+    """k of n as a score with its Clopper-Pearson interval; nan in [0, 1] when no image counts."""
+    low, high = clopper_pearson(k, n, level)
+    value = k / n if n else float("nan")
+    return Score(name, value, low, high, n, level, provenance=predictions.provenance, higher_is_better=higher_is_better)
+
+
+@metric("top1", needs=Needs(top_k=1))
+def top1(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """The share of images whose best class is the label."""
+    correct = hits(predictions, 1)
+    return proportion("top1", int(correct.sum()), predictions, n=len(correct), level=level)
+
+
+@metric("top5", needs=Needs(top_k=5))
+def top5(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """The share of images whose label is among the five best classes (all of them in a smaller space)."""
+    correct = hits(predictions, 5)
+    return proportion("top5", int(correct.sum()), predictions, n=len(correct), level=level)
+
+
+@metric("error", needs=Needs(top_k=1), higher_is_better=False)
+def error(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """One minus top-1 accuracy."""
+    wrong = ~hits(predictions, 1)
+    return proportion("error", int(wrong.sum()), predictions, n=len(wrong), level=level, higher_is_better=False)
+
+
+@dataclass(frozen=True)
+class ClassAccuracy:
+    """One class's top-1 accuracy; nan in [0, 1] where the setting has no image of the class."""
+
+    key: str
+    name: str
+    correct: int
+    n: int
+    value: float
+    low: float
+    high: float
+
+
+def class_counts(predictions: Predictions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each class of the space: how many of its images are right, and how many count."""
+    labels, size = predictions.labels[predictions.valid], len(predictions.space)
+    n = np.bincount(labels, minlength=size)
+    return np.bincount(labels[predictions.correct], minlength=size), n
+
+
+def per_class(predictions: Predictions, *, level: float = 0.95) -> list[ClassAccuracy]:
+    """Every class of the space, in its order, each with its own interval at ``level``."""
+    correct, n = class_counts(predictions)
+    low, high = clopper_pearson(correct, n, level)
+    space = predictions.space
+    return [
+        ClassAccuracy(key, name, int(k), int(m), int(k) / int(m) if m else float("nan"), float(lo), float(hi))
+        for key, name, k, m, lo, hi in zip(space.keys, space.names, correct, n, low, high, strict=True)
+    ]
+
+
+def worst_classes(predictions: Predictions, count: int = 10, *, level: float = 0.95) -> list[ClassAccuracy]:
+    """The classes with the lowest accuracy, worst first; among equals the one with more images first."""
+    present = [row for row in per_class(predictions, level=level) if row.n]
+    return sorted(present, key=lambda row: (row.value, -row.n))[:count]
+
+
+@metric("worst_class", needs=Needs(top_k=1))
+def worst_class(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """The accuracy of the class that does worst, among the classes with images.
+
+    The worst of K noisy numbers looks worse than it is, so the interval is simultaneous: every class gets
+    a Clopper-Pearson interval at level^(1/K) (Šidák 1967), all K hold together at ``level``, and then the
+    true minimum lies between the least low and the least high end. ``n`` is the images of all classes.
+    """
+    correct, n = class_counts(predictions)
+    correct, n = correct[n > 0], n[n > 0]
+    if not len(n):
+        return proportion("worst_class", 0, predictions, n=0, level=level)
+    low, high = clopper_pearson(correct, n, level ** (1.0 / len(n)))
+    return Score(
+        "worst_class",
+        float((correct / n).min()),
+        float(low.min()),
+        float(high.min()),
+        int(n.sum()),
+        level,
+        method="clopper-pearson, simultaneous over classes",
+        provenance=predictions.provenance,
+    )

@@ -1,0 +1,168 @@
+"""Corruption error, mCE and their relatives (paper 002, Hendrycks and Dietterich, section 3.2).
+
+With E the top-1 error of a classifier at severity s of corruption c, and A that of a baseline (AlexNet):
+
+    CE_c          = sum_s E_{s,c} / sum_s A_{s,c}                           mCE = mean of CE over the 15 types
+    relative CE_c = sum_s (E_{s,c} - E_clean) / sum_s (A_{s,c} - A_clean)   relative mCE likewise
+
+Values are fractions: ResNet-50's published mCE of 76.7 is 0.767. An AlexNet error is published for every
+severity, so that a subset of severities can be divided by the same subset; the name of such a number says so
+and is never plain "mCE". A ratio whose denominator is not positive (a baseline that corruption does not
+hurt) is nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from shiftbench.errors import SettingError
+from shiftbench.published.alexnet import (
+    ALEXNET_CLEAN_ERROR,
+    ALEXNET_ERRORS,
+    ALEXNET_SOURCE,
+    BENCHMARK_CORRUPTIONS,
+)
+
+SEVERITIES: tuple[float, ...] = (1, 2, 3, 4, 5)
+
+
+def _check_lengths(errors: Mapping[str, Sequence[float]], severities: Sequence[float]) -> None:
+    for corruption, values in errors.items():
+        if len(values) != len(severities):
+            raise SettingError(
+                f"{corruption!r} does not have one error a severity",
+                found=f"{len(values)} errors",
+                expected=f"{len(severities)}, for {_listed(severities)}",
+                hint="pass severities=... when fewer were evaluated",
+            )
+        if any(not 0.0 <= value <= 1.0 for value in values):
+            raise SettingError(
+                f"the errors of {corruption!r} are not fractions",
+                found=", ".join(f"{value:g}" for value in values),
+                expected="between 0 and 1: 23.9 % is 0.239",
+            )
+
+
+def _listed(severities: Sequence[float]) -> str:
+    return ("severity " if len(severities) == 1 else "severities ") + ", ".join(
+        f"{severity:g}" for severity in severities
+    )
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The errors that others are divided by: corruption to severity to top-1 error, as fractions."""
+
+    name: str
+    errors: Mapping[str, Mapping[float, float]]
+    clean: float | None = None
+    source: str = ""
+
+    @classmethod
+    def from_errors(
+        cls,
+        name: str,
+        errors: Mapping[str, Sequence[float]],
+        clean: float | None = None,
+        *,
+        severities: Sequence[float] = SEVERITIES,
+        source: str = "",
+    ) -> Baseline:
+        """From one list of errors a corruption, in the order of ``severities``."""
+        _check_lengths(errors, severities)
+        table = {c: dict(zip(severities, values, strict=True)) for c, values in errors.items()}
+        return cls(name, table, clean, source)
+
+    def mean(self, corruption: str, severities: Sequence[float]) -> float:
+        """The mean error over the severities."""
+        known = self.errors.get(corruption)
+        if known is None or any(severity not in known for severity in severities):
+            raise SettingError(
+                f"the baseline {self.name!r} has no error for {corruption!r} at {_listed(severities)}",
+                found=", ".join(self.errors) if known is None else f"severities {_listed(list(known))}",
+                hint="leave the corruption out, or normalise by a classifier that was evaluated on it",
+            )
+        return fmean(known[severity] for severity in severities)
+
+    def clean_error(self) -> float:
+        if self.clean is None:
+            raise SettingError(f"the baseline {self.name!r} has no clean error, which relative corruption error needs")
+        return self.clean
+
+
+ALEXNET = Baseline.from_errors("AlexNet", ALEXNET_ERRORS, ALEXNET_CLEAN_ERROR, source=ALEXNET_SOURCE)
+
+
+def corruption_errors(
+    errors: Mapping[str, Sequence[float]],
+    *,
+    baseline: Baseline = ALEXNET,
+    severities: Sequence[float] = SEVERITIES,
+) -> dict[str, float]:
+    """CE of every corruption, from its errors by severity.
+
+    >>> ce = corruption_errors({"fog": [0.4, 0.5, 0.6, 0.65, 0.75]})
+    >>> round(ce["fog"], 4)
+    0.7079
+    """
+    _check_lengths(errors, severities)
+    return {c: _ratio(fmean(values), baseline.mean(c, severities)) for c, values in errors.items()}
+
+
+def relative_corruption_errors(
+    errors: Mapping[str, Sequence[float]],
+    clean: float,
+    *,
+    baseline: Baseline = ALEXNET,
+    severities: Sequence[float] = SEVERITIES,
+) -> dict[str, float]:
+    """Relative CE of every corruption: the rise over the clean error, divided by the baseline's rise.
+
+    >>> relative = relative_corruption_errors({"fog": [0.4, 0.5, 0.6, 0.65, 0.75]}, clean=0.24)
+    >>> round(relative["fog"], 4)
+    0.8835
+    """
+    _check_lengths(errors, severities)
+    floor = baseline.clean_error()
+    return {c: _ratio(fmean(values) - clean, baseline.mean(c, severities) - floor) for c, values in errors.items()}
+
+
+def mean_corruption_error(
+    errors: Mapping[str, Sequence[float]],
+    *,
+    baseline: Baseline = ALEXNET,
+    severities: Sequence[float] = SEVERITIES,
+    corruptions: Sequence[str] = BENCHMARK_CORRUPTIONS,
+) -> float:
+    """mCE over exactly the given corruptions, by default the benchmark's fifteen; none may be missing."""
+    return fmean(corruption_errors(_picked(errors, corruptions), baseline=baseline, severities=severities).values())
+
+
+def relative_mean_corruption_error(
+    errors: Mapping[str, Sequence[float]],
+    clean: float,
+    *,
+    baseline: Baseline = ALEXNET,
+    severities: Sequence[float] = SEVERITIES,
+    corruptions: Sequence[str] = BENCHMARK_CORRUPTIONS,
+) -> float:
+    """Relative mCE over exactly the given corruptions, by default the fifteen of the benchmark."""
+    picked = _picked(errors, corruptions)
+    return fmean(relative_corruption_errors(picked, clean, baseline=baseline, severities=severities).values())
+
+
+def _picked(errors: Mapping[str, Sequence[float]], corruptions: Sequence[str]) -> dict[str, Sequence[float]]:
+    missing = [c for c in corruptions if c not in errors]
+    if missing:
+        raise SettingError(
+            f"a mean over {len(corruptions)} corruptions needs all of them",
+            found=f"no {', '.join(missing)}",
+            hint="name the corruptions to average over with corruptions=...",
+        )
+    return {c: errors[c] for c in corruptions}
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else float("nan")

@@ -1,0 +1,331 @@
+"""Corruption error from predictions, with intervals by the image bootstrap shared across settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.errors import SettingError
+from shiftbench.metrics.base import Score
+from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
+from shiftbench.metrics.corruption import ALEXNET, SEVERITIES, Baseline
+from shiftbench.metrics.paired import aligned
+from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS
+from shiftbench.store.predictions import Predictions
+
+FloatArray = NDArray[np.float64]
+
+#: One classifier's predictions by (corruption, severity).
+Grid = Mapping[tuple[str, int], Predictions]
+
+
+@dataclass(frozen=True)
+class CorruptionScores:
+    """All corruption errors of one classifier, each a score with an interval."""
+
+    classifier: str
+    corruptions: tuple[str, ...]
+    severities: tuple[float, ...]
+    #: Unnormalised: the mean error over severities of each corruption, and over the averaged corruptions.
+    error: dict[str, Score]
+    mean_error: Score
+    ce: dict[str, Score] = field(default_factory=dict)
+    mce: Score | None = None
+    relative_ce: dict[str, Score] = field(default_factory=dict)
+    relative_mce: Score | None = None
+
+    def summary(self) -> list[Score]:
+        """mCE, relative mCE and mean error, as far as they are known."""
+        return [score for score in (self.mce, self.relative_mce, self.mean_error) if score is not None]
+
+    def entries(self, suite: str, *, by_type: bool = True) -> list[tuple[str, str, Score]]:
+        """Rows for a ResultTable: the summary under the suite's name, the types under ``suite.type``."""
+        rows = [(self.classifier, suite, score) for score in self.summary()]
+        if by_type:
+            for kind in (self.ce, self.relative_ce, self.error):
+                rows += [(self.classifier, f"{suite}.{c}", score) for c, score in kind.items()]
+        return rows
+
+
+def corruption_scores(
+    grid: Grid,
+    clean: Predictions | None = None,
+    *,
+    baseline: Baseline | Grid | None = ALEXNET,
+    baseline_clean: Predictions | None = None,
+    corruptions: Sequence[str] | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> CorruptionScores:
+    """CE, relative CE and error of every corruption in the grid, and their means.
+
+    ``clean`` is needed for the relative errors. ``baseline`` is AlexNet as published, other errors, another
+    classifier's grid on the same images (then its errors are resampled with the same draws), or None for
+    unnormalised errors only. The means are over ``corruptions``: by default the fifteen of the benchmark
+    when the grid has them all, else everything in the grid, and then their names say so.
+
+    Every prediction must be on the same images and be made the same way: released files, corrupted in memory
+    and JPEG-85 in memory are never averaged together.
+    """
+    shape = _Shape.of(grid, corruptions)
+    name = _one_family(grid)
+    columns = _Columns()
+    columns.add("", grid, clean)
+    fixed = baseline if isinstance(baseline, Baseline) else None
+    if baseline is not None and fixed is None:
+        assert isinstance(baseline, Mapping)
+        _check_baseline(baseline, shape, name)
+        columns.add("base", baseline, baseline_clean)
+    errors, draws = columns.resample(resamples, seed)
+    against = fixed.name if fixed else (_classifier(baseline) if baseline else "")
+    normaliser = f"; divided by {(fixed.source or fixed.name) if fixed else against}" if against else ""
+    make = _Maker(columns, shape, level, f"image bootstrap, {resamples:,} resamples", name)
+    point, drawn = (_all_values(shape, table, columns, fixed, against) for table in (errors, draws))
+    found = {
+        key: make.score(key, float(point[key][0]), drawn[key], against, "" if key[0] == "error" else normaliser)
+        for key in point
+    }
+    by_kind = {kind: {c: found[kind, c] for c in shape.corruptions if (kind, c) in found} for kind in _KINDS}
+    return CorruptionScores(
+        classifier=_classifier(grid),
+        corruptions=shape.averaged,
+        severities=shape.severities,
+        error=by_kind["error"],
+        mean_error=found["error", ""],
+        ce=by_kind["CE"],
+        mce=found.get(("CE", "")),
+        relative_ce=by_kind["relative CE"],
+        relative_mce=found.get(("relative CE", "")),
+    )
+
+
+_KINDS = ("error", "CE", "relative CE")
+#: What the mean of each kind over the corruptions is called.
+_MEANS = {"error": "mean error", "CE": "mCE", "relative CE": "relative mCE"}
+
+#: A number's kind and its corruption; "" is the mean over corruptions.
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Which corruptions at which severities; and which corruptions the means are over."""
+
+    corruptions: tuple[str, ...]
+    severities: tuple[float, ...]
+    averaged: tuple[str, ...]
+
+    @classmethod
+    def of(cls, grid: Grid, wanted: Sequence[str] | None) -> _Shape:
+        if not grid:
+            raise SettingError("no corrupted setting to compute corruption error from", expected="at least one")
+        present = list(dict.fromkeys(corruption for corruption, _ in grid))
+        known = [c for c in BENCHMARK_CORRUPTIONS if c in present]
+        corruptions = tuple(known + [c for c in present if c not in known])
+        severities = tuple(sorted({severity for _, severity in grid}))
+        missing = [f"{c}.{s:g}" for c in corruptions for s in severities if (c, s) not in grid]
+        if wanted is not None:
+            missing += [c for c in wanted if c not in present]
+        if missing:
+            raise SettingError(
+                "corruption error needs the same severities of every corruption",
+                found=f"no {', '.join(missing[:6])}" + (" ..." if len(missing) > 6 else ""),
+                hint="finish the run, or pass only the corruptions and severities that are complete",
+            )
+        full = len(known) == len(BENCHMARK_CORRUPTIONS)
+        averaged = tuple(wanted) if wanted is not None else tuple(known) if full else corruptions
+        return cls(corruptions, severities, averaged)
+
+    def scope(self, mean: bool) -> str:
+        """What a name must add when the number is not over the whole benchmark: " over 9 types at 1,3,5"."""
+        text = ""
+        if mean and set(self.averaged) != set(BENCHMARK_CORRUPTIONS):
+            text += f" over {len(self.averaged)} type{'s' * (len(self.averaged) != 1)}"
+        if self.severities != SEVERITIES:
+            text += " at " + ",".join(f"{severity:g}" for severity in self.severities)
+        return text
+
+
+class _Columns:
+    """Errors of all settings as columns over the same images."""
+
+    def __init__(self) -> None:
+        self._first: Predictions | None = None
+        self._wrong: list[NDArray[np.bool_]] = []
+        self._valid: list[NDArray[np.bool_]] = []
+        self.index: dict[tuple[str, str, float], int] = {}
+
+    def add(self, owner: str, grid: Grid, clean: Predictions | None) -> None:
+        entries: list[tuple[str, float, Predictions]] = [(c, s, one) for (c, s), one in grid.items()]
+        if clean is not None:
+            entries.append(("", 0, clean))
+        names = {one.classifier for _, _, one in entries}
+        if len(names) > 1:
+            raise SettingError("one grid, several classifiers", found=", ".join(sorted(names)), expected="one")
+        for corruption, severity, one in entries:
+            self._first = self._first or one
+            order = aligned(self._first, one)
+            self.index[owner, corruption, severity] = len(self._wrong)
+            self._wrong.append(one.top[order, 0] != one.labels[order])
+            self._valid.append(one.valid[order])
+
+    @property
+    def n(self) -> int:
+        """The least number of images that count in any one setting."""
+        return min(int(valid.sum()) for valid in self._valid)
+
+    def resample(self, resamples: int, seed: int) -> tuple[FloatArray, FloatArray]:
+        """(1, S) errors and (B, S) errors under the same draws of images."""
+        wrong, valid = np.stack(self._wrong, axis=1), np.stack(self._valid, axis=1)
+        if not valid.any():
+            nothing = np.full((1, wrong.shape[1]), np.nan)
+            return nothing, nothing
+        with np.errstate(invalid="ignore"):
+            errors = (wrong & valid).sum(axis=0, keepdims=True) / valid.sum(axis=0, keepdims=True)
+        return errors, resampled_means(wrong, valid=valid, resamples=resamples, seed=seed)
+
+    def mean(self, table: FloatArray, owner: str, corruption: str, severities: Sequence[float]) -> FloatArray:
+        picked = [self.index[owner, corruption, severity] for severity in severities]
+        return np.asarray(table[:, picked].mean(axis=1))
+
+    def clean(self, table: FloatArray, owner: str) -> FloatArray | None:
+        where = self.index.get((owner, "", 0))
+        return None if where is None else table[:, where]
+
+
+def _all_values(
+    shape: _Shape, table: FloatArray, columns: _Columns, fixed: Baseline | None, against: str
+) -> dict[_Key, FloatArray]:
+    """Every number, for each row of the table of errors (one row, or one a resample)."""
+    values: dict[_Key, FloatArray] = {}
+    clean = columns.clean(table, "")
+    base_clean = np.asarray(fixed.clean) if fixed and fixed.clean is not None else columns.clean(table, "base")
+    for corruption in shape.corruptions:
+        error = columns.mean(table, "", corruption, shape.severities)
+        values["error", corruption] = error
+        if not against:
+            continue
+        if fixed:
+            base = np.asarray(fixed.mean(corruption, shape.severities))
+        else:
+            base = columns.mean(table, "base", corruption, shape.severities)
+        values["CE", corruption] = _ratios(error, base)
+        if clean is not None and base_clean is not None:
+            values["relative CE", corruption] = _ratios(error - clean, base - base_clean)
+    for kind in _KINDS:
+        if (kind, shape.averaged[0]) in values:
+            values[kind, ""] = np.mean([values[kind, c] for c in shape.averaged], axis=0)
+    return values
+
+
+def _ratios(above: FloatArray, below: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(below > 0, above / below, np.nan))
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Names and dresses the scores."""
+
+    columns: _Columns
+    shape: _Shape
+    level: float
+    method: str
+    family: str
+
+    def score(self, key: _Key, value: float, draws: FloatArray, against: str, normaliser: str) -> Score:
+        kind, corruption = key
+        low, high = percentile_interval(draws, self.level)
+        name = (kind if corruption else _MEANS[kind]) + self.shape.scope(mean=not corruption)
+        if kind != "error" and against != ALEXNET.name:
+            name += f" vs {against}"
+        return Score(
+            name,
+            value,
+            float(low),
+            float(high),
+            self.columns.n,
+            self.level,
+            method=self.method,
+            provenance=self.family + normaliser,
+            higher_is_better=False,
+        )
+
+
+def family(predictions: Predictions) -> str:
+    """What must agree among the settings of one grid: images, label space, source, seed, generator.
+
+    What differs by nature is left out: the corruption, its severity and parameters, and for released files
+    the folder. A run may say it itself, as ``spec["family"]``.
+    """
+    spec = predictions.spec
+    if "family" in spec:
+        return str(spec["family"])
+    source, shift = spec.get("source"), spec.get("shift") or {}
+    parts = [f"{len(predictions)} images over {predictions.space.name} ({len(predictions.space)})"]
+    dataset = spec.get("dataset")
+    if dataset and source != "on-disk":
+        parts.insert(0, f"{dataset.get('name', '')} {str(dataset.get('fingerprint', ''))[:8]}")
+    parts += [str(source)] if source else []
+    parts += [f"{key} {shift[key]}" for key in _MADE_BY if key in shift]
+    return ", ".join(parts)
+
+
+#: The entries of a shift's description that must not differ between the settings of one grid,
+#: and those that one corruption has for itself: which frost pictures, which options.
+_OWN = ("frost", "options")
+_MADE_BY = ("generator", "version", "seed_scheme", "seed", "then")
+
+
+def _one_family(grid: Grid) -> str:
+    """The line that the scores of a grid carry; refuses a grid that was made in several ways."""
+    families: dict[str, str] = {}
+    variants: dict[str, dict[str, str]] = {}
+    for (corruption, severity), one in grid.items():
+        where = f"{corruption}.{severity:g}"
+        families.setdefault(family(one), where)
+        variants.setdefault(corruption, {}).setdefault(_variant(one), where)
+    for found in (families, *variants.values()):
+        if len(found) > 1:
+            (first, where), (second, elsewhere) = list(found.items())[:2]
+            raise SettingError(
+                "corruption errors of different provenance can't be averaged",
+                found=f"{where}: {first!r}, but {elsewhere}: {second!r}",
+                expected="all settings made the same way",
+                hint="evaluate the missing settings the same way, or compute two separate tables",
+            )
+    own = [f"{corruption} {variant}" for corruption, (variant,) in sorted(variants.items()) if variant]
+    return ", ".join([next(iter(families)), *own])
+
+
+def _variant(predictions: Predictions) -> str:
+    shift = predictions.spec.get("shift") or {}
+    parts = []
+    for own in (shift[key] for key in _OWN if key in shift):
+        parts += [f"{name} {value}" for name, value in own.items()] if isinstance(own, Mapping) else [str(own)]
+    return " ".join(parts)
+
+
+def _check_baseline(baseline: Grid, shape: _Shape, name: str) -> None:
+    missing = [f"{c}.{s:g}" for c in shape.corruptions for s in shape.severities if (c, s) not in baseline]
+    if missing:
+        raise SettingError(
+            f"the baseline {_classifier(baseline)!r} was not evaluated in all settings",
+            found=f"no {', '.join(missing[:6])}" + (" ..." if len(missing) > 6 else ""),
+        )
+    other = _one_family({key: one for key, one in baseline.items() if key[0] in shape.corruptions})
+    if other != name:
+        raise SettingError(
+            "the classifier and its baseline differ in provenance",
+            found=f"{name!r} and {other!r}",
+            expected="the same",
+        )
+
+
+def _classifier(grid: object) -> str:
+    assert isinstance(grid, Mapping)
+    return str(next(iter(grid.values())).classifier)

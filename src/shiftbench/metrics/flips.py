@@ -1,0 +1,204 @@
+"""Stability over perturbation sequences (ImageNet-P): flip probability, top-5 distance, Zipf distance.
+
+A clip shows one image under a perturbation that grows or repeats frame by frame. Frames are compared in
+pairs: each frame with the one ``step`` before it (step is the difficulty, 1 to 3; all phase offsets count),
+or, for noise, where frames do not follow from each other, with the first frame. A clip's value is the mean
+over its pairs, the score is the mean over clips, and its interval is a bootstrap by clip: the frames of one
+clip are not independent.
+
+Definitions of Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations", with sigma(i) the new rank of the class that was i-th before:
+
+    flip probability   share of pairs with different top-1 classes
+    top-5 distance     sum over i = 1..5 of |C(i) - C(sigma(i))|, C(r) = min(r - 1, 5)
+    Zipf distance      sum over all i of |1/i - 1/sigma(i)| / i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.base import Score
+from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
+from shiftbench.metrics.paired import aligned
+from shiftbench.store.predictions import Predictions
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.integer[Any]]
+
+_DEPTH = 5
+#: Clips whose full rankings are compared at once.
+_BLOCK = 16
+
+
+def frame_pairs(frames: int, *, step: int = 1, noise: bool = False) -> tuple[IntArray, IntArray]:
+    """The earlier and the later frame of every pair; for noise the step does not matter.
+
+    >>> [list(map(int, ends)) for ends in frame_pairs(4, step=2)]
+    [[0, 1], [2, 3]]
+    >>> [list(map(int, ends)) for ends in frame_pairs(4, noise=True)]
+    [[0, 0, 0], [1, 2, 3]]
+    """
+    if step < 1:
+        raise ShiftbenchError("bad step between frames", found=step, expected="1, 2 or 3")
+    gap = 1 if noise else step
+    if frames <= gap:
+        raise ShiftbenchError(
+            "a clip is too short to compare its frames", found=f"{frames} frames", expected=f"more than {gap}"
+        )
+    later = np.arange(gap, frames)
+    return (np.zeros_like(later) if noise else later - gap), later
+
+
+def ranks_from_scores(scores: NDArray[Any]) -> NDArray[np.int32]:
+    """Ordinal ranks along the last axis, 1 the best; among equal scores the lower class comes first.
+
+    >>> ranks_from_scores(np.array([0.1, 0.7, 0.2])).tolist()
+    [3, 1, 2]
+    """
+    order = np.argsort(-scores, axis=-1, kind="stable")
+    ranks = np.empty(scores.shape, dtype=np.int32)
+    np.put_along_axis(ranks, order, np.arange(1, scores.shape[-1] + 1, dtype=np.int32), axis=-1)
+    return ranks
+
+
+def flips_by_clip(classes: IntArray, *, step: int = 1, noise: bool = False) -> FloatArray:
+    """(clips, frames) of top-1 classes to the share of flips in each clip.
+
+    >>> flips_by_clip(np.array([[3, 3, 5, 3]])).tolist()
+    [0.6666666666666666]
+    """
+    earlier, later = frame_pairs(classes.shape[1], step=step, noise=noise)
+    return np.asarray((classes[:, earlier] != classes[:, later]).mean(axis=1))
+
+
+def top5_distances_by_clip(top: IntArray, *, step: int = 1, noise: bool = False) -> FloatArray:
+    """(clips, frames, 5 or more) of best classes to each clip's top-5 distance.
+
+    C is the same for every rank from 6 on, so that the five best classes of each frame are enough.
+
+    >>> top5_distances_by_clip(np.array([[[0, 1, 2, 3, 4], [1, 0, 2, 3, 4]]])).tolist()
+    [2.0]
+    """
+    if top.shape[-1] < _DEPTH:
+        raise ShiftbenchError(
+            "top-5 distance needs the five best classes of each frame", found=f"{top.shape[-1]}", expected="5"
+        )
+    best = top[..., :_DEPTH]
+    earlier, later = frame_pairs(top.shape[1], step=step, noise=noise)
+    same = best[:, earlier, :, None] == best[:, later, None, :]  # (clips, pairs, old place, new place)
+    new_place = np.where(same.any(axis=-1), same.argmax(axis=-1), _DEPTH)  # C(rank) = place from 0, at most 5
+    moved = np.abs(np.arange(_DEPTH) - new_place).sum(axis=-1)
+    return np.asarray(moved.mean(axis=1))
+
+
+def zipf_distances_by_clip(ranks: IntArray, *, step: int = 1, noise: bool = False) -> FloatArray:
+    """(clips, frames, classes) of ranks from 1 to each clip's Zipf distance.
+
+    >>> zipf_distances_by_clip(np.array([[[1, 2], [2, 1]]])).tolist()
+    [0.75]
+    """
+    earlier, later = frame_pairs(ranks.shape[1], step=step, noise=noise)
+    out = np.empty(len(ranks))
+    for start in range(0, len(ranks), _BLOCK):
+        before, after = (
+            1.0 / ranks[start : start + _BLOCK][:, earlier],
+            1.0 / ranks[start : start + _BLOCK][:, later],
+        )
+        # Summed class by class instead of place by place: i is the class's old rank, sigma(i) its new one.
+        out[start : start + _BLOCK] = (np.abs(before - after) * before).sum(axis=-1).mean(axis=1)
+    return out
+
+
+def flip_probability(
+    classes: IntArray, *, step: int = 1, noise: bool = False, level: float = 0.95, provenance: str = ""
+) -> Score:
+    """The mean share of flips over clips, from (clips, frames) of top-1 classes."""
+    values = flips_by_clip(classes, step=step, noise=noise)
+    return _score("flip probability", values, level, provenance, "%")
+
+
+def top5_distance(
+    top: IntArray, *, step: int = 1, noise: bool = False, level: float = 0.95, provenance: str = ""
+) -> Score:
+    """The mean top-5 distance over clips, from (clips, frames, 5) of best classes."""
+    values = top5_distances_by_clip(top, step=step, noise=noise)
+    return _score("top-5 distance", values, level, provenance, "")
+
+
+def zipf_distance(
+    ranks: IntArray, *, step: int = 1, noise: bool = False, level: float = 0.95, provenance: str = ""
+) -> Score:
+    """The mean Zipf distance over clips, from (clips, frames, classes) of ranks from 1."""
+    values = zipf_distances_by_clip(ranks, step=step, noise=noise)
+    return _score("Zipf distance", values, level, provenance, "")
+
+
+def flip_rates(probabilities: Mapping[str, float], baseline: Mapping[str, float]) -> dict[str, float]:
+    """Flip probability divided by the baseline's (AlexNet's in the paper), for each perturbation."""
+    missing = [name for name in probabilities if name not in baseline]
+    if missing:
+        raise ShiftbenchError("the baseline lacks perturbations", found=f"no {', '.join(missing)}")
+    return {
+        name: value / baseline[name] if baseline[name] > 0 else float("nan") for name, value in probabilities.items()
+    }
+
+
+def mean_flip_rate(probabilities: Mapping[str, float], baseline: Mapping[str, float]) -> float:
+    """mFR: the mean of the flip rates.
+
+    >>> mean_flip_rate({"tilt": 0.02, "scale": 0.03}, {"tilt": 0.04, "scale": 0.12})
+    0.375
+    """
+    return fmean(flip_rates(probabilities, baseline).values())
+
+
+def stack_frames(frames: Sequence[Predictions]) -> NDArray[np.int32]:
+    """One Predictions a frame, its rows the clips, to (clips, frames, k) of best classes.
+
+    A clip with a frame that could not be read is left out. Labels do not matter here.
+    """
+    return _stacked(frames, lambda one: one.top)
+
+
+def stack_scores(frames: Sequence[Predictions]) -> NDArray[np.float32]:
+    """One Predictions a frame to (clips, frames, classes) of scores, for ``ranks_from_scores``."""
+    if any(one.scores is None for one in frames):
+        raise ShiftbenchError(
+            "Zipf distance needs the scores of all classes", hint="run again with the full scores kept"
+        )
+    return _stacked(frames, lambda one: one.scores)
+
+
+def _stacked(frames: Sequence[Predictions], get: Callable[[Predictions], Any]) -> NDArray[Any]:
+    if not frames:
+        raise ShiftbenchError("no frames to compare", expected="one Predictions a frame")
+    orders = [aligned(frames[0], one) for one in frames]
+    read = np.all([one.top[order, 0] >= 0 for one, order in zip(frames, orders, strict=True)], axis=0)
+    return np.stack([get(one)[order][read] for one, order in zip(frames, orders, strict=True)], axis=1)
+
+
+def _score(name: str, values: FloatArray, level: float, provenance: str, unit: str) -> Score:
+    value = low = high = float("nan")
+    if len(values):
+        value = float(values.mean())
+        ends = percentile_interval(resampled_means(values[:, None]), level)
+        low, high = (float(end[0]) for end in ends)
+    return Score(
+        name,
+        value,
+        low,
+        high,
+        len(values),
+        level,
+        method=f"bootstrap by clip, {RESAMPLES:,} resamples",
+        provenance=provenance,
+        unit=unit,
+        higher_is_better=False,
+    )

@@ -1,0 +1,189 @@
+"""Intervals for proportions, and how many images a wished interval needs.
+
+Clopper and Pearson (1934) invert the binomial test: the interval of k hits among n images holds every
+accuracy p that neither tail of Binomial(n, p) rejects at (1 - level) / 2. It never covers less than it says,
+at any n, also for k = 0 and k = n; that is why it is the default everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shiftbench.errors import ShiftbenchError
+
+FloatArray = NDArray[np.float64]
+
+#: No search goes beyond this many images.
+_MOST_IMAGES = 10**12
+
+
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+
+class Intervals(NamedTuple):
+    """Many intervals at once, as arrays."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+@overload
+def clopper_pearson(k: float, n: float, level: float = ...) -> Interval: ...
+@overload
+def clopper_pearson(k: ArrayLike, n: ArrayLike, level: float = ...) -> Intervals: ...
+def clopper_pearson(k: ArrayLike, n: ArrayLike, level: float = 0.95) -> Interval | Intervals:
+    """The exact interval of k hits among n images, for numbers or arrays.
+
+    With a = (1 - level) / 2: low is the a-quantile of Beta(k, n - k + 1), 0 for k = 0; high is the
+    (1 - a)-quantile of Beta(k + 1, n - k), 1 for k = n. Nothing is known at n = 0: [0, 1].
+    k need not be whole, because published accuracies are rounded: the ImageNet testbed takes
+    k = accuracy * n as it comes (and level 0.995).
+
+    >>> low, high = clopper_pearson(87, 100)
+    >>> f"[{low:.4f}, {high:.4f}]"
+    '[0.7880, 0.9289]'
+    """
+    from scipy.special import betaincinv  # here, so that importing the metrics stays light
+
+    hits, total, tail = _checked(k, n, level)
+    misses = total - hits
+    # The quantiles are not defined at the ends; any harmless number stands in and is replaced after.
+    low = np.where(hits > 0, betaincinv(np.where(hits > 0, hits, 1.0), misses + 1.0, tail), 0.0)
+    high = np.where(misses > 0, betaincinv(hits + 1.0, np.where(misses > 0, misses, 1.0), 1.0 - tail), 1.0)
+    return _as_given(low, high)
+
+
+@overload
+def wilson(k: float, n: float, level: float = ...) -> Interval: ...
+@overload
+def wilson(k: ArrayLike, n: ArrayLike, level: float = ...) -> Intervals: ...
+def wilson(k: ArrayLike, n: ArrayLike, level: float = 0.95) -> Interval | Intervals:
+    """Wilson's (1927) score interval: narrower than the exact one, and right only on average.
+
+    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), with p = k/n and z the normal quantile.
+
+    >>> low, high = wilson(87, 100)
+    >>> f"[{low:.4f}, {high:.4f}]"
+    '[0.7902, 0.9224]'
+    """
+    from scipy.special import ndtri
+
+    hits, total, tail = _checked(k, n, level)
+    square = float(ndtri(1.0 - tail)) ** 2
+    size = np.where(total > 0, total, 1.0)
+    share = hits / size
+    centre = (share + square / (2 * size)) / (1 + square / size)
+    half = np.sqrt(square * (share * (1 - share) / size + square / (4 * size**2))) / (1 + square / size)
+    # At k = 0 and k = n the formula's ends are exactly 0 and 1 but for rounding.
+    low = np.where((total > 0) & (hits > 0), np.maximum(centre - half, 0.0), 0.0)
+    high = np.where((total > 0) & (hits < total), np.minimum(centre + half, 1.0), 1.0)
+    return _as_given(low, high)
+
+
+def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.95) -> int:
+    """How many images make the Clopper-Pearson interval as narrow as plus-minus ``half_width``.
+
+    That is, high - low <= 2 * half_width; one point is 0.01. ``accuracy`` is the one expected. The default
+    0.5 is the worst case: with that many images no outcome whatever gives a wider interval.
+
+    >>> images_needed(0.01)
+    9701
+    >>> images_needed(0.01, accuracy=0.9)
+    3557
+    """
+    _check_share("half-width", half_width)
+    _check_share("accuracy", accuracy, ends=True)
+    _check_level(level)
+
+    def narrow_enough(n: int) -> bool:
+        return clopper_pearson(accuracy * n, n, level).width <= 2 * half_width
+
+    # The width falls steadily with n when k = accuracy * n is not rounded, so halving finds the first n.
+    return _first(narrow_enough)
+
+
+def images_needed_to_tell_apart(
+    difference: float, *, disagreement: float, level: float = 0.95, power: float = 0.8
+) -> int:
+    """How many images show that two classifiers differ, when both see the same ones (McNemar's test).
+
+    ``difference`` is the gap in accuracy, ``disagreement`` the share of images on which exactly one of the
+    two is right (at least the gap). Connor (1987):
+    n = (z_level sqrt(disagreement) + z_power sqrt(disagreement - difference²))² / difference².
+
+    >>> images_needed_to_tell_apart(0.01, disagreement=0.1)
+    7847
+    """
+    from scipy.special import ndtri
+
+    _check_share("difference", abs(difference))
+    _check_share("disagreement", disagreement, ends=True)
+    _check_share("power", power)
+    _check_level(level)
+    gap = abs(difference)
+    if disagreement < gap:
+        raise ShiftbenchError(
+            "two classifiers disagree on at least as many images as their accuracies differ by",
+            found=f"disagreement {disagreement:g}, difference {gap:g}",
+            expected="disagreement >= difference",
+        )
+    z_level, z_power = float(ndtri((1 + level) / 2)), float(ndtri(power))
+    root = z_level * math.sqrt(disagreement) + z_power * math.sqrt(disagreement - gap**2)
+    return max(1, math.ceil((root / gap) ** 2))
+
+
+def _first(enough: Callable[[int], bool]) -> int:
+    """The smallest n >= 1 for which a monotone condition holds."""
+    high = 1
+    while not enough(high):
+        high *= 2
+        if high > _MOST_IMAGES:
+            raise ShiftbenchError("no number of images gives so narrow an interval", expected="a larger width")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _checked(k: ArrayLike, n: ArrayLike, level: float) -> tuple[FloatArray, FloatArray, float]:
+    _check_level(level)
+    hits, total = np.broadcast_arrays(np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64))
+    bad = ~((hits >= 0) & (hits <= total) & np.isfinite(total))
+    if bad.any():
+        where = np.flatnonzero(bad.ravel())[0]
+        raise ShiftbenchError(
+            "an interval was asked for impossible counts",
+            found=f"k = {hits.ravel()[where]:g}, n = {total.ravel()[where]:g}",
+            expected="0 <= k <= n",
+        )
+    return hits, total, (1.0 - level) / 2.0
+
+
+def _as_given(low: FloatArray, high: FloatArray) -> Interval | Intervals:
+    if np.ndim(low) == 0:
+        return Interval(float(low), float(high))
+    return Intervals(low, high)
+
+
+def _check_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise ShiftbenchError("bad confidence level", found=level, expected="between 0 and 1, such as 0.95")
+
+
+def _check_share(what: str, value: float, *, ends: bool = False) -> None:
+    if not (0.0 < value < 1.0 or (ends and value in (0.0, 1.0))):
+        raise ShiftbenchError(
+            f"bad {what}", found=value, expected="a fraction between 0 and 1", hint="one point is 0.01"
+        )

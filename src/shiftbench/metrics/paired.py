@@ -1,0 +1,259 @@
+"""Two classifiers on the same images: exact McNemar test, Holm's correction, difference with interval.
+
+Comparing two intervals wastes what the pairs know. Only images that exactly one of the two gets right speak
+about which is better; how often they favour the first is Binomial(b + c, 1/2) if neither is (McNemar 1947).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.store.predictions import Predictions
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first classifier minus the second, in one setting, on the images that count for both."""
+
+    setting: str
+    first: str
+    second: str
+    n: int
+    first_accuracy: float
+    second_accuracy: float
+    #: Images that only the first, only the second gets right.
+    only_first: int
+    only_second: int
+    difference: float
+    low: float
+    high: float
+    #: Exact McNemar, two-sided; ``p_holm`` also counts how many comparisons were made with it.
+    p: float
+    p_holm: float
+    level: float = 0.95
+    provenance: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """The name of the better one, or "" where the test can't tell at this level."""
+        if not self.p_holm <= 1.0 - self.level:
+            return ""
+        return self.first if self.only_first > self.only_second else self.second
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "better": self.verdict}
+
+
+def mcnemar(only_first: ArrayLike, only_second: ArrayLike) -> FloatArray:
+    """Exact two-sided p-values: min(1, 2 P(X <= min(b, c))), X ~ Binomial(b + c, 1/2); 1 when b = c = 0.
+
+    >>> float(mcnemar(1, 9).round(4))
+    0.0215
+    """
+    from scipy.special import bdtr  # here, so that importing the metrics stays light
+
+    b, c = np.broadcast_arrays(np.asarray(only_first, dtype=np.int64), np.asarray(only_second, dtype=np.int64))
+    if (b < 0).any() or (c < 0).any():
+        raise ShiftbenchError("McNemar's test counts images", found="a negative count", expected="b, c >= 0")
+    return np.asarray(np.minimum(1.0, 2.0 * bdtr(np.minimum(b, c).astype(np.float64), b + c, 0.5)))
+
+
+def holm(p: ArrayLike) -> FloatArray:
+    """p-values adjusted for their number m (Holm 1979): max over j <= i of min(1, (m - j + 1) p_(j)).
+
+    nan (a comparison that could not be made) stays nan and is not counted.
+
+    >>> [float(x) for x in holm([0.01, 0.04, 0.03]).round(2)]
+    [0.03, 0.06, 0.06]
+    """
+    values = np.asarray(p, dtype=np.float64)
+    adjusted = np.full(values.shape, np.nan)
+    made = np.flatnonzero(~np.isnan(values))
+    order = made[np.argsort(values[made], kind="stable")]
+    factors = len(order) - np.arange(len(order))
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * values[order]))
+    return adjusted
+
+
+def resampled_difference(
+    only_first: int, only_second: int, n: int, *, resamples: int = RESAMPLES, seed: int = 0
+) -> FloatArray:
+    """B bootstrap draws of the difference in accuracy.
+
+    An image adds +1, -1 or 0 to the difference, so that drawing n images with replacement is one draw of
+    multinomial(n; b/n, c/n, rest): the image bootstrap itself, without touching the images.
+    """
+    rng = np.random.default_rng(seed)
+    shares = np.array([only_first, only_second, n - only_first - only_second]) / n
+    draws = rng.multinomial(n, shares, size=resamples)
+    return np.asarray((draws[:, 0] - draws[:, 1]) / n)
+
+
+def compare(
+    first: Predictions,
+    second: Predictions,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    mixed: bool = False,
+) -> Comparison:
+    """Compare two classifiers' top-1 hits on their common images.
+
+    Both must come from the same setting, images, labels and provenance. ``mixed=True`` allows different
+    settings and provenance (one classifier clean and corrupted, say), never different images or labels.
+    The interval is the percentile interval of the paired bootstrap; where the two never disagree it is the
+    Clopper-Pearson bound on the share of disagreement, to either side.
+    """
+    a, b = _common_hits(first, second, mixed)
+    n, only_a, only_b = len(a), int((a & ~b).sum()), int((b & ~a).sum())
+    low = high = difference = p = float("nan")
+    if n:
+        difference = (only_a - only_b) / n
+        low, high = _difference_interval(only_a, only_b, n, level, resamples, seed)
+        p = float(mcnemar(only_a, only_b))
+    return Comparison(
+        setting=_joined(first.setting, second.setting),
+        first=first.classifier,
+        second=second.classifier,
+        n=n,
+        first_accuracy=float(a.mean()) if n else float("nan"),
+        second_accuracy=float(b.mean()) if n else float("nan"),
+        only_first=only_a,
+        only_second=only_b,
+        difference=difference,
+        low=low,
+        high=high,
+        p=p,
+        p_holm=p,
+        level=level,
+        provenance=_joined(first.provenance, second.provenance),
+    )
+
+
+def _difference_interval(
+    only_first: int, only_second: int, n: int, level: float, resamples: int, seed: int
+) -> tuple[float, float]:
+    if only_first == only_second == 0:
+        # Resampling can't show what never occurred and would give no width; the share of images on which
+        # the two disagree is bounded all the same, and with it their difference.
+        most = clopper_pearson(0, n, level).high
+        return -most, most
+    draws = resampled_difference(only_first, only_second, n, resamples=resamples, seed=seed)
+    low, high = percentile_interval(draws, level)
+    return float(low), float(high)
+
+
+def compare_all(
+    predictions: Iterable[Predictions],
+    *,
+    reference: str | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> list[Comparison]:
+    """Every pair of classifiers in every setting (or each against ``reference``), Holm over all of them."""
+    by_setting: dict[str, list[Predictions]] = {}
+    for one in predictions:
+        by_setting.setdefault(one.setting, []).append(one)
+    made = [
+        compare(a, b, level=level, resamples=resamples, seed=seed)
+        for group in by_setting.values()
+        for a, b in _pairs(group, reference)
+    ]
+    return corrected(made)
+
+
+def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The same comparisons with ``p_holm`` for this family of them."""
+    adjusted = holm([comparison.p for comparison in comparisons])
+    return [replace(one, p_holm=float(p)) for one, p in zip(comparisons, adjusted, strict=True)]
+
+
+def _pairs(group: list[Predictions], reference: str | None) -> Iterable[tuple[Predictions, Predictions]]:
+    if reference is None:
+        return itertools.combinations(group, 2)
+    bases = [one for one in group if one.classifier == reference]
+    if not bases:
+        raise ShiftbenchError(
+            f"no predictions of the reference {reference!r} in {group[0].setting!r}",
+            found=", ".join(one.classifier for one in group),
+        )
+    return [(one, bases[0]) for one in group if one.classifier != reference]
+
+
+def _common_hits(first: Predictions, second: Predictions, mixed: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Hits of both on the images that count for both, image by image."""
+    if not mixed:
+        _same("setting", first, second, lambda one: one.setting)
+        _same("provenance", first, second, lambda one: one.provenance)
+    order = aligned(first, second)
+    both = first.valid & second.valid[order]
+    a = first.top[:, 0] == first.labels
+    b = second.top[order, 0] == second.labels[order]
+    return a[both], b[both]
+
+
+def aligned(first: Predictions, second: Predictions) -> NDArray[np.intp]:
+    """The rows of ``second`` in the order of ``first``; refuses other images or other labels."""
+    ids, others = list(first.ids), list(second.ids)
+    if ids == others:
+        order = np.arange(len(ids))
+    else:
+        position = {name: row for row, name in enumerate(others)}
+        missing = [name for name in ids if name not in position]
+        if missing or len(ids) != len(others):
+            raise ShiftbenchError(
+                f"{_label(first)} and {_label(second)} are not on the same images",
+                found=f"{len(ids)} and {len(others)} images, {len(missing)} of the first not in the second"
+                + (f" ({', '.join(missing[:3])}, ...)" if missing else ""),
+                expected="the same image ids",
+                hint="evaluate both on the same data set",
+            )
+        order = np.array([position[name] for name in ids])
+    _check_labels(first, second, order)
+    return order
+
+
+def _check_labels(first: Predictions, second: Predictions, order: NDArray[np.intp]) -> None:
+    if first.space.keys == second.space.keys and (first.labels == second.labels[order]).all():
+        return
+    if first.space.keys != second.space.keys:
+        found = f"label spaces {first.space.name!r} and {second.space.name!r}"
+    else:
+        rows = np.flatnonzero(first.labels != second.labels[order])
+        found = f"{len(rows)} images with different labels, the first is {first.ids[rows[0]]}"
+    raise ShiftbenchError(
+        f"{_label(first)} and {_label(second)} do not have the same labels",
+        found=found,
+        expected="one label space and the same label for each image",
+    )
+
+
+def _same(what: str, first: Predictions, second: Predictions, get: Callable[[Predictions], str]) -> None:
+    if get(first) != get(second):
+        raise ShiftbenchError(
+            f"{_label(first)} and {_label(second)} differ in {what}",
+            found=f"{get(first)!r} and {get(second)!r}",
+            expected="the same",
+            hint="if the comparison is meant, pass mixed=True",
+        )
+
+
+def _label(predictions: Predictions) -> str:
+    return f"{predictions.classifier!r} in {predictions.setting!r}"
+
+
+def _joined(first: str, second: str) -> str:
+    return first if first == second else f"{first} | {second}"

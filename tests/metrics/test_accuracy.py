@@ -1,0 +1,105 @@
+"""Accuracy, error and the worst class, by hand and on the edges."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.accuracy import class_counts, per_class, top1, top5, worst_class, worst_classes
+from shiftbench.metrics.base import Metric, Needs, Score, metrics
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.store.predictions import Predictions
+from tests.metrics.making import predictions
+
+NAMES = ["top1", "top5", "error", "worst_class"]
+
+
+def test_built_in_metrics_are_registered_in_order() -> None:
+    assert metrics.names()[:4] == NAMES
+
+
+def test_top1_and_error_count_only_what_counts() -> None:
+    # right, wrong, right, skipped picture, picture without a label
+    found = predictions([0, 1, 2, -1, 0], [0, 0, 2, 1, -1], provenance="p")
+    score = metrics.get("top1")(found)
+    assert (score.value, score.n, score.provenance) == (2 / 3, 3, "p")
+    assert (score.low, score.high) == tuple(clopper_pearson(2, 3))
+    wrong = metrics.get("error")(found, level=0.5)
+    assert wrong.value == pytest.approx(1 / 3)
+    assert (wrong.low, wrong.high) == pytest.approx(tuple(clopper_pearson(1, 3, 0.5)))
+    assert not wrong.higher_is_better
+
+
+def test_top5_by_hand() -> None:
+    top = [[5, 4, 3, 2, 1], [5, 4, 3, 2, 1], [0, 1, 2, 3, 4]]
+    score = top5(predictions(top, [1, 0, 0], classes=6))
+    assert (score.value, score.n) == (2 / 3, 3)
+
+
+def test_top5_of_a_small_space_needs_only_its_classes() -> None:
+    score = top5(predictions([[0, 1, 2], [2, 1, 0]], [2, 2], classes=3))
+    assert score.value == 1.0
+
+
+def test_top5_refuses_predictions_that_hold_too_few_classes() -> None:
+    with pytest.raises(ShiftbenchError, match="best 1 of each image"):
+        top5(predictions([0, 1], [0, 1], classes=10))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("top", "labels"), [([], []), ([-1, -1], [0, 1]), ([0], [-1])])
+def test_no_image_counts(name: str, top: list[int], labels: list[int]) -> None:
+    """Nothing was seen: no value, and an interval that says so."""
+    found = predictions(np.array(top).reshape(-1, 1).repeat(3, axis=1), labels)
+    score = metrics.get(name)(found)
+    assert math.isnan(score.value)
+    assert (score.low, score.high, score.n) == (0.0, 1.0, 0)
+
+
+def test_per_class_with_an_empty_class() -> None:
+    rows = per_class(predictions([0, 0, 1, 1], [0, 0, 0, 1], classes=3))
+    assert [(row.key, row.correct, row.n) for row in rows] == [("c0", 2, 3), ("c1", 1, 1), ("c2", 0, 0)]
+    assert (rows[0].low, rows[0].high) == tuple(clopper_pearson(2, 3))
+    assert math.isnan(rows[2].value) and (rows[2].low, rows[2].high) == (0.0, 1.0)
+
+
+def test_worst_classes_come_worst_first() -> None:
+    rows = worst_classes(predictions([0, 1, 1, 2, 0], [0, 1, 0, 2, 2], classes=4), count=2)
+    assert [row.key for row in rows] == ["c0", "c2"]
+    assert all(row.value == 0.5 for row in rows)
+
+
+def test_worst_class_of_one_class_is_its_accuracy() -> None:
+    found = predictions([0, 1, 0], [0, 0, 0])
+    score = worst_class(found)
+    assert (score.value, score.low, score.high) == pytest.approx((2 / 3, *clopper_pearson(2, 3)))
+
+
+def test_worst_class_interval_holds_the_true_minimum() -> None:
+    """Twenty equally good classes: the observed minimum is far too low, the interval is not."""
+    rng = np.random.default_rng(0)
+    classes, each, truth, covered = 20, 30, 0.7, 0
+    labels = np.repeat(np.arange(classes), each)
+    for _ in range(200):
+        right = rng.random(len(labels)) < truth
+        score = worst_class(predictions(np.where(right, labels, (labels + 1) % classes), labels, classes=classes))
+        assert score.value < truth
+        covered += score.low <= truth <= score.high
+    assert covered >= 190
+
+
+def test_class_counts_add_up() -> None:
+    found = predictions([0, 1, 2, -1], [0, 0, 2, 1])
+    correct, n = class_counts(found)
+    assert (correct.sum(), n.sum()) == (top1(found).value * 3, 3)
+
+
+def test_registration_decides_name_unit_and_direction() -> None:
+    def half(predictions: Predictions, *, level: float = 0.95) -> Score:
+        return Score("anything", 0.5, 0, 1, len(predictions))
+
+    score = Metric("half", half, Needs(), unit="", higher_is_better=False)(predictions([0], [0]))
+    assert (score.metric, score.unit, score.higher_is_better) == ("half", "", False)

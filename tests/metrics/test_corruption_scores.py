@@ -1,0 +1,233 @@
+"""Corruption error from predictions: values, names, shared bootstrap, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shiftbench.errors import SettingError, ShiftbenchError
+from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors, relative_corruption_errors
+from shiftbench.metrics.corruption_scores import CorruptionScores, corruption_scores
+from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS
+from shiftbench.store.predictions import Predictions
+from tests.metrics.making import with_hits
+
+N = 60
+Grid = dict[tuple[str, int], Predictions]
+
+
+def hits_at(error: float, seed: int, hard: NDArray[np.float64]) -> NDArray[np.bool_]:
+    noise = np.random.default_rng(seed).normal(0, 0.1, len(hard))
+    return hard + noise > error
+
+
+def grid_of(
+    corruptions: tuple[str, ...] = ("fog", "snow"),
+    severities: tuple[int, ...] = (1, 2, 3, 4, 5),
+    *,
+    base: float = 0.2,
+    **more: Any,
+) -> tuple[Grid, Predictions]:
+    hard = np.random.default_rng(9).random(N)
+    grid = {
+        (c, s): with_hits(hits_at(base + 0.1 * s, 10 * i + s, hard), setting=f"t.{c}.{s}", **more)
+        for i, c in enumerate(corruptions)
+        for s in severities
+    }
+    return grid, with_hits(hits_at(base, 999, hard), setting="t", **more)
+
+
+def errors(grid: Grid) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for (c, _), one in sorted(grid.items(), key=lambda item: item[0]):
+        found.setdefault(c, []).append(1 - float(one.correct.mean()))
+    return found
+
+
+def all_scores(found: CorruptionScores) -> list[Any]:
+    return [*found.summary(), *found.ce.values(), *found.relative_ce.values(), *found.error.values()]
+
+
+def test_values_equal_the_plain_formulas() -> None:
+    grid, clean = grid_of()
+    found = corruption_scores(grid, clean, resamples=50)
+    ce = corruption_errors(errors(grid))
+    relative = relative_corruption_errors(errors(grid), 1 - float(clean.correct.mean()))
+    for c in ("fog", "snow"):
+        assert found.ce[c].value == pytest.approx(ce[c])
+        assert found.relative_ce[c].value == pytest.approx(relative[c])
+        assert found.error[c].value == pytest.approx(np.mean(errors(grid)[c]))
+    assert found.mce is not None and found.relative_mce is not None
+    assert found.mce.value == pytest.approx(np.mean(list(ce.values())))
+    assert found.relative_mce.value == pytest.approx(np.mean(list(relative.values())))
+    assert found.mean_error.value == pytest.approx(np.mean(list(errors(grid).values())))
+    assert {score.n for score in all_scores(found)} == {N}
+    assert not any(score.higher_is_better for score in all_scores(found))
+
+
+def test_interval_equals_a_bootstrap_written_out() -> None:
+    """Draw images, recompute everything, take percentiles."""
+    grid, clean = grid_of(severities=(1, 3))
+    found = corruption_scores(grid, clean, resamples=100, seed=5, level=0.8)
+    rng = np.random.default_rng(5)
+    means, rises = [], []
+    for _ in range(100):
+        rows = rng.integers(0, N, N)
+        drawn = {key: 1 - one.correct[rows].mean() for key, one in grid.items()}
+        clean_error = 1 - clean.correct[rows].mean()
+        lists = {c: [drawn[c, 1], drawn[c, 3]] for c in ("fog", "snow")}
+        means.append(np.mean(list(corruption_errors(lists, severities=(1, 3)).values())))
+        rises.append(np.mean(list(relative_corruption_errors(lists, clean_error, severities=(1, 3)).values())))
+    assert found.mce is not None and found.relative_mce is not None
+    assert (found.mce.low, found.mce.high) == pytest.approx(tuple(np.quantile(means, [0.1, 0.9])))
+    ends = (found.relative_mce.low, found.relative_mce.high)
+    assert ends == pytest.approx(tuple(np.quantile(rises, [0.1, 0.9])))
+
+
+def test_names_say_what_is_not_the_whole_benchmark() -> None:
+    grid, clean = grid_of(severities=(1, 3))
+    found = corruption_scores(grid, clean, resamples=10)
+    assert [score.metric for score in found.summary()] == [
+        "mCE over 2 types at 1,3",
+        "relative mCE over 2 types at 1,3",
+        "mean error over 2 types at 1,3",
+    ]
+    assert found.ce["fog"].metric == "CE at 1,3"
+    whole, clean = grid_of((*BENCHMARK_CORRUPTIONS, "saturate"))
+    found = corruption_scores(whole, clean, resamples=10)
+    assert [score.metric for score in found.summary()] == ["mCE", "relative mCE", "mean error"]
+    assert found.corruptions == BENCHMARK_CORRUPTIONS
+    assert "saturate" in found.ce
+    assert found.ce["saturate"].metric == "CE"
+
+
+def test_a_classifier_against_itself_is_exactly_one() -> None:
+    """Resampled with the same draws, so the ratio has no spread either."""
+    grid, clean = grid_of(classifier="a")
+    found = corruption_scores(grid, clean, baseline=grid, baseline_clean=clean, resamples=50)
+    assert found.mce is not None and found.relative_mce is not None
+    for score in (found.mce, found.relative_mce):
+        assert (score.value, score.low, score.high) == pytest.approx((1.0, 1.0, 1.0))
+    assert found.mce.metric == "mCE over 2 types vs a"
+
+
+def test_published_errors_are_constants() -> None:
+    """Dividing by constants scales value and interval alike."""
+    grid, clean = grid_of(("fog",))
+    plain = Baseline.from_errors("one", {"fog": [1.0] * 5}, clean=0.0)
+    by_one = corruption_scores(grid, clean, baseline=plain, resamples=50).ce["fog"]
+    by_alexnet = corruption_scores(grid, clean, resamples=50).ce["fog"]
+    base = ALEXNET.mean("fog", (1, 2, 3, 4, 5))
+    assert (by_alexnet.low * base, by_alexnet.high * base) == pytest.approx((by_one.low, by_one.high))
+    assert "divided by AlexNet as published" in by_alexnet.provenance
+
+
+def test_without_clean_or_baseline_less_is_computed() -> None:
+    grid, clean = grid_of()
+    found = corruption_scores(grid, resamples=10)
+    assert found.relative_mce is None and not found.relative_ce and found.mce is not None
+    found = corruption_scores(grid, clean, baseline=None, resamples=10)
+    assert [score.metric for score in found.summary()] == ["mean error over 2 types"]
+    assert "divided" not in found.mean_error.provenance
+
+
+def test_skipped_pictures_leave_only_their_setting() -> None:
+    grid, clean = grid_of(("fog",))
+    broken = grid["fog", 2]
+    top = broken.top.copy()
+    top[:7] = -1
+    grid["fog", 2] = replace(broken, top=top)
+    found = corruption_scores(grid, clean, resamples=20)
+    assert found.error["fog"].value == pytest.approx(np.mean(errors(grid)["fog"]))
+    assert found.error["fog"].n == N - 7
+
+
+def test_all_pictures_skipped() -> None:
+    grid, clean = grid_of(("fog",))
+    grid = {key: replace(one, top=np.full_like(one.top, -1)) for key, one in grid.items()}
+    found = corruption_scores(grid, replace(clean, top=np.full_like(clean.top, -1)), resamples=10)
+    assert all(np.isnan([score.value, score.low, score.high]).all() for score in all_scores(found))
+    assert found.mean_error.n == 0
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"source": "on-disk"},
+        {"shift": {"seed": 1}},
+        {"shift": {"seed": 0, "then": "JPEG quality 85"}},
+        {"family": "something else"},
+        {"dataset": {"name": "t", "fingerprint": "ffffffff"}},
+    ],
+)
+def test_different_provenance_is_never_averaged(difference: dict[str, Any]) -> None:
+    spec: dict[str, Any] = {
+        "source": "in-memory",
+        "shift": {"seed": 0},
+        "dataset": {"name": "t", "fingerprint": "00000000"},
+    }
+    grid, clean = grid_of(**spec)
+    assert corruption_scores(grid, clean, resamples=10).mean_error.n == N
+    odd = grid["snow", 3]
+    grid["snow", 3] = replace(odd, spec={**odd.spec, **difference})
+    with pytest.raises(SettingError, match=r"different provenance can't be averaged[\s\S]*snow\.3"):
+        corruption_scores(grid, clean)
+    other = {key: replace(one, spec={**spec, **difference}, classifier="b") for key, one in grid_of()[0].items()}
+    with pytest.raises(SettingError, match="baseline differ in provenance"):
+        corruption_scores(grid_of(**spec)[0], baseline=other)
+
+
+def test_what_differs_by_nature_is_no_difference() -> None:
+    """The corruption's own parameters, and for released files the folder."""
+    grid, clean = grid_of()
+    own = {
+        (c, s): replace(one, spec={"source": "in-memory", "shift": {"corruption": c, "severity": s, "seed": 0}})
+        for (c, s), one in grid.items()
+    }
+    assert corruption_scores(own, clean, resamples=10).mean_error.provenance.endswith("in-memory, seed 0")
+    released = {
+        (c, s): replace(one, spec={"source": "on-disk", "dataset": {"name": f"{c}/{s}", "fingerprint": c}})
+        for (c, s), one in grid.items()
+    }
+    assert corruption_scores(released, clean, resamples=10).mean_error.provenance.endswith("on-disk")
+
+
+def test_a_corruption_of_another_variety_shows() -> None:
+    """Frost from other pictures is another number: named, and never mixed within the corruption."""
+    grid, clean = grid_of(("frost", "snow"), shift={"seed": 0})
+
+    def frosted(source: str, severities: tuple[int, ...]) -> Grid:
+        spec = {"shift": {"seed": 0, "frost": {"textures": source}}}
+        return {key: replace(grid[key], spec=spec) for key in grid if key[0] == "frost" and key[1] in severities}
+
+    ours = corruption_scores({**grid, **frosted("procedural", (1, 2, 3, 4, 5))}, clean, resamples=10)
+    assert ours.mean_error.provenance.endswith("frost textures procedural")
+    with pytest.raises(SettingError, match="different provenance"):
+        corruption_scores({**grid, **frosted("procedural", (1,)), **frosted("photographs", (2, 3, 4, 5))}, clean)
+
+
+def test_incomplete_or_mixed_grids_are_refused() -> None:
+    grid, clean = grid_of()
+    with pytest.raises(SettingError, match="at least one"):
+        corruption_scores({})
+    holes = {key: one for key, one in grid.items() if key != ("fog", 3)}
+    with pytest.raises(SettingError, match=r"no fog\.3"):
+        corruption_scores(holes, clean)
+    with pytest.raises(SettingError, match="no frost"):
+        corruption_scores(grid, clean, corruptions=["fog", "frost"])
+    with pytest.raises(SettingError, match="several classifiers"):
+        corruption_scores(grid, replace(clean, classifier="other"))
+    with pytest.raises(SettingError, match=r"not evaluated in all settings[\s\S]*fog\.3"):
+        corruption_scores(grid, baseline=holes)
+    with pytest.raises(ShiftbenchError, match="not on the same images"):
+        corruption_scores(grid, replace(clean, ids=[f"other-{i}" for i in range(N)]))
+
+
+def test_entries_feed_a_table() -> None:
+    grid, clean = grid_of(("fog",))
+    rows = corruption_scores(grid, clean, resamples=10).entries("imagenet-c")
+    assert [(who, where) for who, where, _ in rows[:4]] == [("net", "imagenet-c")] * 3 + [("net", "imagenet-c.fog")]

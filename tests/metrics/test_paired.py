@@ -1,0 +1,140 @@
+"""Paired comparisons against statsmodels and brute force."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
+from statsmodels.stats.multitest import multipletests
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.bootstrap import resampled_means
+from shiftbench.metrics.paired import compare, compare_all, holm, mcnemar, resampled_difference
+from tests.metrics.making import predictions, with_hits
+
+
+@pytest.mark.parametrize(("b", "c"), [(0, 0), (1, 0), (0, 5), (3, 3), (2, 9), (40, 61), (500, 400), (3000, 3333)])
+def test_mcnemar_equals_statsmodels(b: int, c: int) -> None:
+    if b + c == 0:
+        assert mcnemar(b, c) == 1.0
+        return
+    expected = reference_mcnemar([[10, b], [c, 20]], exact=True).pvalue
+    assert float(mcnemar(b, c)) == pytest.approx(expected, rel=1e-9)
+
+
+@given(st.integers(0, 25), st.integers(0, 25))
+def test_mcnemar_is_the_sum_over_outcomes_as_uneven(b: int, c: int) -> None:
+    m = b + c
+    as_uneven = [k for k in range(m + 1) if abs(2 * k - m) >= abs(b - c)]
+    expected = sum(math.comb(m, k) for k in as_uneven) / 2**m
+    assert float(mcnemar(b, c)) == pytest.approx(expected)
+
+
+def test_mcnemar_refuses_negative_counts() -> None:
+    with pytest.raises(ShiftbenchError, match="negative"):
+        mcnemar(-1, 3)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_equals_statsmodels(p: list[float]) -> None:
+    np.testing.assert_allclose(holm(p), multipletests(p, method="holm")[1], rtol=1e-12)
+
+
+def test_holm_with_ties_none_and_undefined() -> None:
+    assert holm([]).shape == (0,)
+    np.testing.assert_allclose(holm([0.02, 0.02, 0.02]), [0.06, 0.06, 0.06])
+    np.testing.assert_allclose(holm([0.02, np.nan, 0.03]), [0.04, np.nan, 0.04])
+
+
+def test_difference_draws_follow_the_image_bootstrap() -> None:
+    """The multinomial short cut has the law of drawing images."""
+    b, c, n = 30, 12, 120
+    direct = resampled_means(np.repeat([1.0, -1.0, 0.0], [b, c, n - b - c])[:, None], resamples=20_000)[:, 0]
+    short = resampled_difference(b, c, n, resamples=20_000, seed=1)
+    assert short.mean() == pytest.approx(direct.mean(), abs=0.002)
+    assert short.std() == pytest.approx(direct.std(), rel=0.03)
+    np.testing.assert_allclose(
+        np.quantile(short, [0.025, 0.5, 0.975]), np.quantile(direct, [0.025, 0.5, 0.975]), atol=1.01 / n
+    )
+
+
+def test_compare_by_hand() -> None:
+    a = with_hits([1, 1, 1, 0, 0, 1], classifier="a")
+    b = with_hits([1, 0, 0, 1, 0, 0], classifier="b")
+    found = compare(a, b)
+    assert (found.n, found.only_first, found.only_second) == (6, 3, 1)
+    assert found.difference == pytest.approx(2 / 6)
+    assert found.low <= found.difference <= found.high
+    assert found.p == found.p_holm == pytest.approx(float(mcnemar(3, 1)))
+    assert found.verdict == ""
+    mirrored = compare(b, a)
+    assert (mirrored.difference, mirrored.p) == (-found.difference, found.p)
+
+
+def test_two_that_never_disagree_are_not_known_to_be_equal() -> None:
+    few, many = (compare(with_hits([1] * n), with_hits([1] * n)) for n in (5, 5000))
+    assert (few.difference, few.p) == (0.0, 1.0)
+    assert few.high == -few.low == pytest.approx(1 - 0.025 ** (1 / 5))
+    assert 0 < many.high < 0.001
+
+
+def test_only_images_that_count_for_both() -> None:
+    a = predictions([0, -1, 0, 0], [0, 0, 0, -1])
+    b = predictions([0, 0, -1, 0], [0, 0, 0, -1])
+    assert compare(a, b).n == 1
+
+
+def test_no_common_image() -> None:
+    found = compare(predictions([0, -1], [0, 0]), predictions([-1, 0], [0, 0]))
+    assert found.n == 0 and math.isnan(found.difference) and math.isnan(found.p)
+    assert found.verdict == ""
+
+
+def test_another_order_of_the_same_images_is_aligned() -> None:
+    a = predictions([0, 1, 2], [0, 2, 2], ids=["x", "y", "z"])
+    b = predictions([2, 2, 0], [2, 2, 0], ids=["z", "y", "x"])
+    assert compare(a, b).only_second == 1
+    assert compare(a, b).only_first == 0
+
+
+def test_what_must_not_be_compared() -> None:
+    base = predictions([0, 1], [0, 1])
+    with pytest.raises(ShiftbenchError, match="not on the same images"):
+        compare(base, predictions([0, 1], [0, 1], ids=["image-0", "other"]))
+    with pytest.raises(ShiftbenchError, match="not on the same images"):
+        compare(base, predictions([0], [0]))
+    with pytest.raises(ShiftbenchError, match="the first is image-1"):
+        compare(base, predictions([0, 1], [0, 2]))
+    with pytest.raises(ShiftbenchError, match="label spaces"):
+        compare(base, predictions([0, 1], [0, 1], classes=4))
+    with pytest.raises(ShiftbenchError, match="differ in setting"):
+        compare(base, replace(base, setting="other"))
+    with pytest.raises(ShiftbenchError, match="differ in provenance"):
+        compare(base, replace(base, spec={"provenance": "on disk"}))
+    assert compare(base, replace(base, setting="other"), mixed=True).setting == "clean | other"
+
+
+def test_all_pairs_are_corrected_together() -> None:
+    rng = np.random.default_rng(0)
+    group = [
+        with_hits(rng.random(300) < accuracy, classifier=f"{accuracy}", setting=setting)
+        for setting in ("clean", "fog")
+        for accuracy in (0.5, 0.6, 0.9)
+    ]
+    found = compare_all(group)
+    assert len(found) == 6
+    np.testing.assert_allclose([one.p_holm for one in found], multipletests([one.p for one in found], method="holm")[1])
+    assert {one.verdict for one in found if "0.9" in (one.first, one.second)} == {"0.9"}
+
+
+def test_against_one_reference() -> None:
+    group = [with_hits([1, 0, 1], classifier=name) for name in "abc"]
+    assert [(one.first, one.second) for one in compare_all(group, reference="b")] == [("a", "b"), ("c", "b")]
+    with pytest.raises(ShiftbenchError, match="no predictions of the reference"):
+        compare_all(group, reference="d")
