@@ -10,6 +10,7 @@ from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
 from shiftbench.reports.tables import ResultTable
+from shiftbench.store.titles import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
 
 if TYPE_CHECKING:
@@ -40,7 +41,16 @@ def corruption_table(
         if by_type:
             kinds = scores.ce or scores.error
             entries += [(name, corruption, score) for corruption, score in kinds.items()]
-    return ResultTable(entries, title=f"{prefix}: corruption errors")
+    return ResultTable(entries, title=f"{prefix}: corruption errors", remarks=_remarks(cells, prefix, baseline))
+
+
+def _remarks(cells: Sequence[Cell], prefix: str, baseline: str | Baseline | None) -> list[str]:
+    """The papers' mCE is over the released files; anything else must not be read as if it were."""
+    released = all(cell.spec["source"] == "on-disk" for cell in cells if cell.setting.startswith(f"{prefix}."))
+    if baseline is not ALEXNET or (released and prefix == "imagenet-c"):
+        return []
+    how = "other images" if prefix != "imagenet-c" else "corrupted in memory, not the released files"
+    return [f"not comparable with mCE as published: {how}"]
 
 
 def all_corruption_scores(
@@ -53,13 +63,13 @@ def all_corruption_scores(
 ) -> list[tuple[str, CorruptionScores, Predictions | None]]:
     """(classifier, scores, clean predictions) of every classifier with corrupted settings."""
     grids: dict[str, dict[tuple[str, int], Predictions]] = {}
-    cleans: dict[str, Predictions] = {}
+    cleans: dict[str, dict[tuple[str, int], Predictions]] = {}
+    titles = classifier_titles(cells)
     for cell in cells:
-        place = _place(cell.setting, prefix)
+        place = ("clean", 0) if cell.setting == clean else _place(cell.setting, prefix)
         if place is not None:
-            _add_once(grids.setdefault(cell.classifier, {}), place, workspace.read(cell, top_k=1, scores=False))
-        elif cell.setting == clean:
-            cleans[cell.classifier] = workspace.read(cell, top_k=1, scores=False)
+            rows = cleans if cell.setting == clean else grids
+            _add_once(rows.setdefault(titles[cell.key], {}), place, workspace.read(cell, top_k=1, scores=False))
     if not grids:
         raise SettingError(
             f"no corrupted settings named {prefix}.<corruption>.<severity>",
@@ -69,12 +79,13 @@ def all_corruption_scores(
     divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
     if isinstance(baseline, str) and divisor is None:
         raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
-    base_clean = cleans.get(baseline) if isinstance(baseline, str) else None
+    clean_of = {name: rows["clean", 0] for name, rows in cleans.items()}
+    base_clean = clean_of.get(baseline) if isinstance(baseline, str) else None
     return [
         (
             name,
-            corruption_scores(grid, cleans.get(name), baseline=divisor, baseline_clean=base_clean, level=level),
-            cleans.get(name),
+            corruption_scores(grid, clean_of.get(name), baseline=divisor, baseline_clean=base_clean, level=level),
+            clean_of.get(name),
         )
         for name, grid in grids.items()
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ from shiftbench.errors import StoreError
 from shiftbench.labels.outcomes import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.titles import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Run:
 
     def __init__(self, workspace: Workspace, cells: Sequence[Cell], *, left_out: Sequence[str] = ()) -> None:
         self.workspace, self.cells, self.left_out = workspace, list(cells), list(left_out)
-        self._titles = _row_titles(self.cells)
+        self._titles = classifier_titles(self.cells)
 
     @classmethod
     def open(
@@ -138,22 +138,3 @@ class Run:
             "problems": self.problems(),
             "left_out": self.left_out,
         }
-
-
-def _row_titles(cells: Sequence[Cell]) -> dict[str, str]:
-    """A row is one classifier: two of the same name (other weights, other preprocessing) are told apart."""
-    identities: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        identities.setdefault(cell.classifier, {})[_identity(cell)] = None
-    counts = Counter({name: len(found) for name, found in identities.items()})
-    titles = {}
-    for cell in cells:
-        number = list(identities[cell.classifier]).index(_identity(cell)) + 1
-        several = counts[cell.classifier] > 1
-        fingerprint = cell.spec["classifier"]["fingerprint"][:6]
-        titles[cell.key] = f"{cell.classifier} #{number} ({fingerprint})" if several else cell.classifier
-    return titles
-
-
-def _identity(cell: Cell) -> str:
-    return repr(sorted(cell.spec["classifier"].items(), key=lambda item: item[0]))

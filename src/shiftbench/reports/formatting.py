@@ -1,0 +1,173 @@
+"""Numbers and names as text: percentages, intervals, and escaping for each format."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+#: From this many images on a percentage is shown with two decimals; below, one: the second would be noise.
+FINE_N = 1000
+
+MISSING = "–"
+
+
+def digits(n: int, unit: str = "%") -> int:
+    """Decimals that n images can carry.
+
+    >>> digits(114), digits(50_000)
+    (1, 2)
+    """
+    if unit != "%":
+        return 3
+    return 2 if n >= FINE_N else 1
+
+
+def number(value: float, places: int, unit: str = "%", *, signed: bool = False) -> str:
+    """A value as tables show it: percentages without the sign, nan as a dash.
+
+    >>> number(0.7613, 2), number(-0.031, 1, signed=True), number(float("nan"), 1)
+    ('76.13', '-3.1', '–')
+    """
+    if not math.isfinite(value):
+        return MISSING if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    shown = f"{value * 100 if unit == '%' else value:+.{places}f}"
+    if float(shown) == 0:  # neither "-0.0" nor "+0.0"
+        shown = shown[1:]
+    return shown if signed else shown.removeprefix("+")
+
+
+def interval(low: float, high: float, places: int, unit: str = "%", *, signed: bool = False) -> str:
+    """``[75.75, 76.50]``, or nothing where there is no interval."""
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return f"[{number(low, places, unit, signed=signed)}, {number(high, places, unit, signed=signed)}]"
+
+
+def count(n: int) -> str:
+    """
+    >>> count(50000)
+    '50,000'
+    """
+    return f"{n:,}"
+
+
+def p_value(p: float) -> str:
+    """
+    >>> p_value(0.0421), p_value(3.2e-9), p_value(1.0)
+    ('0.042', '3e-09', '1')
+    """
+    if math.isnan(p):
+        return MISSING
+    if p >= 0.9995:
+        return "1"
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}"
+
+
+def level_text(level: float) -> str:
+    """
+    >>> level_text(0.95), level_text(0.995)
+    ('95 %', '99.5 %')
+    """
+    return f"{level * 100:.10g} %"
+
+
+def one_line(text: str) -> str:
+    """Line breaks and tabs would break every table format."""
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def ascii_text(text: str) -> str:
+    """For terminals without Unicode.
+
+    >>> ascii_text("– 5 × 3 café")
+    '- 5 x 3 caf?'
+    """
+    for fancy, plain in (("–", "-"), ("×", "x"), ("·", "|"), ("≤", "<=")):
+        text = text.replace(fancy, plain)
+    return text.encode("ascii", "replace").decode()
+
+
+def markdown(text: str) -> str:
+    r"""
+    >>> print(markdown("a_b|c <d>"))
+    a\_b\|c \<d\>
+    """
+    return re.sub(r"([\\`*_{}<>|~\[\]])", r"\\\1", one_line(text))
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": "--",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+}
+
+
+def latex(text: str) -> str:
+    r"""
+    >>> print(latex("top_1 & 50 %"))
+    top\_1 \& 50 \%
+    """
+    return "".join(_LATEX.get(character, character) for character in one_line(text))
+
+
+def csv_text(text: str) -> str:
+    """A name that a spreadsheet would run as a formula gets a leading apostrophe, which it then hides.
+
+    >>> csv_text("=HYPERLINK(0)"), csv_text("resnet50, v1")
+    ("'=HYPERLINK(0)", 'resnet50, v1')
+    """
+    text = one_line(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def csv_number(value: float) -> str:
+    """All digits; an empty cell for nan."""
+    return "" if math.isnan(value) else repr(float(value))
+
+
+def csv_lines(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    import csv
+    import io
+
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def json_number(value: float) -> float | None:
+    """JSON knows neither nan nor infinity."""
+    return value if math.isfinite(value) else None
+
+
+def wrap_name(name: str, width: int) -> list[str]:
+    """Break a long name after ``. _ - / :`` into lines of at most ``width``, so that it stays readable.
+
+    A number stays with what it belongs to.
+
+    >>> wrap_name("imagenet-c.gaussian_noise.3", 14)
+    ['imagenet-c.', 'gaussian_', 'noise.3']
+    """
+    lines = [""]
+    for piece in re.split(r"(?<=[._\-/: ])(?=[^\d._\-/: ])", one_line(name)):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+        while len(lines[-1].rstrip()) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return [line.rstrip() for line in lines]

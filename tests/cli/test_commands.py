@@ -1,0 +1,165 @@
+"""The command line as a user types it, in processes of their own where start-up matters."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shiftbench.cli.app import app
+from shiftbench.cli.evaluating import parse_data, parse_severities
+from tests.runs.helpers import colour_folder
+
+FACTORY = """
+import shiftbench as sb
+from shiftbench.labels.space import LabelSpace
+
+def make():
+    def brightest(images):
+        return images.mean(axis=(1, 2)) / 20
+    return sb.load_classifier(
+        brightest, name="bright", labels=LabelSpace("colours", ("red", "green", "blue")),
+        preprocessing=sb.Preprocessing(sb.Geometry(36, 32)),
+    )
+
+def make_wrong():
+    return lambda images: -images.mean(axis=(1, 2)) / 20
+"""
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("project")
+    colour_folder(root / "pictures", per_class=10)
+    (root / "model.py").write_text(FACTORY)
+    (root / "colours.txt").write_text("red\ngreen\nblue\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def workspace(project: Path) -> Path:
+    """One evaluation that the reading commands look at."""
+    result = call(
+        *("eval", f"{project}/model.py:make", "--suite", "corruptions", "--data", project / "pictures"),
+        *("--labels", project / "colours.txt", "-w", project / "w", "--severity", "1,5"),
+        *("--corruption", "gaussian_noise,contrast", "--quiet"),
+    )
+    assert result.exit_code == 0, result.output
+    assert "pictures-c.contrast.5" in result.stdout
+    return project / "w"
+
+
+def test_eval_prints_json_and_nothing_else_on_stdout(project: Path, workspace: Path) -> None:
+    result = call(
+        *("eval", f"{project}/model.py:make", "--data", project / "pictures", "-w", workspace),
+        *("--labels", project / "colours.txt", "--quiet", "--json"),
+    )
+    data = json.loads(result.stdout)
+    assert data["scores"][0]["value"] == 1.0 and data["scores"][0]["n"] == 30
+    assert data["problems"] == [] and data["warnings"] == []
+
+
+def test_table_in_every_format(workspace: Path, tmp_path: Path) -> None:
+    assert "100.0 [88.4, 100.0]" in call("table", "-w", workspace, "-s", "pictures").stdout
+    rows = list(csv.DictReader(io.StringIO(call("table", "-w", workspace, "-f", "csv").stdout)))
+    assert {row["setting"] for row in rows} >= {"pictures", "pictures-c.contrast.5"}
+    assert call("table", "-w", workspace, "-f", "md").stdout.count("|") > 10
+    assert r"\toprule" in call("table", "-w", workspace, "-f", "tex").stdout
+    json.loads(call("table", "-w", workspace, "--json").stdout)
+    assert call("table", "-w", workspace, "-o", tmp_path / "t.tex").exit_code == 0
+    assert r"\bottomrule" in (tmp_path / "t.tex").read_text()
+
+
+def test_table_of_corruption_errors(workspace: Path) -> None:
+    text = call("table", "-w", workspace, "--mce").stdout
+    assert "mCE" in text and "relative mCE" in text and "AlexNet" in text
+
+
+@pytest.mark.parametrize("what", ["suites", "settings", "corruptions", "metrics", "classifiers", "datasets", "spaces"])
+def test_everything_can_be_listed(what: str) -> None:
+    rows = json.loads(call("list", what, "--json").stdout)
+    assert len(rows) > 2
+    assert all(row["name"] and row["about"] for row in rows), "each line teaches what it is"
+
+
+def test_check_classifier_and_data_set(project: Path) -> None:
+    good = call("check", "classifier", f"{project}/model.py:make")
+    assert good.exit_code == 0, good.output
+    data = call("check", "dataset", project / "pictures", "--labels", project / "colours.txt", "--json")
+    assert data.exit_code == 0 and all(row["ok"] for row in json.loads(data.stdout))
+
+
+def test_images_needed_is_enough_and_not_too_many() -> None:
+    from scipy.stats import beta
+
+    n = json.loads(call("images-needed", "2", "--accuracy", "80", "--json").stdout)["images"]
+
+    def half_width(images: int) -> float:
+        k = 0.8 * images
+        low, high = beta.ppf(0.025, k, images - k + 1), beta.ppf(0.975, k + 1, images - k)
+        return float(high - low) / 2
+
+    assert half_width(n) <= 0.02 < half_width(n - 1)
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from shiftbench.cli import main; main()", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["eval", "nothing.onnx", "--data", "pictures", "--labels", "colours.txt"], ["nothing.onnx"]),
+        (["eval", "model.py:make", "--suite", "imagnet-c"], ["imagnet-c", "did you mean 'imagenet-c'"]),
+        (["eval", "model.py:make", "--suite", "imagenet-c"], ["imagenet-val", "--data"]),
+        (["eval", "model.py:make", "--data", "no/such/folder"], ["no/such/folder"]),
+        (["eval", "model.py:make", "--data", "pictures"], ["red", "green", "found", "expected"]),
+        (["table", "-w", "elsewhere"], ["not a workspace", "elsewhere"]),
+    ],
+)
+def test_errors_say_what_to_do_and_show_no_traceback(project: Path, arguments: list[str], words: list[str]) -> None:
+    result = run(*arguments, cwd=project)
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["eval"], ["eval", "x.onnx", "--severity", "a-b"], ["list", "nonsense"], ["table", "-f", "docx"]]
+)
+def test_wrong_usage_is_exit_code_two(arguments: list[str], workspace: Path) -> None:
+    extra = ["-w", str(workspace)] if arguments[0] == "table" else []
+    assert call(*arguments, *extra).exit_code == 2
+
+
+@pytest.mark.parametrize(("text", "expected"), [("3", (3,)), ("1-5", (1, 2, 3, 4, 5)), ("1,2.5", (1, 2.5))])
+def test_severities(text: str, expected: tuple[float, ...]) -> None:
+    assert parse_severities(text) == expected
+
+
+def test_data_by_role() -> None:
+    assert parse_data([]) is None and parse_data(["folder"]) == "folder"
+    assert parse_data(["a=x", "b=y=z"]) == {"a": "x", "b": "y=z"}
+
+
+def test_starting_is_light() -> None:
+    """Importing the package and asking for help must not pull in what only some commands need."""
+    heavy = "torch|onnxruntime|numba|cv2|scipy|pyarrow|PIL|pandas|timm|transformers"
+    for code in ("import shiftbench", "import shiftbench.cli.app"):
+        script = f"{code}; import sys; print(*sorted(m for m in {heavy.split('|')} if m in sys.modules))"
+        found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == "", f"{code} imports {found.stdout}"
+    numpy_free = "import shiftbench, sys; print('numpy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", numpy_free], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"

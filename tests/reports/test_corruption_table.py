@@ -1,0 +1,93 @@
+"""The table of corruption errors of a run."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from shiftbench.errors import SettingError
+from shiftbench.reports.corruption import corruption_prefixes, corruption_table
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.workspace import Cell, Workspace
+from tests.metrics.making import with_hits
+
+
+class Shelf:
+    """A workspace that holds predictions in memory."""
+
+    def __init__(self, found: list[Predictions]) -> None:
+        self.cells = [
+            Cell(
+                one.classifier,
+                one.setting,
+                {"row": row, "classifier": {"fingerprint": one.classifier}, "source": "in-memory"},
+            )
+            for row, one in enumerate(found)
+        ]
+        self._found = found
+
+    def read(self, cell: Cell, **_: Any) -> Predictions:
+        return self._found[int(cell.spec["row"])]
+
+
+def shelf(*classifiers: str, severities: tuple[int, ...] = (1, 3, 5)) -> Shelf:
+    hard = np.random.default_rng(0).random(80)
+    found = []
+    for rank, name in enumerate(classifiers):
+        error = 0.1 + 0.1 * rank
+        found.append(with_hits(hard > error, classifier=name, setting="demo"))
+        for corruption in ("fog", "snow"):
+            found += [
+                with_hits(hard > error + 0.08 * s, classifier=name, setting=f"demo-c.{corruption}.{s}")
+                for s in severities
+            ]
+    return Shelf(found)
+
+
+def test_one_row_a_classifier() -> None:
+    stored = shelf("good", "bad")
+    table = corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", clean="demo")
+    assert table.classifiers == ["good", "bad"]
+    assert {(c.setting, c.metric) for c in table.columns} >= {
+        ("demo", "error"),
+        ("demo-c", "mCE over 2 types at 1,3,5"),
+        ("demo-c", "relative mCE over 2 types at 1,3,5"),
+        ("fog", "CE at 1,3,5"),
+    }
+    values = [table.cell(name, table.columns[1]).value for name in table.classifiers]
+    assert float(values[0]) < float(values[1])
+    assert max(map(len, table.to_text(60).splitlines())) <= 60
+
+
+def test_another_classifier_as_baseline() -> None:
+    stored = shelf("good", "bad")
+    table = corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", clean="demo", baseline="bad")
+    column = next(column for column in table.columns if column.metric == "mCE over 2 types at 1,3,5 vs bad")
+    score = table.score("bad", column)
+    assert score is not None and (score.value, score.low, score.high) == pytest.approx((1, 1, 1))
+    with pytest.raises(SettingError, match="'other' was not evaluated"):
+        corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", baseline="other")
+
+
+def test_what_is_not_the_released_benchmark_says_so() -> None:
+    stored = shelf("good")
+    text = corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", clean="demo").to_text(120)
+    assert "not comparable with mCE as published" in text
+
+
+def test_without_corrupted_settings() -> None:
+    stored = shelf("good")
+    with pytest.raises(SettingError, match="no corrupted settings named"):
+        corruption_table(cast(Workspace, stored), stored.cells[:1], prefix="demo-c")
+
+
+def test_two_results_for_one_place_are_refused() -> None:
+    stored = shelf("good")
+    with pytest.raises(SettingError, match="several results"):
+        corruption_table(cast(Workspace, stored), stored.cells * 2, prefix="demo-c")
+
+
+def test_prefixes() -> None:
+    assert corruption_prefixes(["val", "a.b", "x.fog.1", "x.snow.2", "y-c.fog.5", "x.fog.high"]) == ["x", "y-c"]

@@ -1,0 +1,306 @@
+"""The table of results: what it keeps apart, what it marks, what it emphasises, how it prints."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.base import Score
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.reports import ResultTable
+
+NAN = float("nan")
+
+
+def score(value: float, n: int = 200, *, metric: str = "top1", provenance: str = "p", better: bool = True) -> Score:
+    k = round(value * n)
+    low, high = clopper_pearson(k, n)
+    return Score(metric, k / n, low, high, n, provenance=provenance, higher_is_better=better)
+
+
+def grid(classifiers: int, settings: int, n: int = 114) -> ResultTable:
+    chance = random.Random(0)
+    return ResultTable(
+        (f"efficientnet-lite{i}", f"demo-c.corruption_{j}.3", score(chance.uniform(0.2, 0.99), n))
+        for i in range(classifiers)
+        for j in range(settings)
+    )
+
+
+def words(table: ResultTable, name: str) -> list[bool]:
+    return [table.cell(name, column).bold for column in table.columns]
+
+
+def test_one_column_a_setting_and_metric() -> None:
+    table = ResultTable(
+        (who, where, score(0.5, metric=metric))
+        for who in "ab"
+        for where in ("clean", "fog")
+        for metric in ("top1", "top5")
+    )
+    assert [(c.setting, c.metric, c.mark) for c in table.columns] == [
+        ("clean", "top1", ""),
+        ("clean", "top5", ""),
+        ("fog", "top1", ""),
+        ("fog", "top5", ""),
+    ]
+
+
+def test_two_provenances_never_share_a_column() -> None:
+    table = ResultTable(
+        [
+            ("a", "fog", score(0.5, provenance="released files")),
+            ("b", "fog", score(0.6, provenance="in memory")),
+            ("a", "clean", score(0.9, provenance="val")),
+            ("a", "snow", score(0.4, provenance="in memory")),
+            ("b", "snow", score(0.4, provenance="released files")),
+        ]
+    )
+    assert [column.heading for column in table.columns] == ["fog (a)", "fog (b)", "clean", "snow (b)", "snow (a)"]
+    assert table.cell("b", table.columns[0]).value == ""
+    notes = table.notes()
+    assert "(a) released files" in notes and "(b) in memory" in notes
+    assert "provenance of clean: val" in notes
+    for text in (table.to_text(80), table.to_markdown(), table.to_latex()):
+        assert "fog (a)" in text and "(b) in memory" in text
+
+
+@pytest.mark.parametrize("change", [{"level": 0.9}, {"method": "wilson"}])
+def test_level_and_method_are_kept_apart_too(change: dict[str, float | str]) -> None:
+    from dataclasses import replace
+
+    table = ResultTable([("a", "fog", score(0.5)), ("b", "fog", replace(score(0.5), **change))])  # type: ignore[arg-type]
+    assert [column.mark for column in table.columns] == ["a", "b"]
+    assert any(note.startswith("(b)") and ("90 %" in note or "wilson" in note) for note in table.notes())
+
+
+def test_another_n_is_marked_and_explained() -> None:
+    table = ResultTable([("a", "fog", score(0.5)), ("b", "fog", score(0.5)), ("c", "fog", score(0.5, n=198))])
+    column = table.columns[0]
+    assert [table.cell(name, column).shown[-1] for name in "abc"] == ["0", "0", "*"]
+    assert "* another number of images than its column: c n = 198 in fog" in table.notes()
+
+
+def test_settings_of_different_size_show_their_n() -> None:
+    table = ResultTable([("a", "x", score(0.5, 50_000)), ("a", "y", score(0.5, 7500))])
+    for text in (table.to_text(80), table.to_markdown(), table.to_latex()):
+        assert "50,000" in text and "7,500" in text
+    assert "n = 200" in ResultTable([("a", "x", score(0.5))]).to_text(80)
+
+
+def test_contradicting_scores_are_refused_and_repeated_ones_are_not() -> None:
+    same = ("a", "fog", score(0.5))
+    assert len(ResultTable([same, same]).columns) == 1
+    undefined = ("a", "fog", Score("top1", NAN, 0, 1, 0))
+    assert len(ResultTable([undefined, undefined]).columns) == 1
+    with pytest.raises(ShiftbenchError, match="two different scores for 'a' in 'fog'"):
+        ResultTable([same, ("a", "fog", score(0.6))])
+
+
+def test_bold_is_best_or_not_clearly_worse() -> None:
+    """b's interval reaches up to 88.8: into a's, from 85.0, though not up to its 90."""
+    table = ResultTable([("a", "x", score(0.9)), ("b", "x", score(0.84)), ("c", "x", score(0.5))])
+    assert [words(table, name) for name in "abc"] == [[True], [True], [False]]
+    assert any(note.startswith("bold: best") for note in table.notes())
+
+
+def test_bold_follows_the_direction() -> None:
+    entries = [("a", "x", score(0.9, better=False)), ("b", "x", score(0.2, better=False))]
+    assert [words(ResultTable(entries), name) for name in "ab"] == [[False], [True]]
+
+
+@pytest.mark.parametrize("values", [[0.9], [0.9, 0.89], [0.5, 0.5], [0.9, NAN]])
+def test_nothing_is_bold_where_nothing_stands_out(values: list[float]) -> None:
+    scores = [Score("top1", NAN, 0, 1, 0) if math.isnan(value) else score(value) for value in values]
+    table = ResultTable((f"m{i}", "x", one) for i, one in enumerate(scores))
+    assert not any(words(table, name)[0] for name in table.classifiers)
+    assert not any(note.startswith("bold") for note in table.notes())
+
+
+def test_sorting() -> None:
+    table = ResultTable(
+        [
+            ("b", "x", score(0.5)),
+            ("C", "x", Score("top1", NAN, 0, 1, 0, provenance="p")),
+            ("a", "x", score(0.9)),
+            ("d", "y", score(0.2)),
+        ]
+    )
+    assert table.classifiers == ["b", "C", "a", "d"]
+    assert table.sorted().classifiers == ["a", "b", "C", "d"]
+    assert table.sorted("x").classifiers == ["a", "b", "C", "d"]
+    assert table.sorted("x:top1", descending=False).classifiers[:2] == ["b", "a"]
+    errors = ResultTable([("a", "x", score(0.9, better=False)), ("b", "x", score(0.2, better=False))])
+    assert errors.sorted("x").classifiers == ["b", "a"]
+    with pytest.raises(ShiftbenchError, match="one of x, y"):
+        table.sorted("z")
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80, 120, 200])
+@pytest.mark.parametrize(("classifiers", "settings"), [(1, 1), (4, 2), (4, 16), (30, 3), (2, 76)])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_fits_and_shows_every_number(width: int, classifiers: int, settings: int, ascii_only: bool) -> None:
+    table = grid(classifiers, settings)
+    text = table.to_text(width, ascii_only=ascii_only)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.isascii() or not ascii_only
+    assert "…" not in text
+    for name, column in itertools.product(table.classifiers, table.columns):
+        cell = table.cell(name, column)
+        assert cell.value in text and cell.interval in text
+
+
+def test_a_wide_terminal_shows_one_plain_table() -> None:
+    lines = grid(4, 2).to_text(80).splitlines()
+    assert lines[0] == "top1, %"
+    assert [line.split()[0] for line in lines if line.startswith("eff")] == [f"efficientnet-lite{i}" for i in range(4)]
+    assert all(line.count("[") == 2 for line in lines if line.startswith("eff"))
+
+
+@pytest.mark.parametrize("width", [120, 200])
+def test_many_settings_are_turned_and_not_split_when_that_fits(width: int) -> None:
+    text = grid(4, 16).to_text(width)
+    assert text.count("─\n") == 1
+    assert sum(line.startswith("demo-c.") for line in text.splitlines()) == 16
+
+
+def test_a_narrow_terminal_splits_or_stacks() -> None:
+    text = grid(4, 16).to_text(50)
+    assert text.count("─\n") == 2
+
+
+NARROW = """\
+top1, %
+
+classifier    imagenet-a
+────────────────────────
+small               30.0
+            [23.7, 36.9]
+large               80.0
+            [73.8, 85.3]
+
+95 % intervals:
+  clopper-pearson; n =
+  200
+provenance: p
+bold: best, or its
+  interval overlaps the
+  best one's
+"""
+
+
+def test_a_very_narrow_terminal_in_full() -> None:
+    table = ResultTable([("small", "imagenet-a", score(0.3)), ("large", "imagenet-a", score(0.8))])
+    assert table.to_text(24) == NARROW
+
+
+def test_colours_only_where_there_are_some() -> None:
+    table = ResultTable([("a", "x", score(0.9)), ("b", "x", score(0.2))])
+    coloured = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80)
+    with coloured.capture() as capture:
+        coloured.print(table)
+    assert "\x1b[1m90.0" in capture.get() and "\x1b[2m[85.0, 93.8]" in capture.get()
+    assert "\x1b[1m20.0" not in capture.get()
+    assert "\x1b" not in table.to_text(80)
+
+
+def test_markup_in_names_is_text() -> None:
+    """Rich would read [red] and [/] as commands."""
+    text = ResultTable([("[red]a[/]", "[/x]", score(0.5))], title="[b]t").to_text(80)
+    assert "[red]a[/]" in text and "[/x]" in text and "[b]t" in text
+
+
+def test_empty_table() -> None:
+    table = ResultTable([])
+    assert table.to_text(80) == "no results yet\n"
+    assert table.to_csv().count("\n") == 1
+    assert json.loads(table.to_json())["scores"] == []
+    assert table.to_markdown().startswith("| classifier |")
+    assert "\\begin{tabular}{l}" in table.to_latex()
+
+
+def test_csv_is_tidy_and_exact() -> None:
+    one = score(1 / 3, 300, provenance='ids "a", b')
+    table = ResultTable([("net, v_1", "fog", one), ("=cmd", "fog", Score("top1", NAN, 0, 1, 0, provenance="p"))])
+    first, second = csv.DictReader(io.StringIO(table.to_csv()))
+    assert (first["classifier"], first["setting"], first["provenance"]) == ("net, v_1", "fog", 'ids "a", b')
+    assert (float(first["value"]), float(first["low"]), float(first["high"])) == (one.value, one.low, one.high)
+    assert (first["n"], first["level"], first["method"]) == ("300", "0.95", "clopper-pearson")
+    assert (second["classifier"], second["value"]) == ("'=cmd", "")
+
+
+def test_json_is_strict() -> None:
+    table = ResultTable([("a", "x", Score("top1", NAN, 0, 1, 0)), ("b", "x", score(0.5))], title="t")
+    data = json.loads(table.to_json(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert data["title"] == "t"
+    assert {row["classifier"]: row["value"] for row in data["scores"]} == {"a": None, "b": 0.5}
+
+
+MARKDOWN = """\
+**top1, %**
+
+| classifier | fog |
+| --- | ---: |
+| a\\_b | **90.0** <sub>\\[85.0, 93.8\\]</sub> |
+| c\\|d | 20.0 <sub>\\[14.7, 26.2\\]</sub> |
+
+- 95 % intervals: clopper-pearson; n = 200
+- provenance: p
+- bold: best, or its interval overlaps the best one's
+"""
+
+
+def test_markdown_in_full() -> None:
+    table = ResultTable([("a_b", "fog", score(0.9)), ("c|d", "fog", score(0.2))])
+    assert table.to_markdown() == MARKDOWN
+
+
+LATEX = r"""% needs \usepackage{booktabs}
+\begin{tabular}{lr}
+\toprule
+classifier & fog\_3 \\
+\midrule
+a\_b \& c & \textbf{90.0} {\scriptsize [85.0, 93.8]} \\
+50\% & 20.0 {\scriptsize [14.7, 26.2]} \\
+\bottomrule
+\end{tabular}
+\par{\footnotesize top1, \%}
+\par{\footnotesize 95 \% intervals: clopper-pearson; n = 200}
+\par{\footnotesize provenance: p}
+\par{\footnotesize bold: best, or its interval overlaps the best one's}
+"""
+
+
+def test_latex_in_full() -> None:
+    table = ResultTable([("a_b & c", "fog_3", score(0.9)), ("50%", "fog_3", score(0.2))])
+    assert table.to_latex() == LATEX
+
+
+def test_written_by_suffix(tmp_path: Path) -> None:
+    table = grid(2, 2)
+    for suffix, text in ((".md", table.to_markdown()), (".csv", table.to_csv()), (".tex", table.to_latex())):
+        assert table.write(tmp_path / f"t{suffix}").read_text(encoding="utf-8") == text
+    assert json.loads(table.write(tmp_path / "t.JSON").read_text())["scores"]
+    with pytest.raises(ShiftbenchError, match=r"ends in \.md"):
+        table.write(tmp_path / "t.xlsx")
+
+
+def test_of_many_provenances_the_shared_parts_are_shown() -> None:
+    def lines(*texts: str) -> ResultTable:
+        return ResultTable((("a", f"s{i}", score(0.5, provenance=text)) for i, text in enumerate(texts)), remarks=["!"])
+
+    made = [f"val (50 images); in-memory; fog={i}" for i in range(8)]
+    table = lines("val (50 images)", *made)
+    assert "provenance: val (50 images); in-memory (8 of 9); in full in CSV and JSON" in table.notes()
+    assert table.notes()[-1] == "!"
+    assert "fog=7" in table.to_csv()
+    assert "provenance: 9 different lines; in full in CSV and JSON" in lines(*map(str, range(9))).notes()
