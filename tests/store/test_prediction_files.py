@@ -16,7 +16,6 @@ from shiftbench.store.prediction_files import (
     read_block,
     read_made_by,
     read_spec,
-    read_top1,
     write_block,
 )
 
@@ -42,7 +41,6 @@ def test_round_trip(tmp_path: Path) -> None:
     np.testing.assert_array_equal(back.scores, block.scores)
     assert read_spec(tmp_path / "a.parquet") == SPEC
     assert read_made_by(tmp_path / "a.parquet") == "shiftbench 0"
-    np.testing.assert_array_equal(read_top1(tmp_path / "a.parquet"), block.top[:, 0])
 
 
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
@@ -50,7 +48,8 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     classes = {f"top{k}" for k in range(1, 6)}
     assert set(columns_of(tmp_path / "a.parquet")) == classes | {"logit_confidence", "scores"}
     back = read_block(tmp_path / "a.parquet", top_k=1)
-    assert back.top.shape == (50, 1) and back.scores is None
+    assert back.top.shape == (50, 1) and back.scores is None and np.isfinite(back.confidence).all()
+    assert np.isnan(read_block(tmp_path / "a.parquet", top_k=1, confidence=False).confidence).all()
 
 
 def test_equal_blocks_give_equal_bytes(tmp_path: Path) -> None:
@@ -130,7 +129,7 @@ def test_an_edited_file_is_found(tmp_path: Path) -> None:
     better = table.set_column(0, "top1", pa.array(np.zeros(50, np.int16)))
     pq.write_table(better.replace_schema_metadata(table.schema.metadata), path)
     with pytest.raises(StoreError, match="digest"):
-        read_top1(path)
+        read_block(path, top_k=1, confidence=False)
 
 
 def test_a_foreign_parquet_file_is_refused(tmp_path: Path) -> None:

@@ -81,7 +81,6 @@ def test_predictions_come_back_with_ids_and_labels(tmp_path: Path) -> None:
     found = store.read(next(iter(store.cells())))
     assert list(found.ids) == ["a", "c", "d"] and found.labels.tolist() == [1, 0, 1]
     assert found.valid.tolist() == [True, True, False] and found.correct.tolist() == [True, False]
-    assert store.top1_counts(cell) == (1, 2)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -43,21 +43,21 @@ def proportion(
     return Score(name, value, low, high, n, level, provenance=predictions.provenance, higher_is_better=higher_is_better)
 
 
-@metric("top1", needs=Needs(top_k=1))
+@metric("top1", needs=Needs(top_k=1, confidence=False))
 def top1(predictions: Predictions, *, level: float = 0.95) -> Score:
     """The share of images whose best class is the label."""
     correct = hits(predictions, 1)
     return proportion("top1", int(correct.sum()), predictions, n=len(correct), level=level)
 
 
-@metric("top5", needs=Needs(top_k=5))
+@metric("top5", needs=Needs(top_k=5, confidence=False))
 def top5(predictions: Predictions, *, level: float = 0.95) -> Score:
     """The share of images whose label is among the five best classes (all of them in a smaller space)."""
     correct = hits(predictions, 5)
     return proportion("top5", int(correct.sum()), predictions, n=len(correct), level=level)
 
 
-@metric("error", needs=Needs(top_k=1), higher_is_better=False)
+@metric("error", needs=Needs(top_k=1, confidence=False), higher_is_better=False)
 def error(predictions: Predictions, *, level: float = 0.95) -> Score:
     """One minus top-1 accuracy."""
     wrong = ~hits(predictions, 1)
@@ -101,7 +101,7 @@ def worst_classes(predictions: Predictions, count: int = 10, *, level: float = 0
     return sorted(present, key=lambda row: (row.value, -row.n))[:count]
 
 
-@metric("worst_class", needs=Needs(top_k=1))
+@metric("worst_class", needs=Needs(top_k=1, confidence=False))
 def worst_class(predictions: Predictions, *, level: float = 0.95) -> Score:
     """The accuracy of the class that does worst, among the classes with images.
 

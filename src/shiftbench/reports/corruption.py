@@ -69,7 +69,11 @@ def all_corruption_scores(
         place = ("clean", 0) if cell.setting == clean else _place(cell.setting, prefix)
         if place is not None:
             rows = cleans if cell.setting == clean else grids
-            _add_once(rows.setdefault(titles[cell.key], {}), place, workspace.read(cell, top_k=1, scores=False))
+            _add_once(
+                rows.setdefault(titles[cell.key], {}),
+                place,
+                workspace.read(cell, top_k=1, confidence=False, scores=False),
+            )
     if not grids:
         raise SettingError(
             f"no corrupted settings named {prefix}.<corruption>.<severity>",

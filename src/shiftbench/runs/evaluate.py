@@ -7,6 +7,8 @@ import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,7 +115,7 @@ def _load_all(classifiers: Any, space: LabelSpace | None, trust: bool) -> dict[s
 def _needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:
     """The union over the metrics asked for and those of the settings."""
     wanted = [metrics.get(name).needs for name in {*names, *(setting.metric for setting in suite.settings)}]
-    return Needs(max(need.top_k for need in wanted), keep_scores or any(need.scores for need in wanted))
+    return reduce(or_, wanted, Needs(scores=keep_scores))
 
 
 def _plan(

@@ -60,7 +60,8 @@ class Run:
 
         def score(cell: Cell) -> tuple[str, str, Score]:
             chosen = metrics.get(metric or cell.spec["metric"])
-            predictions = self.workspace.read(cell, top_k=chosen.needs.top_k, scores=chosen.needs.scores)
+            needs = chosen.needs
+            predictions = self.workspace.read(cell, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores)
             return self._titles[cell.key], cell.setting, chosen(predictions, level=level)
 
         with ThreadPoolExecutor() as pool:
@@ -122,7 +123,7 @@ class Run:
         for cell in self.cells:
             if cell.spec["shift"].get("shift") != "none" or cell.spec["reference"] is not None:
                 continue
-            p = self.workspace.read(cell, top_k=1, scores=False)
+            p = self.workspace.read(cell, top_k=1, confidence=False, scores=False)
             signs = outcome_warnings(p.labels, p.top[:, 0], p.space)
             found += [f"{cell.classifier} on {cell.setting}: {sign}" for sign in signs]
         return found

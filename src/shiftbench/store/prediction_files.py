@@ -80,14 +80,14 @@ def write_block(path: Path, block: PredictionBlock, spec: Mapping[str, Any], mad
     )
 
 
-def read_block(path: Path, *, top_k: int | None = None, scores: bool = False) -> PredictionBlock:
-    """Read and verify; raises StoreError for a file that is torn, edited or not ours."""
-    return _decode(_read_columns(path, lambda names: _wanted(names, top_k, scores)))
+def read_block(
+    path: Path, *, top_k: int | None = None, confidence: bool = True, scores: bool = False
+) -> PredictionBlock:
+    """Read and verify; raises StoreError for a file that is torn, edited or not ours.
 
-
-def read_top1(path: Path) -> Array:
-    """Only the first class of every row: what accuracy over a hundred million rows needs."""
-    return _read_columns(path, lambda names: ["top1"])["top1"]
+    Columns that are not asked for are not read; a confidence that was not is nan.
+    """
+    return _decode(_read_columns(path, lambda names: _wanted(names, top_k, confidence, scores)))
 
 
 def read_spec(path: Path) -> dict[str, Any]:
@@ -124,16 +124,17 @@ def _encode(block: PredictionBlock) -> dict[str, Array]:
 def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
     names = sorted((name for name in columns if name.startswith("top")), key=lambda name: int(name[3:]))
     top = np.stack([columns[name] for name in names], axis=1).astype(np.int32)
-    logit = columns[_CONFIDENCE].astype(np.float64)
-    with np.errstate(over="ignore"):
-        confidence = (1 / (1 + np.exp(-logit))).astype(np.float32)
+    confidence = np.full(len(top), np.nan, np.float32)
+    if _CONFIDENCE in columns:
+        with np.errstate(over="ignore"):
+            confidence = (1 / (1 + np.exp(-columns[_CONFIDENCE].astype(np.float64)))).astype(np.float32)
     return PredictionBlock(top, confidence, columns.get(_SCORES))
 
 
-def _wanted(names: Sequence[str], top_k: int | None, scores: bool) -> list[str]:
+def _wanted(names: Sequence[str], top_k: int | None, confidence: bool, scores: bool) -> list[str]:
     classes = [name for name in names if name.startswith("top") and (top_k is None or int(name[3:]) <= top_k)]
-    kept_scores = [_SCORES] if scores and _SCORES in names else []
-    return [*classes, _CONFIDENCE, *kept_scores]
+    others = [name for name, wanted in ((_CONFIDENCE, confidence), (_SCORES, scores)) if wanted and name in names]
+    return classes + others
 
 
 def _read_columns(path: Path, choose: Any) -> dict[str, Array]:

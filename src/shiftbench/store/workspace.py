@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from shiftbench.errors import StoreError
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.store.atomic import read_json, write_atomically, write_json
-from shiftbench.store.prediction_files import canonical_json, read_block, read_spec, read_top1
+from shiftbench.store.prediction_files import canonical_json, read_block, read_spec
 from shiftbench.store.predictions import Predictions
 
 FORMAT = 1
@@ -171,16 +171,15 @@ class Workspace:
 
     def labels_of(self, spec: Mapping[str, Any]) -> tuple[list[str], Labels, LabelSpace]:
         """Ids, labels and label space of a setting's rows."""
-        record = self.dataset(spec["dataset"]["name"], spec["dataset"]["fingerprint"])
-        space = self.space(spec["space"])
-        rows, labels = setting_rows(record.labels, record.space, space)
-        if len(rows) == len(record.ids):
-            return record.ids, labels, space
-        return [record.ids[row] for row in rows], labels, space
+        dataset = spec["dataset"]
+        folder = self._dataset_folder(dataset["name"], dataset["fingerprint"])
+        return _read_rows(self.root, folder, dataset["name"], dataset["fingerprint"], spec["space"])
 
-    def read(self, cell: Cell, *, top_k: int | None = None, scores: bool = True) -> Predictions:
-        """The verified predictions of a complete cell."""
-        block = read_block(self.predictions_path(cell), top_k=top_k, scores=scores)
+    def read(
+        self, cell: Cell, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
+    ) -> Predictions:
+        """The verified predictions of a complete cell; what is not asked for is not read."""
+        block = read_block(self.predictions_path(cell), top_k=top_k, confidence=confidence, scores=scores)
         ids, labels, space = self.labels_of(cell.spec)
         return Predictions(
             cell.classifier,
@@ -193,13 +192,6 @@ class Workspace:
             dict(cell.spec),
             block.scores,
         )
-
-    def top1_counts(self, cell: Cell) -> tuple[int, int]:
-        """(correct, counted) of a complete cell, reading one column only."""
-        top1 = read_top1(self.predictions_path(cell))
-        _, labels, _ = self.labels_of(cell.spec)
-        counted = (top1 >= 0) & (labels >= 0)
-        return int(np.count_nonzero((top1 == labels) & counted)), int(np.count_nonzero(counted))
 
 
 def setting_rows(labels: Labels, source: LabelSpace, target: LabelSpace) -> tuple[np.ndarray[Any, Any], Labels]:
@@ -230,6 +222,18 @@ def _read_dataset(root: Path, folder: Path, name: str, fingerprint: str) -> Data
     space = _read_space(root / "spaces" / f"{_file_name(about['space'])}.json")
     labels = table.column("label").to_numpy().astype(np.int32)
     return DatasetRecord(name, fingerprint, space, table.column("id").to_pylist(), labels)
+
+
+@lru_cache(maxsize=64)
+def _read_rows(
+    root: Path, folder: Path, name: str, fingerprint: str, space: str
+) -> tuple[list[str], Labels, LabelSpace]:
+    record = _read_dataset(root, folder, name, fingerprint)
+    target = _read_space(root / "spaces" / f"{_file_name(space)}.json")
+    rows, labels = setting_rows(record.labels, record.space, target)
+    if len(rows) == len(record.ids):
+        return record.ids, labels, target
+    return [record.ids[row] for row in rows], labels, target
 
 
 @lru_cache(maxsize=256)
