@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,14 +138,14 @@ def _wanted(names: Sequence[str], top_k: int | None, confidence: bool, scores: b
     return classes + others
 
 
-def _read_columns(path: Path, choose: Any) -> dict[str, Array]:
-    digests: dict[str, str] = json.loads(_metadata(path)[_DIGESTS])
-    chosen = choose(list(digests))
-    try:
-        table = pq.read_table(path, columns=chosen, partitioning=None, memory_map=False)
+def _read_columns(path: Path, choose: Callable[[list[str]], list[str]]) -> dict[str, Array]:
+    # One open file for footer and data, and no threads: callers read many such files side by side.
+    with path.open("rb") as raw, _explained(path):
+        file = pq.ParquetFile(raw, pre_buffer=False)
+        digests: dict[str, str] = json.loads(_own_metadata(path, file.metadata)[_DIGESTS])
+        chosen = choose(list(digests))
+        table = file.read(columns=chosen, use_threads=False)
         columns = {name: _to_numpy(table.column(name)) for name in chosen}
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
     for name, values in columns.items():
         if _digest(values) != digests[name]:
             raise _damaged(path, f"column {name} does not have the digest written with it")
@@ -152,15 +153,23 @@ def _read_columns(path: Path, choose: Any) -> dict[str, Array]:
 
 
 def _metadata(path: Path) -> dict[bytes, bytes]:
-    try:
-        metadata: dict[bytes, bytes] = pq.read_metadata(path).metadata or {}
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, str(error)) from error
+    with path.open("rb") as raw, _explained(path):
+        return _own_metadata(path, pq.ParquetFile(raw, pre_buffer=False).metadata)
+
+
+def _own_metadata(path: Path, footer: pq.FileMetaData) -> dict[bytes, bytes]:
+    metadata: dict[bytes, bytes] = footer.metadata or {}
     if not {_SPEC, _DIGESTS, _MADE_BY} <= metadata.keys():
         raise _damaged(path, "it has no shiftbench metadata")
     return metadata
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
 
 
 def _damaged(path: Path, why: str) -> StoreError:
