@@ -1,0 +1,121 @@
+"""Look up label spaces by name, or load one from a file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from shiftbench.errors import LabelError
+from shiftbench.labels.space import LabelSpace
+from shiftbench.registry import Registry
+
+#: Each entry makes its space when asked for, so that nothing is read before it is needed.
+label_spaces: Registry[Callable[[], LabelSpace]] = Registry(
+    "label space", builtin=("shiftbench.labels.imagenet", "shiftbench.labels.cifar")
+)
+
+
+@cache
+def _registered(name: str) -> LabelSpace:
+    return label_spaces.get(name)()
+
+
+def label_space(name: str) -> LabelSpace:
+    """The label space ``name``; a path that ends in .txt, .csv or .json is loaded from the file.
+
+    >>> label_space("imagenet-1k").names[285]
+    'Egyptian cat'
+    >>> len(label_space("imagenet-a-200"))
+    200
+    """
+    if name not in label_spaces and Path(name).suffix.lower() in _READERS:
+        return load_label_space(name)
+    return _registered(name)
+
+
+def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
+    """A space of the user's own, one class an entry, in order.
+
+    * ``.txt``: one class a line;
+    * ``.csv``: columns ``key`` and, if wished, ``name`` and ``members`` (keys joined by ``|``);
+    * ``.json``: a list of classes, or an object with ``keys`` and, if wished, ``name``, ``names`` and
+      ``members``, or an object from index to class such as ``{"0": "cat", "1": "dog"}``.
+    """
+    path = Path(path)
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise LabelError(
+            f"{path} is not a file of classes",
+            found=path.suffix or "no suffix",
+            expected=".txt, .csv or .json",
+        )
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabelError(f"the label space {path} can't be read", found=error) from error
+    fields = reader(text, path)
+    keys = tuple(str(key) for key in fields["keys"])
+    if not keys or not all(keys):
+        raise LabelError(f"the label space {path} has no class, or one without a key")
+    members = fields.get("members")
+    return LabelSpace(
+        name or str(fields.get("name") or path.stem),
+        keys,
+        tuple(str(n) for n in fields.get("names") or ()),
+        None if members is None else tuple(tuple(str(m) for m in group) for group in members),
+    )
+
+
+def _from_text(text: str, path: Path) -> Mapping[str, Any]:
+    return {"keys": [line.strip() for line in text.splitlines() if line.strip()]}
+
+
+def _from_csv(text: str, path: Path) -> Mapping[str, Any]:
+    rows = list(csv.DictReader(text.splitlines()))
+    columns: Sequence[str] = list(rows[0]) if rows else []
+    key = next((c for c in ("key", "wnid", "class") if c in columns), None)
+    if key is None:
+        raise LabelError(
+            f"{path} names no classes",
+            found=f"columns {', '.join(map(str, columns)) or 'none'}",
+            expected="a column 'key'",
+        )
+    fields: dict[str, Any] = {"keys": [(row[key] or "").strip() for row in rows]}
+    if "name" in columns:
+        fields["names"] = [(row["name"] or row[key]).strip() for row in rows]
+    if "members" in columns:
+        fields["members"] = [[m for m in (row["members"] or "").split("|") if m] for row in rows]
+    return fields
+
+
+def _from_json(text: str, path: Path) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise LabelError(f"{path} is not JSON", found=error) from error
+    if isinstance(value, list):
+        return {"keys": value}
+    if isinstance(value, dict) and isinstance(value.get("keys"), list):
+        return value
+    if isinstance(value, dict) and all(key.isdecimal() for key in value):
+        # {"0": "cat", ...}: the numbers count, not the order of the file
+        indices = sorted(int(key) for key in value)
+        if indices != list(range(len(indices))):
+            raise LabelError(f"{path} skips an index", expected=f"0 to {len(indices) - 1}")
+        by_index = {int(key): entry for key, entry in value.items()}
+        entries = [by_index[i] for i in indices]
+        if all(isinstance(e, list) and len(e) == 2 for e in entries):  # {"0": ["n01440764", "tench"], ...}
+            return {"keys": [e[0] for e in entries], "names": [e[1] for e in entries]}
+        return {"keys": entries}
+    raise LabelError(f"{path} is not a label space", expected="a list of classes, or an object with 'keys'")
+
+
+_READERS: dict[str, Callable[[str, Path], Mapping[str, Any]]] = {
+    ".txt": _from_text,
+    ".csv": _from_csv,
+    ".json": _from_json,
+}

@@ -1,0 +1,276 @@
+"""The guard against wrong label maps, the field's most common error.
+
+Before a run, folder names (or label columns) are recognised or refused; after a run, ``outcome_warnings``
+looks at the result for the signs that labels and predictions count classes differently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from shiftbench.errors import LabelError
+from shiftbench.labels.catalogue import label_space
+from shiftbench.labels.outcomes import outcome_warnings
+from shiftbench.labels.space import LabelSpace
+
+__all__ = ["folder_space", "outcome_warnings", "recognise_folders", "recognise_names"]
+
+#: As a space: "the folder names are the classes", for a set whose classes no known space has.
+OWN = "folders"
+_WNID = re.compile(r"n\d{8}")
+#: The sets of class names that folders may be named after; subsets by wnid are found by ``_wnid_space``.
+_NAMED_SPACES = ("imagenet-1k", "imagenet-a-200", "imagenet-o-200", "imagenet-r-200", "cifar-10", "cifar-100")
+
+
+def recognise_folders(names: Iterable[str], space: LabelSpace | str | None = None) -> tuple[LabelSpace, dict[str, int]]:
+    """The label space that class folders belong to, and the index of each folder's class.
+
+    Folders may be named by integers, by wnids or by class names. With ``space`` they must fit it;
+    ``space="folders"`` takes the folder names themselves as the classes. Anything that leaves room for
+    doubt is refused.
+
+    >>> space, index = recognise_folders(str(i) for i in range(1000))
+    >>> space.name, index["10"], index["2"]
+    ('imagenet-1k', 10, 2)
+    >>> recognise_folders(["n01440764", "n01443537"], "imagenet-1k")[1]
+    {'n01440764': 0, 'n01443537': 1}
+    """
+    folders = sorted(set(names))
+    if not folders:
+        raise LabelError("there are no class folders", expected="one folder a class")
+    if space == OWN:
+        own = folder_space(folders)
+        return own, {folder: i for i, folder in enumerate(own.keys)}
+    if space is not None:
+        target = label_space(space) if isinstance(space, str) else space
+        return target, _fit(folders, target)
+    if all(map(_is_integer, folders)):
+        return _unnamed_integers(folders)
+    if any(map(_WNID.fullmatch, folders)):
+        target = _wnid_space(folders)
+        return target, {folder: target.index(folder) for folder in folders}
+    return _unnamed_words(folders)
+
+
+def recognise_names(
+    names: Sequence[str], space: LabelSpace | str | None = None, *, own: str = OWN
+) -> tuple[LabelSpace, list[int]]:
+    """As ``recognise_folders``, for class names that a file declares in order: label i means ``names[i]``.
+
+    Here the order is known, so a few names spelt differently (or shared by two classes) do no harm when all
+    others stand where the space has them. Unknown names are a space of their own, called ``own``, if none
+    was asked for.
+    """
+    if space == OWN:
+        return LabelSpace(own, tuple(names)), list(range(len(names)))
+    asked = label_space(space) if isinstance(space, str) else space
+    for target in [asked] if asked is not None else map(label_space, _NAMED_SPACES):
+        if _in_order(names, target):
+            return target, list(range(len(names)))
+    try:
+        target, index = recognise_folders(names, asked)
+    except LabelError:
+        if asked is not None:
+            raise
+        return LabelSpace(own, tuple(names)), list(range(len(names)))
+    return target, [index[name] for name in names]
+
+
+def _in_order(names: Sequence[str], space: LabelSpace) -> bool:
+    """All classes, 95 % of the names where the space has them, and no name where another class stands."""
+    if len(names) != len(space):
+        return False
+    known = _by_name(space)
+    found = [known.get(_plain(name)) or known.get(_plain(name.split(",")[0])) for name in names]
+    right = sum(candidates is not None and i in candidates for i, candidates in enumerate(found))
+    wrong = sum(candidates is not None and i not in candidates for i, candidates in enumerate(found))
+    return wrong == 0 and right >= 0.95 * len(names)
+
+
+def folder_space(folders: Iterable[str], name: str = OWN) -> LabelSpace:
+    """The space whose classes are the folders, sorted as text, or as numbers if all are."""
+    folders = sorted(set(folders))
+    if all(map(_is_integer, folders)):
+        folders.sort(key=int)
+    return LabelSpace(name, tuple(folders))
+
+
+def _is_integer(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
+
+
+def _fit(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
+    """Folders to indices of a space the user named: by key, else by integer, else by name."""
+    if all(folder in space for folder in folders):
+        return {folder: space.index(folder) for folder in folders}
+    if all(map(_is_integer, folders)):
+        return _integers(folders, space)
+    if any(map(_WNID.fullmatch, folders)) and any(map(_WNID.fullmatch, space.keys)):
+        raise _foreign(folders, [f for f in folders if f not in space], space, "wnids")
+    return _words(folders, space)
+
+
+def _integers(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
+    """Always by value, never by sorting: sorted as text, 0..999 begins 0, 1, 10, 100."""
+    index = {folder: int(folder) for folder in folders}
+    doubled = [folder for folder, count in Counter(index.values()).items() if count > 1]
+    if doubled:
+        raise LabelError("two folders stand for the same integer", found=f"{doubled[0]} with and without zeros")
+    low, high, n = min(index.values()), max(index.values()), len(space)
+    if high >= n:
+        one_based = low == 1 and high == n
+        raise LabelError(
+            f"integer folders do not fit the label space {space.name!r}",
+            found=f"{len(folders)} folders from {low} to {high}",
+            expected=f"integers from 0 to {n - 1}",
+            hint="the folders seem to count from 1: rename them to start at 0" if one_based else None,
+        )
+    return index
+
+
+def _unnamed_integers(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
+    """Without a named space only the full 0..999 says what it is: 10 folders could be CIFAR-10 or digits."""
+    space = label_space("imagenet-1k")
+    values = sorted(map(int, folders))
+    if len(values) > 200 and values[-1] in (len(space) - 1, len(space)):
+        if values[-1] == len(space) - 1 and values[0] == 0 and len(values) != len(space):
+            missing = sorted(set(range(len(space))) - set(values))
+            raise LabelError(
+                "the folders look like the 1,000 ImageNet classes by index, but not all are there",
+                found=f"{len(values)} of 1000 folders; missing {_some(map(str, missing))}",
+                expected="0 to 999",
+                hint="if that is intended, name the label space: --labels imagenet-1k",
+            )
+        return space, _integers(folders, space)
+    raise LabelError(
+        "integer folder names do not say which classes they are",
+        found=f"{len(values)} folders from {values[0]} to {values[-1]}",
+        expected="0 to 999 (ImageNet), or a named label space",
+        hint="name it: --labels cifar-10, a file of classes, or --labels folders",
+    )
+
+
+def _wnid_space(folders: Sequence[str]) -> LabelSpace:
+    """The 200 of ImageNet-A, -O or -R if they are exactly these, else the 1,000."""
+    full = label_space("imagenet-1k")
+    unknown = [folder for folder in folders if folder not in full]
+    if unknown:
+        raise _foreign(folders, unknown, full, "wnids")
+    for letter in "aor":
+        subset = label_space(f"imagenet-{letter}-200")
+        if set(folders) == set(subset.keys):
+            return subset
+    return full
+
+
+def _foreign(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace, what: str) -> LabelError:
+    near = difflib.get_close_matches(unknown[0], space.keys, n=1, cutoff=0.8)
+    inside_1k = all(f in label_space("imagenet-1k") for f in unknown)
+    hint = f"{unknown[0]!r} is close to {near[0]!r}: a typing error?" if near and len(unknown) < 4 else None
+    if inside_1k and space.name != "imagenet-1k":
+        hint = "open it as --labels imagenet-1k and take the subset of classes"
+    return LabelError(
+        f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
+        found=_some(unknown),
+        expected=f"{what} of {space.name!r}, such as {space.keys[0]}",
+        hint=hint or "a set of your own classes: --labels folders, or a file of classes",
+    )
+
+
+def _plain(name: str) -> str:
+    """Case, spaces, underscores, hyphens and apostrophes do not distinguish class names."""
+    return re.sub(r"[^\w]|_", "", name).casefold()
+
+
+def _by_name(space: LabelSpace) -> dict[str, list[int]]:
+    """Each plain name with the classes it may mean; "crane (bird)" is also found under "crane"."""
+    found: dict[str, list[int]] = {}
+    for i, (key, name) in enumerate(zip(space.keys, space.names, strict=True)):
+        for plain in {_plain(key), _plain(name), _plain(name.split("(")[0])}:
+            found.setdefault(plain, []).append(i)
+    return found
+
+
+def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
+    known = _by_name(space)
+    index: dict[str, int] = {}
+    unknown = []
+    for folder in folders:
+        # "tench, Tinca tinca" is how full ImageNet synsets are often written: the first name counts
+        candidates = known.get(_plain(folder)) or known.get(_plain(folder.split(",")[0])) or []
+        if len(candidates) > 1:
+            raise LabelError(
+                f"the name {folder!r} stands for {len(candidates)} classes of {space.name!r}",
+                found=", ".join(f"{space.names[i]} = {space.keys[i]} (index {i})" for i in candidates),
+                hint="name the folder by its wnid or index",
+            )
+        if candidates:
+            index[folder] = candidates[0]
+        else:
+            unknown.append(folder)
+    if unknown:
+        raise _unknown_words(folders, unknown, space)
+    doubled = [i for i, count in Counter(index.values()).items() if count > 1]
+    if doubled:
+        same = [folder for folder in folders if index[folder] == doubled[0]]
+        raise LabelError("two folders stand for the same class", found=", ".join(same), expected="one folder a class")
+    return index
+
+
+def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace) -> LabelError:
+    near = {}
+    plain = {_plain(name): name for name in space.names}
+    for folder in unknown[:3]:
+        close = difflib.get_close_matches(_plain(folder), plain, n=1, cutoff=0.75) if len(folder) > 3 else []
+        if close:
+            near[folder] = plain[close[0]]
+    return LabelError(
+        f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
+        found=_some(unknown),
+        expected=f"indices 0 to {len(space) - 1}, or names such as {_some(space.names)}",
+        hint="; ".join(f"did you mean {name!r} for {folder!r}?" for folder, name in near.items()) or None,
+    )
+
+
+def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
+    """Names count as recognised when they are all the classes of one space; a part of it needs a word from
+    the user, for two folders "cat" and "dog" are more likely his own set than CIFAR-10."""
+    inside, near_misses = [], []
+    for name in _NAMED_SPACES:
+        space = label_space(name)
+        known = _by_name(space)
+        hits = [folder for folder in folders if _plain(folder) in known]
+        if len(hits) == len(folders):
+            if len(folders) == len(space):
+                return space, _words(folders, space)
+            inside.append(name)
+        elif len(hits) >= max(2, 0.8 * len(folders)):
+            near_misses.append((len(hits), space))
+    if inside:
+        raise LabelError(
+            "the folders are classes of a known space, but not all of them",
+            found=f"{len(folders)} folders: {_some(folders)}",
+            expected=" or ".join(f"all {len(label_space(n))} classes of {n!r}" for n in inside[:2]),
+            hint=f"say which: --labels {inside[0]}, or --labels folders if they are classes of your own",
+        )
+    if near_misses:
+        _words(folders, max(near_misses, key=lambda pair: pair[0])[1])  # raises, naming the odd ones
+    raise LabelError(
+        "the class folders match no known label space",
+        found=f"{len(folders)} folders: {_some(folders)}{_mixture(folders)}",
+        expected="integers 0 to 999, wnids such as n01440764, or the class names of a known space",
+        hint="classes of your own: --labels folders (sorted folder names), or a file of the classes in order",
+    )
+
+
+def _mixture(folders: Sequence[str]) -> str:
+    integers = sum(map(_is_integer, folders))
+    return f" ({integers} integers among {len(folders)} names)" if integers else ""
+
+
+def _some(names: Iterable[str], most: int = 4) -> str:
+    names = list(names)
+    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
