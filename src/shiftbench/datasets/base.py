@@ -1,0 +1,60 @@
+"""A data set: ordered labelled images with stable ids, a label space and a fingerprint of its content."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.labels.space import Labels, LabelSpace
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One decoded image: RGB uint8 (H, W, 3), and what had to be done to read it ("" if nothing)."""
+
+    pixels: Pixels
+    converted: str = ""
+
+
+class Dataset(ABC):
+    """Implementations read one image at a time and are picklable, so that workers can open them again."""
+
+    name: str
+    space: LabelSpace
+    #: Stable, unique names of the images, in order. They do not depend on where the data lies on disk.
+    ids: Sequence[str]
+    #: For each image its class as an index into ``space``; -1 where there is none.
+    labels: Labels
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of the ids, labels and image bytes: equal content, equal fingerprint."""
+
+    @abstractmethod
+    def read(self, index: int) -> Picture:
+        """Decode one image; raises BadImageError, never anything else, for a picture that can't be used."""
+
+    @property
+    def metadata(self) -> Mapping[str, Sequence[Any]]:
+        """Further columns, one value an image."""
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able provenance."""
+        return {
+            "dataset": self.name,
+            "images": len(self),
+            "fingerprint": self.fingerprint,
+            "labels": self.space.name,
+        }
+
+    def __len__(self) -> int:
+        return len(self.ids)

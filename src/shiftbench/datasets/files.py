@@ -1,0 +1,52 @@
+"""Pictures that are files below one folder: the base of class folders, manifests and the demo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shiftbench.datasets.base import Picture
+from shiftbench.datasets.fingerprint import ContentDataset, digest_files
+from shiftbench.datasets.images import MAX_PIXELS, decode
+from shiftbench.labels.space import LabelSpace
+
+
+class FileDataset(ContentDataset):
+    """Each image is a file ``root / path``; the ids are the paths with ``/``, unless given."""
+
+    def __init__(
+        self,
+        name: str,
+        space: LabelSpace,
+        root: Path,
+        paths: Sequence[str],
+        labels: Sequence[int],
+        *,
+        ids: Sequence[str] | None = None,
+        metadata: Mapping[str, Sequence[Any]] | None = None,
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
+        self.name, self.space, self.root = name, space, root
+        self.paths = list(paths)
+        self.ids = [p if p.isascii() else _text(p) for p in self.paths] if ids is None else list(ids)
+        self.labels = np.asarray(labels, dtype=np.int32)
+        self._metadata = dict(metadata or {})
+        self._max_pixels = max_pixels
+
+    @property
+    def metadata(self) -> Mapping[str, Sequence[Any]]:
+        return self._metadata
+
+    def read(self, index: int) -> Picture:
+        return decode(self.root / self.paths[index], self.ids[index], max_pixels=self._max_pixels)
+
+    def digests(self, indices: Sequence[int]) -> list[bytes]:
+        return digest_files(self.root, [self.paths[i] for i in indices])
+
+
+def _text(path: str) -> str:
+    """A file name need not be valid text; an id must be, to be stored."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

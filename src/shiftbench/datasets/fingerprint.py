@@ -1,0 +1,144 @@
+"""Content fingerprints: equal ids, labels, classes and image bytes, equal fingerprint, on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.cache import cache_folder, write_atomically
+from shiftbench.labels.space import Labels, LabelSpace
+
+DIGEST_SIZE = 16
+#: The digest of a picture whose bytes can't be read.
+UNREADABLE = bytes(DIGEST_SIZE)
+_THREADS = min(8, (os.cpu_count() or 1) + 2)
+#: A file changed so recently may change again within the clock's tick: its hash is not kept.
+_SETTLED_NS = 2_000_000_000
+
+
+def digest_bytes(data: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=DIGEST_SIZE).digest()
+
+
+def combine(ids: Sequence[str], labels: Labels, space: LabelSpace, digests: Iterable[bytes]) -> str:
+    """The fingerprint of a whole data set from the digests of its images."""
+    total = hashlib.blake2b(space.fingerprint.encode(), digest_size=DIGEST_SIZE)
+    for image_id, label, digest in zip(ids, labels.tolist(), digests, strict=True):
+        # the length first, so that no two lists of ids run together into the same text
+        encoded = image_id.encode("utf-8", "surrogateescape")
+        total.update(b"%d:%b%d:" % (len(encoded), encoded, label))
+        total.update(digest)
+    return total.hexdigest()
+
+
+class ContentDataset(Dataset):
+    """A data set that knows a digest of each image; its fingerprint and its subsets' follow from them."""
+
+    _fingerprint: str | None = None
+
+    @abstractmethod
+    def digests(self, indices: Sequence[int]) -> list[bytes]:
+        """A hash of each image's bytes."""
+
+    @property
+    def fingerprint(self) -> str:
+        if self._fingerprint is None:
+            digests = self.digests(range(len(self)))
+            self._fingerprint = combine(self.ids, self.labels, self.space, digests)
+        return self._fingerprint
+
+
+class Opened:
+    """What is opened at first use, once a process, and left behind when the data set is pickled."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.lock = RLock()
+
+    def __reduce__(self) -> tuple[type[Opened], tuple[()]]:
+        return (Opened, ())
+
+
+def digest_files(root: Path, names: Sequence[str]) -> list[bytes]:
+    """Digests of many files, in parallel; those of files unchanged since last time come from the cache."""
+    store = _cache_file(root)
+    known = _load(store)
+    # by blocks: for files that are unchanged, handing each to a thread would cost more than looking at it
+    blocks = [names[i : i + 256] for i in range(0, len(names), 256)]
+    base = str(root)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        done = pool.map(lambda block: [_digest_file(base, name, known) for name in block], blocks)
+        results = [result for block in done for result in block]
+    fresh = {name: (stamp, digest) for name, (stamp, digest, new) in zip(names, results, strict=True) if new and stamp}
+    if fresh:
+        _save(store, {**_load(store), **fresh})
+    return [digest for _, digest, _ in results]
+
+
+Stamp = tuple[int, int, int]
+Known = dict[str, tuple[Stamp, bytes]]
+
+
+def _digest_file(root: str, name: str, known: Known) -> tuple[Stamp | None, bytes, bool]:
+    path = os.path.join(root, name)  # noqa: PTH118  # much faster than pathlib, and called for every file
+    try:
+        status = os.stat(path)  # noqa: PTH116
+        # ctime too: it also moves when a copying tool restores the old mtime of another picture of equal size
+        stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        entry = known.get(name)
+        if entry is not None and entry[0] == stamp:
+            return stamp, entry[1], False
+        with open(path, "rb") as file:  # noqa: PTH123
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_SIZE)).digest()
+    except (OSError, ValueError):
+        return None, UNREADABLE, False
+    settled = time.time_ns() - max(stamp[1], stamp[2]) > _SETTLED_NS
+    return (stamp if settled else None), digest, True
+
+
+def _cache_file(root: Path) -> Path | None:
+    key = hashlib.blake2b(os.fsencode(root.resolve()), digest_size=12).hexdigest()
+    try:
+        return cache_folder("hashes") / f"{key}.tsv"
+    except OSError:  # a read-only home: hash anew each time
+        return None
+
+
+def _load(store: Path | None) -> Known:
+    """A line that does not parse is only a hash to compute again."""
+    known: Known = {}
+    try:
+        lines = store.read_text("utf-8", "surrogateescape").split("\n") if store else []
+    except OSError:
+        return known
+    for line in lines:
+        fields = line.split("\t")
+        if len(fields) == 5 and len(fields[0]) == 2 * DIGEST_SIZE:
+            try:
+                stamp = (int(fields[1]), int(fields[2]), int(fields[3]))
+                known[fields[4]] = (stamp, bytes.fromhex(fields[0]))
+            except ValueError:
+                continue
+    return known
+
+
+def _save(store: Path | None, known: Known) -> None:
+    if store is None:
+        return
+    lines = (
+        f"{digest.hex()}\t{stamp[0]}\t{stamp[1]}\t{stamp[2]}\t{name}\n"
+        for name, (stamp, digest) in known.items()
+        if "\t" not in name and "\n" not in name
+    )
+    try:
+        write_atomically(store, "".join(lines).encode("utf-8", "surrogateescape"))
+    except OSError:
+        return

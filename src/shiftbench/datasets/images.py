@@ -1,0 +1,191 @@
+"""Decode one picture with Pillow, as an image-folder pipeline would, or say why it can't be used.
+
+An ordinary picture gives the pixels of ``PIL.Image.open(path).convert("RGB")``, bit for bit: EXIF orientation
+and colour profiles are ignored, as in the pipelines that ImageNet classifiers were trained with. What needed
+a conversion that can change a score is noted in ``Picture.converted``:
+
+* CMYK and YCCK: Pillow's plain conversion;
+* palette, 1-bit: expanded;
+* transparency: the alpha channel is dropped, not composited, as ``convert("RGB")`` does;
+* 16 bits: the high byte of each value (``convert`` would clip grey ones at 255);
+* floating point in [0, 1]: times 255, rounded; other ranges have no defined white and are refused;
+* several frames: the first one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shiftbench.datasets.base import Picture, Pixels
+from shiftbench.errors import BadImageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+#: Pillow refuses pictures above this many pixels too (twice its ``MAX_IMAGE_PIXELS``).
+MAX_PIXELS = 178_956_970
+#: Formats that are pictures and nothing else (EPS would start an interpreter) and that begin with a mark of
+#: their own (TGA has none, so that any rubbish may pass for one).
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "MPO", "JPEG2000", "AVIF")
+_PILLOW = re.compile(r"PIL\.")
+_PLAIN = {"RGB", "L"}
+_ALPHA = {"LA", "PA", "La", "RGBA", "RGBa", "RGBX"}
+
+
+def decode(source: bytes | str | os.PathLike[str], image_id: str, *, max_pixels: int = MAX_PIXELS) -> Picture:
+    """Encoded bytes, or the path of a file, to RGB pixels. Raises BadImageError and nothing else.
+
+    >>> decode(b"", "cats/1.gif")
+    Traceback (most recent call last):
+    shiftbench.errors.BadImageError: cats/1.gif can't be used: the file is empty
+    """
+    data = source if isinstance(source, bytes) else read_file(Path(source), image_id)
+    if not data:
+        raise bad_image(image_id, "the file is empty")
+    try:
+        return _decode(data, image_id, max_pixels)
+    except BadImageError:
+        raise
+    except Exception as error:  # Pillow's plugins raise nearly every kind of exception on broken data
+        raise bad_image(image_id, _reason(error, data)) from error
+
+
+def read_file(path: Path, image_id: str) -> bytes:
+    """The bytes of a picture's file; BadImageError if it can't be read."""
+    try:
+        return path.read_bytes()
+    except IsADirectoryError as error:
+        raise bad_image(image_id, "it is a folder") from error
+    except (OSError, ValueError, MemoryError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise bad_image(image_id, f"the file can't be read ({reason})") from error
+
+
+def bad_image(image_id: str, reason: str) -> BadImageError:
+    error = BadImageError(f"{image_id} can't be used: {reason}")
+    error.found = reason  # the account of a run groups skipped pictures by it
+    return error
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def _quieten() -> None:
+    """Pillow's remarks on odd metadata, and on sizes below our own limit, would drown a run's output.
+
+    The filters are appended, so that those of the user go first, and looked for each time, as leaving any
+    ``catch_warnings`` block removes them; a block of our own would not be safe with threads.
+    """
+    from PIL import Image
+
+    if ("ignore", None, Image.DecompressionBombWarning, None, 0) not in warnings.filters:
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning, append=True)
+    if ("ignore", None, UserWarning, _PILLOW, 0) not in warnings.filters:
+        warnings.filterwarnings("ignore", "", UserWarning, _PILLOW.pattern, append=True)
+
+
+def _decode(data: bytes, image_id: str, max_pixels: int) -> Picture:
+    from PIL import Image
+
+    _quieten()
+    with Image.open(io.BytesIO(data), formats=_formats()) as image:
+        width, height = image.size
+        if width * height > max_pixels:
+            raise bad_image(
+                image_id,
+                f"{width} x {height} pixels are more than the limit of {max_pixels} (decompression bomb?)",
+            )
+        frames = getattr(image, "n_frames", 1)
+        bits = _bits(image)
+        image.load()
+        notes = [f"first of {frames} frames"] if frames > 1 else []
+        pixels, note = _to_rgb(image, bits, image_id)
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        raise bad_image(image_id, f"it has no pixels (decoded to shape {pixels.shape})")
+    return Picture(pixels, ", ".join([note, *notes] if note else notes))
+
+
+def _bits(image: Image) -> int:
+    """Bits a value in the file: Pillow reads 16-bit colour into 8 bits without a word."""
+    tile = getattr(image, "tile", None)
+    args = tile[0][3] if tile else None
+    raw = args if isinstance(args, str) else args[0] if isinstance(args, tuple) and args else None
+    return 16 if isinstance(raw, str) and ";16" in raw else 8
+
+
+def _to_rgb(image: Image, bits: int, image_id: str) -> tuple[Pixels, str]:
+    mode = image.mode
+    if mode.startswith("I"):
+        return _grey(_wide_integers(image, image_id)), "16 bits reduced to 8"
+    if mode == "F":
+        return _grey(_floats(image, image_id)), "floating point scaled to 8 bits"
+    # only the note: with it in place, convert() warns about what we want it to do
+    transparent = image.info.pop("transparency", None) is not None
+    note = ""
+    if mode == "CMYK":
+        note = "YCCK to RGB" if image.info.get("adobe_transform") == 2 else "CMYK to RGB"
+    elif mode in _ALPHA:
+        note = "alpha dropped"
+    elif mode == "P":
+        note = "palette to RGB, transparency dropped" if transparent else "palette to RGB"
+    elif mode == "1":
+        note = "1-bit to RGB"
+    elif mode not in _PLAIN:
+        note = f"{mode} to RGB"
+    elif transparent:
+        note = "transparency dropped"
+    if bits == 16:
+        note = ", ".join(filter(None, ["16 bits reduced to 8", note]))
+    return np.array(image if mode == "RGB" else image.convert("RGB")), note
+
+
+def _grey(values: Pixels) -> Pixels:
+    grey: Pixels = np.repeat(values[:, :, None], 3, axis=2)
+    return grey
+
+
+def _wide_integers(image: Image, image_id: str) -> Pixels:
+    values = np.asarray(image)
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > 0xFFFF:
+        raise bad_image(image_id, f"32-bit values from {low} to {high} have no defined white")
+    reduced: Pixels = (values.astype(np.uint16) >> 8).astype(np.uint8)
+    return reduced
+
+
+def _floats(image: Image, image_id: str) -> Pixels:
+    values = np.asarray(image)
+    low, high = float(values.min()), float(values.max())
+    if not (low >= 0 and high <= 1):  # written so that nan is refused too
+        raise bad_image(image_id, f"floating-point values from {low:g} to {high:g} have no defined white")
+    scaled: Pixels = np.rint(values * 255).astype(np.uint8)
+    return scaled
+
+
+def _reason(error: Exception, data: bytes) -> str:
+    from PIL import Image, UnidentifiedImageError
+
+    if isinstance(error, Image.DecompressionBombError):
+        return "more pixels than Pillow's limit allows (decompression bomb?)"
+    if isinstance(error, UnidentifiedImageError):
+        if data[:512].lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml", b"<svg")):
+            return "it is a web page or SVG, not a picture"
+        if data.startswith(b"version https://git-lfs"):
+            return "it is a Git LFS pointer; the picture itself was not fetched"
+        return f"no known picture format, or a broken header (begins with {data[:8].decode('latin-1')!r})"
+    if isinstance(error, MemoryError):
+        return "it does not fit into memory"
+    return f"{str(error) or type(error).__name__}"

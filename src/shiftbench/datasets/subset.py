@@ -1,0 +1,127 @@
+"""Parts of a data set: by class, by count a class, by a seeded sample, by explicit indices."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
+from shiftbench.errors import DatasetError, LabelError
+from shiftbench.labels.space import LabelSpace
+
+
+class Subset(ContentDataset):
+    """Images ``indices`` of another data set, in that order.
+
+    An image may be taken more than once, as the 10 % lists of the testbed do; its further copies get the
+    ids ``...#2``, ``...#3``.
+    """
+
+    def __init__(
+        self,
+        base: Dataset,
+        indices: Sequence[int],
+        *,
+        name: str | None = None,
+        space: LabelSpace | None = None,
+    ) -> None:
+        positions = np.asarray(indices, dtype=np.int64).reshape(-1)
+        outside = positions[(positions < 0) | (positions >= len(base))]
+        if len(outside):
+            raise DatasetError(
+                f"{len(outside)} indices lie outside {base.name!r}",
+                found=int(outside[0]),
+                expected=f"0 to {len(base) - 1}",
+            )
+        self.base, self.indices = base, positions
+        self.name, self.space = name or base.name, space or base.space
+        self.ids = _numbered([base.ids[i] for i in positions.tolist()])
+        labels = base.labels[positions]
+        if space is not None and space.keys != base.space.keys:
+            table = np.append(space.relabel_from(base.space), np.int32(-1))  # -1 stays -1
+            labels = table[labels]
+        self.labels = labels.astype(np.int32)
+
+    @property
+    def metadata(self) -> Mapping[str, Sequence[Any]]:
+        chosen = self.indices.tolist()
+        return {column: [values[i] for i in chosen] for column, values in self.base.metadata.items()}
+
+    def read(self, index: int) -> Picture:
+        return self.base.read(int(self.indices[index]))
+
+    def digests(self, indices: Sequence[int]) -> list[bytes]:
+        chosen = [int(self.indices[i]) for i in indices]
+        if isinstance(self.base, ContentDataset):
+            return self.base.digests(chosen)
+        whole = self.base.fingerprint.encode()
+        return [digest_bytes(whole + self.base.ids[i].encode()) for i in chosen]
+
+
+def take(dataset: Dataset, indices: Sequence[int], *, name: str | None = None) -> Subset:
+    """The images at ``indices``, repetitions included."""
+    return Subset(dataset, indices, name=name)
+
+
+def of_classes(dataset: Dataset, space: LabelSpace, *, name: str | None = None) -> Subset:
+    """The images whose class ``space`` has, with labels in ``space``: ImageNet's validation set on the 200
+    classes of ImageNet-A, for example."""
+    table = np.append(space.relabel_from(dataset.space), np.int32(-1))
+    chosen = np.flatnonzero(table[dataset.labels] >= 0)
+    if not len(chosen):
+        raise LabelError(
+            f"{dataset.name!r} has no image of the classes of {space.name!r}",
+            found=f"classes of {dataset.space.name!r} such as {dataset.space.keys[0]}",
+            expected=f"classes such as {space.keys[0]}",
+        )
+    return Subset(dataset, chosen.tolist(), name=name, space=space)
+
+
+def with_classes(dataset: Dataset, keys: Iterable[str], *, name: str | None = None) -> Subset:
+    """The images of some classes, named by key; the label space stays."""
+    wanted = {dataset.space.index(key) for key in keys}
+    chosen = [i for i, label in enumerate(dataset.labels.tolist()) if label in wanted]
+    return Subset(dataset, chosen, name=name)
+
+
+def per_class(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
+    """``count`` images of each class (all of a class that has fewer), in the order of the data set."""
+    ranks = _ranks(dataset, seed)
+    classes: dict[int, list[int]] = defaultdict(list)
+    for i, label in enumerate(dataset.labels.tolist()):
+        if label >= 0:
+            classes[label].append(i)
+    chosen = [i for members in classes.values() for i in sorted(members, key=ranks.__getitem__)[:count]]
+    return Subset(dataset, sorted(chosen), name=name)
+
+
+def sample(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
+    """``count`` images at random, in the order of the data set.
+
+    Each image draws its rank from (seed, id) alone: the choice is the same on every machine and for ever,
+    it does not depend on the order of the data set, and a larger sample contains the smaller one.
+    """
+    ranks = _ranks(dataset, seed)
+    return Subset(dataset, sorted(sorted(range(len(dataset)), key=ranks.__getitem__)[:count]), name=name)
+
+
+def _ranks(dataset: Dataset, seed: int) -> list[bytes]:
+    prefix = f"{seed}/".encode()
+    return [
+        hashlib.blake2b(prefix + image_id.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+        for image_id in dataset.ids
+    ]
+
+
+def _numbered(ids: Sequence[str]) -> list[str]:
+    seen: dict[str, int] = defaultdict(int)
+    out = []
+    for image_id in ids:
+        seen[image_id] += 1
+        out.append(image_id if seen[image_id] == 1 else f"{image_id}#{seen[image_id]}")
+    return out

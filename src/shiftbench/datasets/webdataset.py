@@ -1,0 +1,260 @@
+"""WebDataset shards: tar files whose members ``key.jpg``, ``key.cls`` make up a sample.
+
+The headers are scanned once; pictures are then read at their offsets, in any order and by any number of
+threads. Nothing is extracted, so a member's name can't reach a path.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from shiftbench.datasets.base import Picture
+from shiftbench.datasets.fingerprint import UNREADABLE, ContentDataset, digest_bytes
+from shiftbench.datasets.images import MAX_PIXELS, bad_image, decode
+from shiftbench.errors import BadImageError, DatasetError
+from shiftbench.labels.guard import recognise_folders
+from shiftbench.labels.space import LabelSpace
+
+IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff", "img")
+LABEL_ENDINGS = ("cls", "label", "class", "target")
+JSON_FIELDS = ("label", "cls", "class", "target", "class_id", "wnid")
+#: The part up to the first dot of the file name is the key, the rest says what the member is.
+_MEMBER = re.compile(r"((?:.*/)?[^/.]+)\.([^/]+)")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+@dataclass
+class _Sample:
+    key: str
+    members: dict[str, tuple[int, int]] = field(default_factory=dict)  # ending: offset, size
+
+
+@dataclass
+class _Table:
+    """The samples with a picture, by column."""
+
+    keys: list[str] = field(default_factory=list)
+    values: list[str | None] = field(default_factory=list)
+    places: list[tuple[int, int, int]] = field(default_factory=list)  # shard, offset, size
+    extras: list[dict[str, Any]] = field(default_factory=list)
+    endings: set[str] = field(default_factory=set)
+
+
+class WebDataset(ContentDataset):
+    """Made by ``open_webdataset``."""
+
+    def __init__(
+        self,
+        name: str,
+        space: LabelSpace,
+        shards: Sequence[Path],
+        ids: Sequence[str],
+        labels: Sequence[int],
+        places: Sequence[tuple[int, int, int]],
+        metadata: Mapping[str, Sequence[Any]],
+        max_pixels: int,
+    ) -> None:
+        self.name, self.space, self.shards = name, space, list(shards)
+        self.ids = list(ids)
+        self.labels = np.asarray(labels, dtype=np.int32)
+        self._places = np.asarray(places, dtype=np.int64).reshape(-1, 3)
+        self._metadata = dict(metadata)
+        self._max_pixels = max_pixels
+
+    @property
+    def metadata(self) -> Mapping[str, Sequence[Any]]:
+        return self._metadata
+
+    def read(self, index: int) -> Picture:
+        return decode(self._bytes(index), self.ids[index], max_pixels=self._max_pixels)
+
+    def digests(self, indices: Sequence[int]) -> list[bytes]:
+        return [self._digest(i) for i in indices]
+
+    def _digest(self, index: int) -> bytes:
+        try:
+            return digest_bytes(self._bytes(index))
+        except BadImageError:
+            return UNREADABLE
+
+    def _bytes(self, index: int) -> bytes:
+        shard, offset, size = self._places[index].tolist()
+        try:
+            with self.shards[shard].open("rb") as file:
+                data = _slice(file, offset, size)
+        except OSError as error:
+            raise bad_image(self.ids[index], f"the shard can't be read ({error})") from error
+        if len(data) != size:
+            raise bad_image(self.ids[index], f"the shard {self.shards[shard].name} ends inside it")
+        return data
+
+
+def open_webdataset(
+    path: str | Path | Sequence[str | Path],
+    *,
+    space: LabelSpace | str | None = None,
+    name: str | None = None,
+    image: str | None = None,
+    label: str | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> WebDataset:
+    """Shards: one tar file, a folder of them, a pattern such as ``shard-{000..010}.tar``, or a list.
+
+    The picture is the member with an image's ending, or with the ending ``image``. The label is
+    ``key.cls``, or the field ``label`` of ``key.json``; a sample without one has the label -1.
+    """
+    shards = find_shards(path)
+    table = _scan_all(shards, image, label)
+    found = f"members with the endings {', '.join(sorted(table.endings)) or 'none'}"
+    if not table.keys:
+        raise DatasetError(
+            f"no pictures in {len(shards)} shards",
+            found=found,
+            expected=f"members with the ending {image or ', '.join(IMAGE_ENDINGS[:4])}",
+        )
+    if not any(value is not None for value in table.values):
+        raise DatasetError(f"no labels in {len(shards)} shards", found=found, expected=".cls or .json with a label")
+    target, index = recognise_folders({v for v in table.values if v is not None}, space)
+    counts = Counter(table.keys)
+    stems = [shard.stem for shard in shards]
+    pairs = zip(table.keys, table.places, strict=True)
+    return WebDataset(
+        name or shards[0].parent.resolve().name,
+        target,
+        shards,
+        [key if counts[key] == 1 else f"{stems[place[0]]}/{key}" for key, place in pairs],
+        [-1 if value is None else index[value] for value in table.values],
+        table.places,
+        _columns(table.extras),
+        max_pixels,
+    )
+
+
+def _scan_all(shards: Sequence[Path], image: str | None, label: str | None) -> _Table:
+    table = _Table()
+    for number, shard in enumerate(shards):
+        with shard.open("rb") as file:
+            for sample in _scan(shard):
+                table.endings.update(sample.members)
+                place = _picture(sample, image)
+                if place is not None:
+                    value, extra = _record(file, sample, label)
+                    table.keys.append(sample.key)
+                    table.values.append(value)
+                    table.places.append((number, *place))
+                    table.extras.append(extra)
+    return table
+
+
+def find_shards(path: str | Path | Sequence[str | Path]) -> list[Path]:
+    """The tar files that a path, pattern or list names, in order."""
+    if isinstance(path, (str, Path)):
+        whole = Path(path)
+        if whole.is_dir():
+            shards = sorted(whole.glob("*.tar"))
+        else:
+            shards = [Path(p) for p in expand_braces(str(path))]
+    else:
+        shards = [Path(p) for p in path]
+    missing = [p for p in shards if not p.is_file()]
+    if missing or not shards:
+        raise DatasetError(
+            f"{len(missing)} of {len(shards)} shards are missing",
+            found=f"no {missing[0]}" if missing else "no .tar file",
+        )
+    packed = [p for p in shards if p.suffix != ".tar"]
+    if packed:
+        raise DatasetError(
+            "compressed shards have no random access",
+            found=packed[0].name,
+            expected=".tar",
+            hint="decompress them",
+        )
+    return shards
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """
+    >>> expand_braces("s-{08..10}.tar"), expand_braces("{a,b}/{0..1}")
+    (['s-08.tar', 's-09.tar', 's-10.tar'], ['a/0', 'a/1', 'b/0', 'b/1'])
+    """
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if match is None:
+        return [pattern]
+    inside = _RANGE.fullmatch(match[1])
+    if inside:
+        low, high = int(inside[1]), int(inside[2])
+        width = len(inside[1]) if inside[1].startswith("0") else 0
+        step = 1 if high >= low else -1
+        choices = [f"{i:0{width}d}" for i in range(low, high + step, step)]
+    else:
+        choices = match[1].split(",")
+    head, tail = pattern[: match.start()], pattern[match.end() :]
+    return [head + choice + rest for choice in choices for rest in expand_braces(tail)]
+
+
+def _scan(shard: Path) -> Iterator[_Sample]:
+    """Samples of a shard: neighbouring members with the same key."""
+    current: _Sample | None = None
+    try:
+        with tarfile.open(shard, "r:") as archive:
+            for member in archive:
+                archive.members = []  # type: ignore[attr-defined]  # or it keeps every header in memory
+                match = _MEMBER.fullmatch(member.name)
+                if not member.isreg() or match is None:
+                    continue
+                key, ending = match[1].lstrip("/"), match[2].lower()
+                if current is None or current.key != key:
+                    if current is not None:
+                        yield current
+                    current = _Sample(key)
+                current.members[ending] = (member.offset_data, member.size)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise DatasetError(f"the shard {shard} is damaged", found=error) from error
+    if current is not None:
+        yield current
+
+
+def _picture(sample: _Sample, ending: str | None) -> tuple[int, int] | None:
+    for candidate in (ending.lstrip("."),) if ending else IMAGE_ENDINGS:
+        if candidate in sample.members:
+            return sample.members[candidate]
+    return None
+
+
+def _record(file: BinaryIO, sample: _Sample, label: str | None) -> tuple[str | None, dict[str, Any]]:
+    """The label of a sample as text, and the other fields of its JSON."""
+    fields: dict[str, Any] = {}
+    if "json" in sample.members:
+        try:
+            loaded = json.loads(_slice(file, *sample.members["json"]))
+        except ValueError as error:
+            raise DatasetError(f"{sample.key}.json is not JSON", found=error) from error
+        fields = loaded if isinstance(loaded, dict) else {}
+    for ending in LABEL_ENDINGS if label is None else (label,):
+        if ending in sample.members:
+            return _slice(file, *sample.members[ending]).decode("utf-8", "replace").strip() or None, fields
+    for key in JSON_FIELDS if label is None else (label,):
+        value = fields.get(key)
+        if isinstance(value, (int, str)) and not isinstance(value, bool):
+            return str(value), {k: v for k, v in fields.items() if k != key}
+    return None, fields
+
+
+def _slice(file: BinaryIO, offset: int, size: int) -> bytes:
+    file.seek(offset)
+    return file.read(size)
+
+
+def _columns(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = sorted({name for record in records for name in record})
+    return {name: [record.get(name) for record in records] for name in names}

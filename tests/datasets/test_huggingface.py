@@ -1,0 +1,179 @@
+"""Hugging Face folders and Parquet files, written by the datasets library itself."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from shiftbench.datasets import open_dataset
+from shiftbench.errors import BadImageError, DatasetError, LabelError
+from tests.datasets.makers import CIFAR_NAMES, assert_conforms, pixels, png
+
+COUNT = 30
+
+
+def library_dataset(names: list[str] | None = None) -> Any:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "label": datasets.ClassLabel(names=names or CIFAR_NAMES),
+            "year": datasets.Value("int64"),
+        }
+    )
+    rows = {
+        "image": [Image.fromarray(pixels(i)) for i in range(COUNT)],
+        "label": [i % 10 for i in range(COUNT)],
+        "year": [1990 + i for i in range(COUNT)],
+    }
+    return datasets.Dataset.from_dict(rows, features=features)
+
+
+def check(dataset: Any) -> None:
+    assert len(dataset) == COUNT and dataset.space.name == "cifar-10"
+    assert dataset.labels.tolist() == [i % 10 for i in range(COUNT)]
+    assert list(dataset.metadata["year"]) == [1990 + i for i in range(COUNT)]
+    for i in (0, 11, COUNT - 1):
+        np.testing.assert_array_equal(dataset.read(i).pixels, pixels(i))
+    assert_conforms(dataset)
+    assert len(pickle.dumps(dataset)) < 20_000
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_saved_to_disk(tmp_path: Path, shards: int) -> None:
+    library_dataset().save_to_disk(str(tmp_path / "set"), num_shards=shards)
+    dataset = open_dataset(tmp_path / "set")
+    check(dataset)
+    assert dataset.fingerprint == open_dataset(tmp_path / "set").fingerprint
+
+
+def test_a_selection_saved_to_disk(tmp_path: Path) -> None:
+    library_dataset().select([5, 3, 20]).save_to_disk(str(tmp_path / "set"))
+    dataset = open_dataset(tmp_path / "set")
+    assert dataset.labels.tolist() == [5, 3, 0]
+    np.testing.assert_array_equal(dataset.read(1).pixels, pixels(3))
+
+
+def test_several_splits(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    whole = library_dataset()
+    parts = datasets.DatasetDict({"train": whole, "test": whole.select(range(4))})
+    parts.save_to_disk(str(tmp_path / "set"))
+    with pytest.raises(DatasetError, match=r"which part.*\n.*train, test"):
+        open_dataset(tmp_path / "set")
+    dataset = open_dataset(tmp_path / "set", split="test")
+    assert len(dataset) == 4 and dataset.ids[0] == "test/000000"
+    with pytest.raises(DatasetError, match="no part 'val'"):
+        open_dataset(tmp_path / "set", split="val")
+
+
+@pytest.mark.parametrize("group", [None, 7])
+def test_parquet_of_the_library(tmp_path: Path, group: int | None) -> None:
+    path = tmp_path / "test-00000-of-00001.parquet"
+    library_dataset().to_parquet(str(path), batch_size=group)
+    check(open_dataset(path))
+    check(open_dataset(tmp_path))
+
+
+def test_hub_layout(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    whole = library_dataset()
+    for part in range(2):
+        whole.shard(2, part, contiguous=True).to_parquet(str(tmp_path / "data" / f"test-{part:05d}-of-00002.parquet"))
+    whole.to_parquet(str(tmp_path / "data" / "train-00000-of-00001.parquet"))
+    check(open_dataset(tmp_path, split="test"))
+    with pytest.raises(DatasetError, match="which part"):
+        open_dataset(tmp_path)
+
+
+def test_names_in_another_order_are_mapped(tmp_path: Path) -> None:
+    backwards = CIFAR_NAMES[::-1]
+    library_dataset(backwards).save_to_disk(str(tmp_path / "set"))
+    dataset = open_dataset(tmp_path / "set")
+    assert dataset.space.name == "cifar-10"
+    assert dataset.labels.tolist() == [9 - i % 10 for i in range(COUNT)]
+
+
+def test_own_names_are_a_space_of_their_own(tmp_path: Path) -> None:
+    names = [f"part {i}" for i in range(10)]
+    library_dataset(names).save_to_disk(str(tmp_path / "parts"))
+    dataset = open_dataset(tmp_path / "parts")
+    assert dataset.space.name == "parts" and dataset.space.keys == tuple(names)
+    with pytest.raises(LabelError):
+        open_dataset(tmp_path / "parts", space="cifar-10")
+
+
+def table(**columns: Any) -> pa.Table:
+    images = pa.array([{"bytes": png(i), "path": None} for i in range(3)])
+    return pa.table({"image": images, **columns})
+
+
+def test_plain_parquet_without_description(tmp_path: Path) -> None:
+    pq.write_table(table(label=[0, 1, None]), tmp_path / "a.parquet")
+    with pytest.raises(LabelError, match="do not say"):
+        open_dataset(tmp_path / "a.parquet")
+    dataset = open_dataset(tmp_path / "a.parquet", space="cifar-10")
+    assert dataset.labels.tolist() == [0, 1, -1]
+    pq.write_table(table(label=["n01440764", "n01443537", None]), tmp_path / "b.parquet")
+    assert open_dataset(tmp_path / "b.parquet").labels.tolist() == [0, 1, -1]
+
+
+def test_arrow_file_format(tmp_path: Path) -> None:
+    with (
+        pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink,
+        pa.ipc.new_file(sink, table(label=[0, 1, 2]).schema) as out,
+    ):
+        out.write_table(table(label=[0, 1, 2]))
+    np.testing.assert_array_equal(open_dataset(tmp_path / "a.arrow", space="cifar-10").read(2).pixels, pixels(2))
+
+
+def test_raw_bytes_column_and_bad_rows(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"img": [png(1), b"", None], "class": [0, 1, 2]}), tmp_path / "a.parquet")
+    dataset = open_dataset(tmp_path / "a.parquet", space="cifar-10")
+    np.testing.assert_array_equal(dataset.read(0).pixels, pixels(1))
+    for i in (1, 2):
+        with pytest.raises(BadImageError, match=f"00000{i}"):
+            dataset.read(i)
+    assert len(dataset.fingerprint) == 32
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [({"picture_of": [1, 2, 3]}, "which column is the label"), ({"label": [0, 1, 99]}, "0 to 9")],
+)
+def test_refused_tables(tmp_path: Path, columns: dict[str, Any], words: str) -> None:
+    pq.write_table(table(**columns), tmp_path / "a.parquet")
+    with pytest.raises((DatasetError, LabelError), match=words):
+        open_dataset(tmp_path / "a.parquet", space="cifar-10")
+
+
+def test_labels_outside_their_own_names(tmp_path: Path) -> None:
+    described = {"info": {"features": {"label": {"names": ["a", "b"], "_type": "ClassLabel"}}}}
+    odd = table(label=[0, 1, 2]).replace_schema_metadata({"huggingface": json.dumps(described)})
+    pq.write_table(odd, tmp_path / "a.parquet")
+    with pytest.raises(DatasetError, match="outside their own class names"):
+        open_dataset(tmp_path / "a.parquet")
+
+
+def test_broken_files(tmp_path: Path) -> None:
+    for name in ("a.parquet", "a.arrow"):
+        (tmp_path / name).write_bytes(b"PAR1 nonsense")
+        with pytest.raises(DatasetError, match="can't be read as a table"):
+            open_dataset(tmp_path / name)
+
+
+def test_a_state_file_does_not_lead_elsewhere(tmp_path: Path) -> None:
+    library_dataset().save_to_disk(str(tmp_path / "set"))
+    state = json.loads((tmp_path / "set" / "state.json").read_text())
+    inside = state["_data_files"][0]["filename"]
+    state["_data_files"][0]["filename"] = f"/etc/../{inside}"
+    (tmp_path / "set" / "state.json").write_text(json.dumps(state))
+    check(open_dataset(tmp_path / "set"))

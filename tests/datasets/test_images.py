@@ -1,0 +1,179 @@
+"""Decoding: the cabinet of odd pictures, equality with Pillow, and nothing but BadImageError on broken bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import re
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shiftbench.datasets.base import Picture
+from shiftbench.datasets.folder import open_folder
+from shiftbench.datasets.images import MAX_PIXELS, decode
+from shiftbench.errors import BadImageError
+from tests.datasets.odd_pictures import Odd, cabinet, encoded, png, png_16_bit, scene
+
+CABINET = cabinet()
+
+
+def test_the_cabinet_is_large_and_its_names_differ() -> None:
+    assert len(CABINET) >= 60
+    assert len({odd.file for odd in CABINET}) == len(CABINET)
+
+
+@pytest.mark.parametrize("odd", CABINET, ids=lambda odd: odd.file)
+def test_odd_picture(odd: Odd) -> None:
+    if odd.reason is not None:
+        with pytest.raises(BadImageError) as caught:
+            decode(odd.data, f"class/{odd.file}")
+        assert odd.reason in str(caught.value)
+        assert f"class/{odd.file}" in str(caught.value)
+        assert str(caught.value.found) in str(caught.value)
+        return
+    picture = decode(odd.data, odd.file)
+    assert picture.converted == odd.note
+    assert picture.pixels.shape == (odd.size[1], odd.size[0], 3)
+    assert picture.pixels.dtype == np.uint8
+    assert picture.pixels.flags.writeable and picture.pixels.flags.c_contiguous
+
+
+#: Pillow clips the others, which is why we do not leave them to it.
+AS_PILLOW = [o for o in CABINET if o.reason is None and not o.file.startswith(("grey_16", "float"))]
+
+
+@pytest.mark.parametrize("odd", AS_PILLOW, ids=lambda odd: odd.file)
+def test_equals_what_an_image_folder_gives(odd: Odd) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = np.asarray(Image.open(io.BytesIO(odd.data)).convert("RGB"))
+    np.testing.assert_array_equal(decode(odd.data, odd.file).pixels, expected)
+
+
+def test_16_bits_are_scaled_not_clipped() -> None:
+    grey = decode(png_16_bit(0, 1), "grey").pixels
+    expected = np.linspace(0, 65535, 24 * 16).astype(np.uint16).reshape(16, 24) >> 8
+    np.testing.assert_array_equal(grey, np.repeat(expected[:, :, None], 3, axis=2))
+    colour = decode(png_16_bit(2, 3), "colour").pixels
+    expected = np.linspace(0, 65535, 24 * 16 * 3).astype(np.uint16).reshape(16, 24, 3) >> 8
+    np.testing.assert_array_equal(colour, expected)
+
+
+@pytest.mark.parametrize("file", ["grey_16.tif", "grey_16.pgm"])
+def test_16_bits_of_other_formats(file: str) -> None:
+    data = next(odd.data for odd in CABINET if odd.file == file)
+    if file.endswith("pgm"):
+        values = np.frombuffer(data[-768:], ">u2")
+    else:
+        values = (np.linspace(0, 1, 384, dtype=np.float32) * 65535).astype(np.uint16)
+    np.testing.assert_array_equal(decode(data, file).pixels[..., 1].ravel(), values >> 8)
+
+
+def test_floats_span_black_to_white() -> None:
+    pixels = decode(next(o.data for o in CABINET if o.file == "float_unit.tif"), "f").pixels
+    assert pixels[0, 0].tolist() == [0, 0, 0] and pixels[-1, -1].tolist() == [255, 255, 255]
+
+
+def test_exif_orientation_is_ignored() -> None:
+    assert decode(next(o.data for o in CABINET if o.file == "exif_rotated.jpg"), "e").pixels.shape == (16, 24, 3)
+
+
+def test_the_pixel_limit_can_be_set() -> None:
+    data = encoded(scene(100, 100), "PNG")
+    assert decode(data, "x", max_pixels=10_000).pixels.shape == (100, 100, 3)
+    with pytest.raises(BadImageError, match="100 x 100 pixels are more than the limit of 9999"):
+        decode(data, "x", max_pixels=9_999)
+    assert MAX_PIXELS == 2 * (1024 * 1024 * 1024 // 4 // 3)
+
+
+def test_no_warning_reaches_the_user() -> None:
+    """Neither for a large picture (Pillow warns above 89 Mpx) nor for a transparent palette."""
+    rows = bytes((12000 // 8 + 1) * 8000)
+    with warnings.catch_warnings(record=True) as caught:
+        decode(png(12000, 8000, 1, 0, rows), "large")
+        for odd in CABINET:
+            if odd.note is not None:
+                decode(odd.data, odd.file)
+    assert [str(w.message) for w in caught] == []
+
+
+def test_paths_that_are_no_readable_file(tmp_path: Path) -> None:
+    (tmp_path / "folder.jpg").mkdir()
+    (tmp_path / "dangling.jpg").symlink_to(tmp_path / "nothing.jpg")
+    (tmp_path / "loop.jpg").symlink_to(tmp_path / "loop.jpg")
+    for name, reason in [("folder.jpg", "folder"), ("dangling.jpg", "No such file"), ("loop.jpg", "can't be read")]:
+        with pytest.raises(BadImageError, match=re.escape(reason)):
+            decode(tmp_path / name, name)
+    with pytest.raises(BadImageError, match="null byte"):
+        decode("a\0b.jpg", "null")
+
+
+def test_a_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret.jpg"
+    path.write_bytes(encoded(scene(), "JPEG"))
+    path.chmod(0)
+    if os.access(path, os.R_OK):  # this user may read everything: let the system's answer be played
+
+        def refuse(self: Path) -> bytes:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(BadImageError, match="Permission denied"):
+        decode(path, "secret")
+
+
+def test_a_folder_of_all_of_them_names_and_counts_the_bad_ones(tmp_path: Path) -> None:
+    for odd in CABINET:
+        path = tmp_path / "odd" / odd.file
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(odd.data)
+    (tmp_path / "odd" / "folder.jpg").mkdir()
+    (tmp_path / "odd" / "dangling.jpg").symlink_to("nothing.jpg")
+    dataset = open_folder(tmp_path, space="folders")
+    assert len(dataset) == len(CABINET) + 1  # the folder is none of the pictures, the dangling link is
+    bad = []
+    for i in range(len(dataset)):
+        try:
+            dataset.read(i)
+        except BadImageError as error:
+            bad.append(str(error))
+    assert len(bad) == sum(o.reason is not None for o in CABINET) + 1
+    assert len(dataset.fingerprint) == 32
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"])
+def test_mutated_bytes_give_a_picture_or_the_one_error(form: str) -> None:
+    chance = random.Random(form)
+    noise = np.random.default_rng(1).integers(0, 256, (40, 56, 3), dtype=np.uint8)
+    whole = encoded(Image.fromarray(noise), form)
+    outcomes = {"picture": 0, "bad": 0}
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 12)):
+            # headers are where decoders go wrong, so most changes fall there
+            at = chance.randrange(min(len(data), 200) if chance.random() < 0.7 else len(data))
+            data[at] = chance.randrange(256)
+        if chance.random() < 0.3:
+            del data[chance.randrange(len(data)) :]
+        try:
+            picture = decode(bytes(data), "mutant", max_pixels=1 << 22)
+            assert isinstance(picture, Picture) and picture.pixels.dtype == np.uint8
+            outcomes["picture"] += 1
+        except BadImageError:
+            outcomes["bad"] += 1
+    assert outcomes["bad"] > 10
+
+
+def test_threads_decode_the_same() -> None:
+    good = [odd for odd in CABINET if odd.reason is None]
+    alone = [decode(odd.data, odd.file).pixels for odd in good]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda odd: decode(odd.data, odd.file).pixels, good * 8))
+    for i, pixels in enumerate(together):
+        np.testing.assert_array_equal(pixels, alone[i % len(good)])

@@ -1,0 +1,143 @@
+"""Subsets: by class, by count, by sample, by index."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shiftbench.datasets import Dataset, Picture, from_arrays, of_classes, per_class, sample, take, with_classes
+from shiftbench.errors import DatasetError, LabelError
+from shiftbench.labels import label_space
+from tests.datasets.makers import assert_conforms, class_folders, small_images
+
+
+def cifar(count: int = 100) -> Dataset:
+    return from_arrays(small_images(count), np.arange(count) % 10, space="cifar-10")
+
+
+def test_by_class_and_relabelled(tmp_path: Path) -> None:
+    from shiftbench.datasets import open_dataset
+
+    keys = label_space("imagenet-a-200").keys
+    class_folders(tmp_path, [keys[3], keys[7], "n01440764"])
+    dataset = open_dataset(tmp_path)
+    part = of_classes(dataset, label_space("imagenet-a-200"), name="val-on-imagenet-a-classes")
+    assert len(part) == 4 and part.labels.tolist() == [3, 3, 7, 7]
+    assert part.space.name == "imagenet-a-200" and part.name == "val-on-imagenet-a-classes"
+    assert_conforms(part)
+    with pytest.raises(LabelError, match="no image of the classes"):
+        of_classes(dataset, label_space("cifar-10"))
+
+
+def test_by_key_keeps_the_space() -> None:
+    part = with_classes(cifar(), ["frog", "cat"])
+    assert set(part.labels.tolist()) == {3, 6} and len(part) == 20 and part.space.name == "cifar-10"
+
+
+def test_unlabelled_images_stay_unlabelled() -> None:
+    dataset = from_arrays(small_images(4), np.array([-1, 0, 1, -1]), space="cifar-10")
+    assert take(dataset, [0, 1]).labels.tolist() == [-1, 0]
+    assert len(of_classes(dataset, label_space("cifar-10"))) == 2
+    assert len(per_class(dataset, 5)) == 2
+
+
+def test_per_class_and_sample() -> None:
+    dataset = cifar()
+    part = per_class(dataset, 3, seed=1)
+    assert Counter(part.labels.tolist()) == dict.fromkeys(range(10), 3)
+    assert list(part.ids) == sorted(part.ids)
+    assert list(per_class(dataset, 3, seed=2).ids) != list(part.ids)
+    assert len(per_class(dataset, 99)) == 100 and len(sample(dataset, 999)) == 100
+
+
+@settings(max_examples=30, deadline=None)
+@given(small=st.integers(0, 60), more=st.integers(0, 40), seed=st.integers(0, 2**63))
+def test_samples_are_nested_and_repeatable(small: int, more: int, seed: int) -> None:
+    dataset = cifar()
+    first, larger = sample(dataset, small, seed=seed), sample(dataset, small + more, seed=seed)
+    assert len(first) == small
+    assert set(first.ids) <= set(larger.ids)
+    assert list(sample(dataset, small, seed=seed).ids) == list(first.ids)
+
+
+def test_a_sample_does_not_depend_on_the_order() -> None:
+    dataset = cifar()
+    backwards = take(dataset, list(range(99, -1, -1)))
+    assert set(sample(dataset, 10, seed=4).ids) == set(sample(backwards, 10, seed=4).ids)
+
+
+def test_this_sample_for_ever() -> None:
+    assert list(sample(cifar(), 5, seed=0).ids) == GOLDEN
+
+
+GOLDEN = ["00027", "00053", "00075", "00097", "00098"]
+
+
+def test_repetition_gets_ids_of_its_own() -> None:
+    part = take(cifar(), [5, 5, 2, 5])
+    assert list(part.ids) == ["00005", "00005#2", "00002", "00005#3"]
+    np.testing.assert_array_equal(part.read(0).pixels, part.read(3).pixels)
+    assert_conforms(part)
+
+
+def test_the_10_percent_list_of_the_testbed(reference_data: Path) -> None:
+    lists = json.loads((reference_data / "imagenet-testbed" / "metadata" / "subsample_lists.json").read_text())
+    indices = next(v for v in lists.values() if len(v) == 5000)
+    labels = np.arange(1000).repeat(50)
+    validation = from_arrays(np.zeros((50_000, 1, 1, 3), dtype=np.uint8), labels)
+    part = take(validation, indices, name="val_10percent")
+    assert len(part) == 5000 == len(set(part.ids))
+    assert len({image_id.split("#")[0] for image_id in part.ids}) == 4799
+    assert Counter(part.labels.tolist()) == dict.fromkeys(range(1000), 5)
+
+
+def test_indices_outside() -> None:
+    with pytest.raises(DatasetError, match="outside"):
+        take(cifar(), [100])
+    with pytest.raises(DatasetError, match="outside"):
+        take(cifar(), [-1])
+
+
+def test_fingerprint_is_of_the_content() -> None:
+    dataset = cifar()
+    whole = take(dataset, range(100))
+    assert whole.fingerprint == dataset.fingerprint
+    assert take(whole, [1, 2]).fingerprint == take(dataset, [1, 2]).fingerprint
+    assert take(dataset, [2, 1]).fingerprint != take(dataset, [1, 2]).fingerprint
+
+
+def test_metadata_follows() -> None:
+    from shiftbench.datasets.arrays import ArrayDataset, InMemory
+
+    years = [1990 + i for i in range(4)]
+    dataset = ArrayDataset(
+        "dated", label_space("cifar-10"), InMemory(small_images(4)), [0, 1, 2, 3], metadata={"year": years}
+    )
+    assert take(dataset, [3, 0]).metadata == {"year": [1993, 1990]}
+
+
+class Foreign(Dataset):
+    """A third party's, with a fingerprint but no digests."""
+
+    def __init__(self) -> None:
+        self.name, self.space = "foreign", label_space("cifar-10")
+        self.ids, self.labels = ["a", "b"], np.array([0, 1], dtype=np.int32)
+
+    @property
+    def fingerprint(self) -> str:
+        return "0123456789abcdef"
+
+    def read(self, index: int) -> Picture:
+        return Picture(np.full((4, 4, 3), [10, 20][index], dtype=np.uint8))
+
+
+def test_of_a_third_partys_data_set() -> None:
+    part = take(Foreign(), [1])
+    assert part.fingerprint != take(Foreign(), [0]).fingerprint
+    assert_conforms(part)
