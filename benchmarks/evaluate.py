@@ -66,7 +66,7 @@ def plain_loop(spec: str, dataset: sb.Dataset, settings: int) -> float:
             return len(dataset)
 
         def __getitem__(self, index: int) -> NDArray[np.uint8]:
-            pixels = geometry(dataset.read(index).pixels)
+            pixels: NDArray[np.uint8] = geometry(dataset.read(index).pixels)
             if self.corruption is None:
                 return pixels
             return sb.corrupt(pixels, self.corruption, severity=SEVERITY, image_id=dataset.ids[index])

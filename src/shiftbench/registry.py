@@ -7,7 +7,6 @@ that registers what it brings) are imported on the first look-up, never at ``imp
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import threading
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -84,6 +83,9 @@ def load_plugins() -> None:
     if _plugins_loaded:
         return
     _plugins_loaded = True
+    # Imported here: it costs as much as the rest of the package together.
+    import importlib.metadata
+
     for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP):
         try:
             entry.load()

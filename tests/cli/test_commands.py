@@ -55,7 +55,7 @@ def workspace(project: Path) -> Path:
         *("--corruption", "gaussian_noise,contrast", "--quiet"),
     )
     assert result.exit_code == 0, result.output
-    assert "pictures-c.contrast.5" in result.stdout
+    assert "contrast CE" in result.stdout and "100.0 [88.4, 100.0]" in result.stdout
     return project / "w"
 
 

@@ -223,3 +223,24 @@ def test_provenance_says_what_decided_the_numbers(pictures: Path, tmp_path: Path
 @pytest.mark.parametrize(("images", "size"), [(1, 16), (114, 16), (1000, 32), (50_000, 256)])
 def test_blocks_depend_on_the_data_set_alone(images: int, size: int) -> None:
     assert block_size(images) == size
+
+
+def test_perturbation_sequences_equal_frames_made_by_hand(tmp_path: Path) -> None:
+    """Pictures of different sizes, all frames through the line, against a plain loop over the frames."""
+    from shiftbench.metrics.flips import flip_probability, stack_frames
+    from shiftbench.shifts.perturbations import perturbation_frames
+
+    data = colour_folder(tmp_path / "pictures", per_class=3)
+    run = run_small(data, tmp_path / "w", suite="perturbations", corruptions=("rotate", "gaussian_noise"))
+    assert len(run.settings) == 62
+    frames = [run.predictions("bright", f"pictures-p.rotate.frame{i:02d}") for i in range(31)]
+    uncropped = sb.Geometry(resize=36, crop=None)
+    by_hand = []
+    for image_id in frames[0].ids:
+        pixels = uncropped(np.asarray(Image.open(data / image_id).convert("RGB")))
+        clip = perturbation_frames(pixels, "rotate", seed=0, image_id=image_id, crop=32)
+        by_hand.append(brightest_channel(clip).argmax(axis=1))
+    found = stack_frames(frames)[:, :, 0]
+    np.testing.assert_array_equal(found, by_hand)
+    assert "rotate" in run.overview()[0].to_text(120)
+    assert flip_probability(found).n == 9

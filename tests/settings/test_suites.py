@@ -16,7 +16,7 @@ def test_every_suite_is_sound(name: str) -> None:
     assert names and len(set(names)) == len(names)
     assert suites.get(name).__doc__
     for setting in suite.settings:
-        assert setting.reference is None or setting.reference in names or setting.reference == "val"
+        assert setting.reference in (None, *names, "val", "data")
         setting.shift.describe()
 
 

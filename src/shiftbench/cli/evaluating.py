@@ -102,7 +102,9 @@ def report_run(run: Run, caught: Sequence[str], level: float, *, as_json: bool) 
     if as_json:
         print_json({**run.summary(level=level), "warnings": list(caught)})
     else:
-        output.print(run.table(level=level))
+        for report in run.overview(level=level):
+            output.print(report)
+            output.print()
     tell_problems(run)
     for warning in caught:
         errors.print(f"[yellow]warning:[/] {warning}", highlight=False)

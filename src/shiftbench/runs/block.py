@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from shiftbench.errors import BadImageError, ClassifierError
 from shiftbench.labels.space import Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedCell, RunContext, WorkItem, is_complete, shard_is_complete
+from shiftbench.shifts.frames import PerturbationFrame
 from shiftbench.store.locks import claim
 from shiftbench.store.prediction_files import PredictionBlock, canonical_json, write_block
 from shiftbench.store.predictions import SKIPPED
@@ -45,6 +47,16 @@ def compute_block(context: RunContext, item: WorkItem, report: Report, *, wait: 
     return True
 
 
+@dataclass(frozen=True)
+class _Pictures:
+    """The readable pictures of a block, in every geometry."""
+
+    crops: dict[Geometry, list[Pixels]]
+    #: Their positions in the block, and their ids.
+    readable: list[int]
+    ids: list[str]
+
+
 class _BlockComputation:
     def __init__(self, context: RunContext, workspace: Workspace, item: WorkItem, report: Report) -> None:
         self.context, self.workspace, self.item, self.report = context, workspace, item, report
@@ -69,21 +81,44 @@ class _BlockComputation:
         self._write(cell, PredictionBlock(found.top[:, : cell.needs.top_k], found.confidence, scores))
 
     def _run(self, cells: Sequence[PlannedCell]) -> None:
-        geometries = list(dict.fromkeys(cell.geometry for cell in cells))
-        stacks, readable = self._read(geometries)
+        pictures = self._read(list(dict.fromkeys(cell.geometry for cell in cells)))
         for _, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry)):
-            images = stacks[same_geometry[0].geometry]
-            for _, same_shift in _grouped(same_geometry, lambda cell: canonical_json(cell.setting.shift.describe())):
-                shift = same_shift[0].setting.shift
-                ids = [self.ids[i] for i in readable]
-                shifted = shift.batch(images, image_ids=ids, seed=self.context.seed)
-                for name, same_classifier in _grouped(same_shift, lambda cell: cell.cell.classifier):
-                    classifier = self.context.classifiers[name]
-                    scores = _scores(classifier, shifted, ids)
-                    for cell in same_classifier:
-                        self._write(cell, self._predict(cell, classifier, scores, readable))
+            images = pictures.crops[same_geometry[0].geometry]
+            for _, same_shift in _grouped(same_geometry, _computed_together):
+                if isinstance(same_shift[0].setting.shift, PerturbationFrame):
+                    self._run_sequence(same_shift, images, pictures)
+                else:
+                    self._run_shift(same_shift, images, pictures)
 
-    def _read(self, geometries: Sequence[Geometry]) -> tuple[dict[Geometry, Pixels], list[int]]:
+    def _run_shift(self, cells: Sequence[PlannedCell], images: Sequence[Pixels], pictures: _Pictures) -> None:
+        """One shift of all pictures, then every classifier that wants it."""
+        shift = cells[0].setting.shift
+        shifted = shift.batch(_stack(images), image_ids=pictures.ids, seed=self.context.seed)
+        for name, same_classifier in _grouped(cells, lambda cell: cell.cell.classifier):
+            classifier = self.context.classifiers[name]
+            scores = _scores(classifier, shifted, pictures.ids)
+            for cell in same_classifier:
+                self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
+
+    def _run_sequence(self, cells: Sequence[PlannedCell], images: Sequence[Pixels], pictures: _Pictures) -> None:
+        """All frames of one picture at a time: a whole block of frames would not fit into memory."""
+        first = cells[0].setting.shift
+        assert isinstance(first, PerturbationFrame)
+        for name, same_classifier in _grouped(cells, lambda cell: cell.cell.classifier):
+            classifier = self.context.classifiers[name]
+            by_picture = []
+            for image, image_id in zip(images, pictures.ids, strict=True):
+                crop = _square(classifier) or min(image.shape[:2])
+                frames = first.frames(image, image_id=image_id, seed=self.context.seed, crop=crop)
+                by_picture.append(_scores(classifier, frames, [image_id] * len(frames)))
+            for cell in same_classifier:
+                assert isinstance(cell.setting.shift, PerturbationFrame)
+                index = cell.setting.shift.index
+                rows = [frames[index] for frames in by_picture]
+                scores = np.stack(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
+                self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
+
+    def _read(self, geometries: Sequence[Geometry]) -> _Pictures:
         """Every readable picture once, in every geometry; the others are put on record."""
         crops: dict[Geometry, list[Pixels]] = {geometry: [] for geometry in geometries}
         readable: list[int] = []
@@ -100,7 +135,7 @@ class _BlockComputation:
             for geometry, images in crops.items():
                 images.append(geometry(picture.pixels))
         self.workspace.record_problems(self.dataset.name, self.dataset.fingerprint, self.item.start, problems)
-        return {geometry: _stack(geometry, images) for geometry, images in crops.items()}, readable
+        return _Pictures(crops, readable, [self.ids[i] for i in readable])
 
     def _predict(
         self, cell: PlannedCell, classifier: Classifier, scores: Scores, readable: list[int]
@@ -164,7 +199,21 @@ def _scores(classifier: Classifier, images: Pixels, ids: Sequence[str]) -> Score
     return scores
 
 
-def _stack(geometry: Geometry, images: Sequence[Pixels]) -> Pixels:
+def _square(classifier: Classifier) -> int | None:
+    crop = classifier.preprocessing.geometry.crop
+    if isinstance(crop, tuple):
+        raise ClassifierError(
+            f"perturbation sequences need a square input, and {classifier.name!r} has another", found=crop
+        )
+    return crop
+
+
+def _computed_together(cell: PlannedCell) -> str:
+    shift = cell.setting.shift
+    return shift.sequence if isinstance(shift, PerturbationFrame) else canonical_json(shift.describe())
+
+
+def _stack(images: Sequence[Pixels]) -> Pixels:
     if len({image.shape for image in images}) > 1:
         shapes = sorted({image.shape for image in images})
         raise ClassifierError(

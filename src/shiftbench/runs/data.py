@@ -47,7 +47,7 @@ def data_name(data: Data) -> str:
 
 
 def open_data(
-    suite: Suite, data: Data, *, space: LabelSpace | None = None, selection: Selection | None = None
+    suite: Suite, data: Data, *, space: LabelSpace | str | None = None, selection: Selection | None = None
 ) -> tuple[dict[str, Dataset], list[Setting]]:
     """The data sets of a suite by ``Setting.dataset``, and the optional settings that have none."""
     chosen = selection or Selection()

@@ -19,6 +19,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.labels.guard import OWN
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
 from shiftbench.runs.data import Data, Selection, data_name, open_data
@@ -77,7 +78,9 @@ def evaluate(
     chosen = build_suite(suite, options)
     space = find_label_space(labels)
     datasets, left_out = open_data(chosen, data, space=space, selection=select)
-    loaded = _load_all(classifiers, space, trust)
+    # Classes that the folders define are the classifiers' classes too.
+    own = next(iter(datasets.values())).space if isinstance(space, str) else space
+    loaded = _load_all(classifiers, own, trust)
     needs = _needs(metric, chosen, keep_scores)
     planned = _plan(chosen, left_out, loaded, datasets, needs, seed, store)
     context = RunContext(store.root, datasets, loaded, tuple(planned), seed, f"shiftbench {__version__}")
@@ -90,9 +93,10 @@ def evaluate(
     return run
 
 
-def find_label_space(labels: str | Path | LabelSpace | None) -> LabelSpace | None:
-    if labels is None or isinstance(labels, LabelSpace):
-        return labels
+def find_label_space(labels: str | Path | LabelSpace | None) -> LabelSpace | str | None:
+    """By name or from a file of classes; "folders" stays a word, for the data set to fill with meaning."""
+    if labels is None or isinstance(labels, LabelSpace) or labels == OWN:
+        return OWN if labels == OWN else labels
     from shiftbench.labels import label_space, load_label_space
 
     return load_label_space(Path(labels)) if Path(labels).is_file() else label_space(str(labels))

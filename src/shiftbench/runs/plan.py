@@ -104,7 +104,12 @@ def plan_cell(
 
 def _geometry(classifier: Classifier, setting: Setting) -> Geometry:
     geometry = classifier.preprocessing.geometry
-    return replace(geometry, resize=None) if setting.crop_only else geometry
+    if setting.uncropped:
+        return replace(geometry, crop=None)
+    if setting.crop_only and geometry.crop is not None:
+        # A file that has the classifier's size stays as it is; a classifier of another size gets it resized once.
+        return replace(geometry, resize=geometry.crop, resize_rule="exact")
+    return geometry
 
 
 def _recorded_needs(

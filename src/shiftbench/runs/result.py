@@ -15,6 +15,7 @@ from shiftbench.store.titles import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
 
 if TYPE_CHECKING:
+    from shiftbench.reports.base import Report
     from shiftbench.reports.comparisons import ComparisonTable
     from shiftbench.reports.tables import ResultTable
 
@@ -100,6 +101,20 @@ class Run:
             baseline=baseline or ALEXNET,
             level=level,
         )
+
+    def overview(self, *, level: float = 0.95) -> list[Report]:
+        """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest."""
+        from shiftbench.reports.corruption import corruption_prefixes
+        from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
+        from shiftbench.reports.tables import ResultTable
+
+        corrupted, perturbed = corruption_prefixes(self.settings), perturbation_prefixes(self.cells)
+        families = tuple(f"{prefix}." for prefix in corrupted + perturbed)
+        plain = [entry for entry in self.scores(level=level) if not entry[1].startswith(families)]
+        reports: list[Report] = [ResultTable(plain)] if plain else []
+        reports += [self.corruption_table(prefix, level=level) for prefix in corrupted]
+        reports += [flip_table(self.workspace, self.cells, prefix=prefix, level=level) for prefix in perturbed]
+        return reports
 
     def compare(self, setting: str | None = None, *, level: float = 0.95) -> ComparisonTable:
         """Every pair of classifiers on the same images of one setting."""

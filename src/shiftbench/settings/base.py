@@ -31,6 +31,8 @@ class Setting:
     reference: str | None = None
     #: Released files are already cropped: they are centre-cropped and never resized.
     crop_only: bool = False
+    #: Perturbation sequences move the resized picture and crop it themselves, frame by frame.
+    uncropped: bool = False
     #: Left out, with a word, when no data fills its role.
     optional: bool = False
     source: Source | None = None
@@ -68,7 +70,12 @@ class Suite:
 
 
 suites: Registry[SuiteBuilder] = Registry(
-    "suite", builtin=("shiftbench.settings.corruption_suites", "shiftbench.settings.natural_suites")
+    "suite",
+    builtin=(
+        "shiftbench.settings.corruption_suites",
+        "shiftbench.settings.perturbation_suites",
+        "shiftbench.settings.natural_suites",
+    ),
 )
 
 

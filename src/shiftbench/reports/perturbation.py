@@ -1,0 +1,86 @@
+"""Flips of a run over perturbation sequences: how often a classifier changes its mind, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shiftbench.errors import SettingError
+from shiftbench.metrics.base import Score
+from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
+from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
+from shiftbench.reports.tables import ResultTable
+from shiftbench.store.titles import classifier_titles
+from shiftbench.store.workspace import Cell, Workspace
+
+#: Cells by (row title, perturbation), in order of frames.
+_Sequences = dict[tuple[str, str], list[Cell]]
+
+
+def flip_table(workspace: Workspace, cells: Sequence[Cell], *, prefix: str, level: float = 0.95) -> ResultTable:
+    """One row a classifier: flip probability and top-5 distance of every perturbation, and the mean flips.
+
+    Flip probabilities are not divided by AlexNet's: dividing needs a baseline on the same images.
+    """
+    sequences = _sequences(cells, prefix)
+    if not sequences:
+        raise SettingError(f"no perturbation sequences named {prefix}.<perturbation>.frame<NN>")
+    entries: list[tuple[str, str, Score]] = []
+    for title in dict.fromkeys(title for title, _ in sequences):
+        entries += _row(workspace, title, {name: c for (t, name), c in sequences.items() if t == title}, prefix, level)
+    return ResultTable(entries, title=f"{prefix}: flips between frames")
+
+
+def perturbation_prefixes(cells: Sequence[Cell]) -> list[str]:
+    """The prefixes of all settings that are frames."""
+    return list(dict.fromkeys(cell.setting.rsplit(".", 2)[0] for cell in cells if _is_frame(cell)))
+
+
+def _is_frame(cell: Cell) -> bool:
+    return bool(cell.spec["shift"].get("shift") == "perturbation")
+
+
+def _sequences(cells: Sequence[Cell], prefix: str) -> _Sequences:
+    titles = classifier_titles(cells)
+    found: _Sequences = {}
+    for cell in cells:
+        if _is_frame(cell) and cell.setting.rsplit(".", 2)[0] == prefix:
+            found.setdefault((titles[cell.key], cell.spec["shift"]["perturbation"]), []).append(cell)
+    for sequence in found.values():
+        sequence.sort(key=lambda cell: int(cell.spec["shift"]["frame"]))
+    return found
+
+
+def _row(
+    workspace: Workspace, title: str, sequences: dict[str, list[Cell]], prefix: str, level: float
+) -> list[tuple[str, str, Score]]:
+    flips, entries, provenance = [], [], ""
+    for name, cells in sequences.items():
+        predictions = [workspace.read(cell, top_k=5, confidence=False, scores=False) for cell in cells]
+        frames = stack_frames(predictions)
+        about = cells[0].spec["shift"]
+        step, noise, provenance = int(about["difficulty"]), bool(about["noise"]), str(cells[0].spec["family"])
+        flips.append(flips_by_clip(frames[:, :, 0], step=step, noise=noise))
+        entries.append(
+            (title, name, flip_probability(frames[:, :, 0], step=step, noise=noise, level=level, provenance=provenance))
+        )
+        if frames.shape[2] >= 5:
+            entries.append(
+                (title, name, top5_distance(frames, step=step, noise=noise, level=level, provenance=provenance))
+            )
+    if len({len(values) for values in flips}) == 1:
+        entries.insert(0, (title, prefix, _mean_flips(np.stack(flips, axis=1), level, provenance)))
+    return entries
+
+
+def _mean_flips(by_clip: np.ndarray[tuple[int, int], np.dtype[np.float64]], level: float, provenance: str) -> Score:
+    """The mean over perturbations; the same pictures are drawn for all of them."""
+    means = by_clip.mean(axis=1)
+    low, high = percentile_interval(resampled_means(means[:, None]), level)
+    name = f"mean flip probability over {by_clip.shape[1]}"
+    method = f"bootstrap by clip, {RESAMPLES:,} resamples"
+    return Score(
+        name, float(means.mean()), float(low[0]), float(high[0]), len(means), level, method, provenance,
+        higher_is_better=False,
+    )  # fmt: skip
