@@ -30,7 +30,7 @@ def hits(predictions: Predictions, k: int = 1) -> NDArray[np.bool_]:
             hint="run again with the metric asked for, so that the run keeps what it needs",
         )
     # Compared whole and thinned out last: a mask over flags is far cheaper than one over rows of classes.
-    found = predictions.top[:, 0] == predictions.labels
+    found: NDArray[np.bool_] = predictions.top[:, 0] == predictions.labels
     for rank in range(1, needed):
         found |= predictions.top[:, rank] == predictions.labels
     return found if predictions.valid.all() else found[predictions.valid]
