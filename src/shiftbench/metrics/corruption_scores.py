@@ -12,6 +12,7 @@ from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET, SEVERITIES, Baseline
+from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
 from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS
 from shiftbench.store.predictions import Predictions
@@ -83,7 +84,7 @@ def corruption_scores(
     errors, draws = columns.resample(resamples, seed)
     against = fixed.name if fixed else (_classifier(baseline) if baseline else "")
     normaliser = f"; divided by {(fixed.source or fixed.name) if fixed else against}" if against else ""
-    make = _Maker(columns, shape, level, f"image bootstrap, {resamples:,} resamples", name)
+    make = _Maker(columns, shape, level, f"image bootstrap, {resamples:,} resamples", name, fixed)
     point, drawn = (_all_values(shape, table, columns, fixed, against) for table in (errors, draws))
     found = {
         key: make.score(key, float(point[key][0]), drawn[key], against, "" if key[0] == "error" else normaliser)
@@ -236,10 +237,11 @@ class _Maker:
     level: float
     method: str
     family: str
+    fixed: Baseline | None
 
     def score(self, key: _Key, value: float, draws: FloatArray, against: str, normaliser: str) -> Score:
         kind, corruption = key
-        low, high = percentile_interval(draws, self.level)
+        low, high = self._interval(key, value, draws)
         name = (kind if corruption else _MEANS[kind]) + self.shape.scope(mean=not corruption)
         if kind != "error" and against != ALEXNET.name:
             name += f" vs {against}"
@@ -254,6 +256,22 @@ class _Maker:
             provenance=self.family + normaliser,
             higher_is_better=False,
         )
+
+    def _interval(self, key: _Key, value: float, draws: FloatArray) -> tuple[float, float]:
+        """Percentiles of the draws; where all images have the same outcome these have no width, and the exact
+        interval of the error, divided likewise, is given instead: 114 of 114 wrong does not mean always wrong.
+        """
+        low, high = (float(end) for end in percentile_interval(draws, self.level))
+        kind, corruption = key
+        scale = 1.0
+        if kind == "CE" and corruption and self.fixed is not None:
+            scale = 1 / self.fixed.mean(corruption, self.shape.severities)
+        exact = corruption and (kind == "error" or (kind == "CE" and self.fixed is not None))
+        if low != high or not exact:
+            return low, high
+        n = self.columns.n
+        bounds = clopper_pearson(value / scale * n, n, self.level)
+        return bounds.low * scale, bounds.high * scale
 
 
 def family(predictions: Predictions) -> str:

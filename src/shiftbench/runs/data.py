@@ -64,11 +64,23 @@ def open_data(
             else:
                 missing[setting.dataset.split("/")[0]] = None
             continue
-        dataset = source if isinstance(source, Dataset) else open_dataset(source, space=space)
+        dataset = source if isinstance(source, Dataset) else _open(source, setting.dataset, space)
         opened[setting.dataset] = chosen.of(dataset)
     if missing:
         raise _missing(suite, list(missing), data)
     return opened, left_out
+
+
+def _open(source: str | Path, wanted: str, space: LabelSpace | str | None) -> Dataset:
+    """``fog/3`` below a role is a folder of released files, or a corruption's array at a severity."""
+    _, _, below = wanted.partition("/")
+    if not below:
+        return open_dataset(source, space=space)
+    corruption, _, severity = below.partition("/")
+    array = Path(source).parents[1] / f"{corruption}.npy"
+    if array.is_file() and severity.isdigit():
+        return open_dataset(f"cifar-c:{array}", space=space, name=wanted, severity=int(severity))
+    return open_dataset(source, space=space, name=wanted)
 
 
 def _source(wanted: str, suite: Suite, data: Data) -> DataSource | None:

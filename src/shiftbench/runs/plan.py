@@ -167,21 +167,23 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
 
     The classifier's own preprocessing is not part of it: it belongs to the row.
     """
-    common = [
-        f"{dataset.name} ({images} images, {dataset.fingerprint[:8]})",
-        f"over {space.name} ({len(space)})",
-    ]
+    own = f"{dataset.name} ({images} images, {dataset.fingerprint[:8]})"
+    common = [f"over {space.name} ({len(space)})"]
     if setting.source is not None:
         common.append(setting.source)
     if setting.crop_only:
         common.append("centre crop only")
+    if setting.source == "on-disk":
+        # Released files: a folder for each corruption and severity, so that each is a data set of its own.
+        return "; ".join([own, *common]), "; ".join([f"{images} images", *common])
+    common.insert(0, own)
     if isinstance(setting.shift, NoShift):
         return "; ".join(common), "; ".join(common)
     about = setting.shift.describe()
     made = [f"{key} {about[key]}" for key in ("generator", "options", "then") if key in about]
     common.append(", ".join([*made, f"seed {seed}"]))
-    own = [f"{key} {about[key]}" for key in ("frost",) if key in about]
-    return "; ".join([setting.shift.name, *common, *own]), "; ".join(common)
+    textures = [f"frost: {about['frost']}"] if "frost" in about else []
+    return "; ".join([setting.shift.name, *common, *textures]), "; ".join(common)
 
 
 def is_complete(workspace: Workspace, planned: PlannedCell) -> bool:
