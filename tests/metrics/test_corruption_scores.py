@@ -231,3 +231,13 @@ def test_entries_feed_a_table() -> None:
     grid, clean = grid_of(("fog",))
     rows = corruption_scores(grid, clean, resamples=10).entries("imagenet-c")
     assert [(who, where) for who, where, _ in rows[:4]] == [("net", "imagenet-c")] * 3 + [("net", "imagenet-c.fog")]
+
+
+def test_where_all_images_fail_the_interval_is_the_exact_one() -> None:
+    """A bootstrap of equal outcomes has no width; 60 of 60 wrong still leaves room for 94 %."""
+    grid = {("fog", s): with_hits(np.zeros(N, bool), setting=f"t.fog.{s}") for s in (1, 3)}
+    scores = corruption_scores(grid)
+    assert scores.error["fog"].low == pytest.approx(0.025 ** (1 / N)) and scores.error["fog"].high == 1
+    base = np.mean([ALEXNET.errors["fog"][s] for s in (1, 3)])
+    assert scores.ce["fog"].low == pytest.approx(0.025 ** (1 / N) / base)
+    assert scores.ce["fog"].high == pytest.approx(1 / base)
