@@ -16,9 +16,6 @@ def main() -> None:
     except ShiftbenchError as error:
         errors.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
         sys.exit(1)
-    except KeyboardInterrupt:
-        errors.print("\nstopped; what is done is stored. The same command continues.", highlight=False)
-        sys.exit(130)
 
 
 def _escaped(text: str) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console
 
 output = Console()
@@ -15,3 +18,13 @@ errors = Console(stderr=True)
 def print_json(value: Any) -> None:
     """Machine-readable output, and nothing else, on stdout."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Around long work: Ctrl-C says what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        errors.print("\nstopped; what is done is stored, and the same command continues", highlight=False)
+        raise typer.Exit(130) from None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output, print_json
+from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.evaluating import parse_severities, tell_problems
 
 _CLASSIFIERS = (
@@ -34,7 +34,7 @@ def demo_command(
 
     severities = parse_severities(severity)
     errors.print("Loading four classifiers and 114 photographs (the first time takes about a minute) ...")
-    with warnings.catch_warnings():
+    with stoppable(), warnings.catch_warnings():
         # A classifier at chance level under a corruption is no news here.
         warnings.simplefilter("ignore", UserWarning)
         run = evaluate(list(_CLASSIFIERS), "demo", None, workspace, severities=severities, console=errors)

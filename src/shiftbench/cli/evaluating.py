@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output, print_json
+from shiftbench.cli.console import errors, output, print_json, stoppable
 
 if TYPE_CHECKING:
+    from shiftbench.classifiers.base import Classifier
     from shiftbench.runs.result import Run
 
 
@@ -42,6 +43,9 @@ def evaluate_command(
         str | None,
         typer.Option(help="Label space of data and classifiers: a name of `list spaces`, or a file."),
     ] = None,
+    defence: Annotated[
+        str, typer.Option(help="Input defences before every classifier: clahe, denoise, ten-crop; with commas.")
+    ] = "",
     per_class: Annotated[int | None, typer.Option(help="Only so many images of each class.")] = None,
     sample: Annotated[int | None, typer.Option(help="Only a seeded sample of so many images.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of shifts and samples.")] = 0,
@@ -74,10 +78,10 @@ def evaluate_command(
     from shiftbench.runs.data import Selection
     from shiftbench.runs.evaluate import evaluate
 
-    with warnings.catch_warnings(record=True) as caught:
+    with stoppable(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         run = evaluate(
-            classifiers,
+            [_defended(spec, defence, labels, trust) for spec in classifiers],
             suite,
             parse_data(data or []),
             workspace,
@@ -95,6 +99,17 @@ def evaluate_command(
             console=errors,
         )
     report_run(run, [str(w.message) for w in caught if w.category is UserWarning], level, as_json=json)
+
+
+def _defended(spec: str, names: str, labels: str | None, trust: bool) -> Classifier | str:
+    """The classifier behind the named defences; as it is named, where there are none."""
+    if not names:
+        return spec
+    from shiftbench.classifiers.defences import with_defences
+    from shiftbench.classifiers.loading import load_classifier
+    from shiftbench.runs.evaluate import find_label_space
+
+    return with_defences(load_classifier(spec, labels=find_label_space(labels), trust=trust, threads=1), names)
 
 
 def report_run(run: Run, caught: Sequence[str], level: float, *, as_json: bool) -> None:

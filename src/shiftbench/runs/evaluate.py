@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
@@ -32,12 +31,12 @@ from shiftbench.runs.plan import (
     plan_cell,
     work_items,
 )
-from shiftbench.runs.progress import prediction_progress
 from shiftbench.runs.result import Run
 from shiftbench.settings.base import Setting, Source, Suite, SuiteOptions, build_suite
 from shiftbench.store.locks import claim
 from shiftbench.store.prediction_files import PredictionBlock, read_block, write_block
 from shiftbench.store.workspace import Workspace
+from shiftbench.working import progress_bar, worker_count
 
 Engine = Literal["threads", "processes"]
 
@@ -146,7 +145,7 @@ def _plan(
 def _executor(engine: Engine | Executor, workers: int | None) -> Executor:
     if isinstance(engine, Executor):
         return engine
-    count = workers or len(os.sched_getaffinity(0))
+    count = worker_count(workers)
     return ProcessExecutor(count) if engine == "processes" else ThreadExecutor(count)
 
 
@@ -157,7 +156,8 @@ def _execute(context: RunContext, executor: Executor, progress: bool, console: C
     ready = sum(len(cell.rows) for cell in context.cells if cell not in todo)
     failures: list[Failure] = []
     if items:
-        with prediction_progress(to_do, done + ready, show=progress, console=console) as report:
+        already = done + ready
+        with progress_bar("predictions", to_do + already, already, show=progress, console=console) as report:
             failures = executor.run(replace(context, cells=tuple(todo)), items, report)
     failed_blocks = {(failure.item.dataset, failure.item.start) for failure in failures}
     for cell in todo:

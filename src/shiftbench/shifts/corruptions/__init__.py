@@ -1,0 +1,16 @@
+"""The corruptions of ImageNet-C: one call, reproducible, without ImageMagick or scikit-image.
+
+>>> import numpy as np
+>>> from shiftbench.shifts.corruptions import corrupt, corruptions
+>>> picture = np.full((64, 64, 3), 100, np.uint8)
+>>> corrupt(picture, corruptions()[0], severity=3, seed=0, image_id="a.png").dtype
+dtype('uint8')
+"""
+
+from __future__ import annotations
+
+from shiftbench.shifts.corruptions.api import GENERATOR_VERSION, Corruption, corrupt
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruption, corruptions
+from shiftbench.shifts.corruptions.greyscale import Greyscale
+
+__all__ = ["CORRUPTIONS", "GENERATOR_VERSION", "Corruption", "Greyscale", "corrupt", "corruption", "corruptions"]

@@ -1,0 +1,107 @@
+"""The registry of corruptions: one decorated function each.
+
+A third party adds one like this and can then use it everywhere by its name::
+
+    from shiftbench.shifts.corruptions import corruption
+
+    @corruption("darker", group="digital")
+    def darker(image, severity, draws):
+        return (image * (1 - 0.15 * severity)).astype("uint8")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shiftbench.errors import ShiftError
+from shiftbench.registry import Registry
+
+BENCHMARK: tuple[str, ...] = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+EXTRA: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+GROUPS = ("noise", "blur", "weather", "digital")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One registered corruption.
+
+    ``function(image, parameters, draws, **options)`` gets a C-contiguous uint8 image (H, W, 3) that it must
+    not change, and returns a new one. ``parameters`` is the row of the published tables (``tabled``) or the
+    severity itself. ``any_channels``: the function treats every value alike, so a greyscale image goes in as
+    (H, W) and one number is drawn for each pixel.
+    """
+
+    name: str
+    group: str
+    function: Callable[..., object]
+    tabled: bool = False
+    any_channels: bool = False
+    options: tuple[str, ...] = ()
+
+
+_PACKAGE = "shiftbench.shifts.corruptions"
+CORRUPTIONS: Registry[Definition] = Registry(
+    "corruption", builtin=tuple(f"{_PACKAGE}.{module}" for module in (*GROUPS, "style", "testbed"))
+)
+
+
+def corruption(
+    name: str,
+    *,
+    group: str,
+    tabled: bool = False,
+    any_channels: bool = False,
+    options: tuple[str, ...] = (),
+) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Register a function as a corruption; the function itself stays an ordinary function."""
+
+    def register(function: Callable[..., object]) -> Callable[..., object]:
+        CORRUPTIONS.add(name, Definition(name, group, function, tabled, any_channels, options))
+        return function
+
+    return register
+
+
+def corruptions(which: str = "benchmark") -> list[str]:
+    """Names in benchmark order.
+
+    ``"benchmark"`` the 15 that make up mCE, ``"extra"`` the four held out for validation, ``"all"`` these 19,
+    a group (``"noise"``, ``"blur"``, ``"weather"``, ``"digital"``), or ``"registered"``: all 19 and whatever
+    plugins added. Two groups stand apart: ``"testbed"``, variants of the 18 that another benchmark computes
+    differently, and ``"style"``, the style transfer that needs a model of the user's.
+
+    >>> corruptions()[:3], len(corruptions()), len(corruptions("all"))
+    (['gaussian_noise', 'shot_noise', 'impulse_noise'], 15, 19)
+    >>> corruptions("noise")
+    ['gaussian_noise', 'shot_noise', 'impulse_noise', 'speckle_noise']
+    """
+    published = BENCHMARK + EXTRA
+    sets = {"benchmark": list(BENCHMARK), "extra": list(EXTRA), "all": list(published)}
+    if which in sets:
+        return sets[which]
+    ordered = [*published, *(name for name in CORRUPTIONS.names() if name not in published)]
+    if which == "registered":
+        return [name for name in ordered if CORRUPTIONS.get(name).group not in ("style", "testbed")]
+    chosen = [name for name in ordered if CORRUPTIONS.get(name).group == which]
+    if not chosen:
+        raise ShiftError(
+            "unknown set of corruptions", found=repr(which), expected=", ".join((*sets, "registered", *GROUPS))
+        )
+    return chosen

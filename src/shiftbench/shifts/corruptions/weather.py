@@ -1,0 +1,175 @@
+"""Weather: snow, frost, fog, brightness, and spatter (Hendrycks and Dietterich 2019)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.shifts.base import Pixels
+from shiftbench.shifts.corruptions import frost as frost_pictures
+from shiftbench.shifts.corruptions.blur import to_float32, trail
+from shiftbench.shifts.corruptions.blur_tables import gaussian_weights, zoom_positions
+from shiftbench.shifts.corruptions.catalogue import corruption
+from shiftbench.shifts.corruptions.draws import Draws
+from shiftbench.shifts.corruptions.severities import Row
+
+Values = NDArray[np.float64]
+# The published code shrinks the frost pictures for the small images.
+_FROST_SCALE = {32: 0.2, 64: 0.3, 224: 1.0, 299: 1.0}
+
+
+@corruption("snow", group="weather", tabled=True)
+def snow(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
+    """Zoomed, thresholded and wind-blown noise over a bleached picture.
+
+    The layer is N(loc, scale), zoomed, cut below a threshold and motion-blurred at -135 to -45 degrees; the
+    picture becomes mix * x + (1 - mix) * max(x, 1.5 grey + 0.5); the layer and its 180-degree rotation are
+    added.
+    """
+    loc, scale, zoom, threshold, radius, sigma, mix = parameters
+    layer = snow_flakes(image.shape[:2], (loc, scale, zoom, threshold), draws)
+    layer = trail(layer, radius, sigma, draws.uniform(-135, -45))
+    return snow_over(image, layer, mix)
+
+
+def snow_flakes(size: tuple[int, int], flake: Row, draws: Draws) -> Pixels:
+    """The layer of flakes (loc, scale, zoom, threshold) before the wind, (H, W, 1)."""
+    from shiftbench.shifts.corruptions.kernels.weather import snow_layer
+
+    loc, scale, zoom, threshold = flake
+    y_whole, y_part, top, rows = zoom_positions(size[0], zoom)
+    x_whole, x_part, left, columns = zoom_positions(size[1], zoom)
+    if draws.published:
+        noise = draws.normals(size)[top : top + rows, left : left + columns]
+    else:  # only the part that the zoom keeps
+        noise = draws.normals((rows, columns))
+    noise = np.ascontiguousarray(loc + scale * noise)
+    return snow_layer(noise, y_whole.astype(np.int32), y_part, x_whole.astype(np.int32), x_part, threshold)
+
+
+def snow_over(image: Pixels, layer: Pixels, mix: float) -> Pixels:
+    from shiftbench.shifts.corruptions.kernels.weather import snow_blend
+
+    out = np.empty_like(image)
+    snow_blend(image, layer, mix, out)
+    return out
+
+
+@corruption("frost", group="weather", tabled=True, options=("frost_textures",))
+def frost(image: Pixels, parameters: Row, draws: Draws, frost_textures: str | None = None) -> Pixels:
+    """a * x + b * (a random crop of one of five frost pictures), on the 0-255 scale.
+
+    At sizes between the published ones the pictures are scaled as the nearest table's, times the ratio of
+    the sides, and always enough to cover the image.
+    """
+    from shiftbench.shifts.corruptions.kernels.weather import weighted_sum
+
+    a, b = parameters
+    height, width = image.shape[:2]
+    textures = frost_pictures.resolve_textures(frost_textures)
+    scale = _frost_scale(min(height, width))
+    picture = frost_pictures.texture(textures, draws.integer(0, 5), scale, height, width)
+    y = draws.integer(0, picture.shape[0] - height)
+    x = draws.integer(0, picture.shape[1] - width)
+    crop = np.ascontiguousarray(picture[y : y + height, x : x + width])
+    out = np.empty_like(image)
+    weighted_sum(image.reshape(-1), crop.reshape(-1), a, b, out.reshape(-1))
+    return out
+
+
+def _frost_scale(side: int) -> float:
+    table = min(_FROST_SCALE, key=lambda s: abs(np.log(side / s)))
+    return _FROST_SCALE[table] * side / table
+
+
+@corruption("fog", group="weather", tabled=True)
+def fog(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
+    """(x + c * plasma) * max(x) / (max(x) + c), with a diamond-square plasma fractal on [0, 1].
+
+    The fractal's side is the least power of two that holds the image's shorter side; it is periodic, so a
+    longer image gets it repeated without a seam.
+    """
+    from shiftbench.shifts.corruptions.kernels.weather import fog_blend, plasma
+
+    amount, decay = parameters
+    side = 1 << (min(image.shape[:2]) - 1).bit_length()
+    field = plasma(side, decay, draws.uniforms((side * side - 1,)))
+    out = np.empty_like(image)
+    fog_blend(image, field, amount, out)
+    return out
+
+
+@corruption("brightness", group="weather", tabled=True)
+def brightness(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
+    """V + c in the hue-saturation-value model, clipped."""
+    from shiftbench.shifts.corruptions.kernels.colour import brighten
+
+    (shift,) = parameters
+    out = np.empty_like(image)
+    brighten(image.reshape(-1), _brightness_table(shift), shift, out.reshape(-1))
+    return out
+
+
+@lru_cache(maxsize=32)
+def _brightness_table(shift: float) -> NDArray[np.uint16]:
+    """table[256 * v + c]: what channel c of a pixel with largest channel v becomes, 256 more if in doubt."""
+    level = np.arange(256) / 255.0
+    value = np.clip(level + shift, 0, 1)
+    exact = value[:, None] * np.arange(256)[None, :] / np.maximum(np.arange(256), 1)[:, None] * 255.0
+    table = np.clip(np.floor(exact), 0, 255).astype(np.uint16)
+    table[np.abs(exact - np.rint(exact)) < 1e-6] += 256
+    np.fill_diagonal(table, (value * 255).astype(np.uint16))  # the largest channel is V' itself
+    return table.reshape(-1)
+
+
+@corruption("spatter", group="weather", tabled=True)
+def spatter(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
+    """Drops of water (severity 1 to 3) or splashes of mud (4 and 5) on the lens.
+
+    Both start from smoothed noise, cut below a threshold. Water is lit along its edges (distance to them,
+    equalised and embossed) and added in pale turquoise; mud covers the picture in brown.
+    """
+    loc, scale, sigma, threshold, strength, mud = parameters
+    layer = spatter_layer(image.shape[:2], (loc, scale, sigma, threshold), draws)
+    x = to_float32(image)
+    if mud:
+        return _mud(x, layer > threshold, strength)
+    return water_drops(x, (layer * 255).astype(np.uint8), strength)
+
+
+def spatter_layer(size: tuple[int, int], liquid: Row, draws: Draws) -> Values:
+    """Smoothed noise (loc, scale, sigma, threshold), zero where the lens stays dry."""
+    from shiftbench.shifts.corruptions.kernels.filters import gaussian_values
+
+    loc, scale, sigma, threshold = liquid
+    noise = loc + scale * draws.normals(size)
+    layer = np.empty_like(noise)
+    gaussian_values(noise, gaussian_weights(sigma), 1, layer)
+    layer[layer < threshold] = 0
+    return layer
+
+
+def water_drops(x: NDArray[np.float32], layer: Pixels, intensity: float) -> Pixels:
+    import cv2
+
+    distance = cv2.distanceTransform(255 - cv2.Canny(layer, 50, 150), cv2.DIST_L2, 5)
+    distance = cv2.blur(np.minimum(distance, np.float32(20)), (3, 3)).astype(np.uint8)
+    emboss = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
+    light = cv2.filter2D(cv2.equalizeHist(distance), cv2.CV_8U, emboss)
+    drops = layer * cv2.blur(light, (3, 3)).astype(np.float32)
+    if not drops.max() > 0:  # a dry lens; the published code divides by zero here
+        return np.asarray(x * 255).astype(np.uint8)
+    drops = drops / drops.max() * np.float32(intensity)
+    colour = (np.array([175, 238, 238]) / 255.0).astype(np.float32)
+    return np.asarray(np.clip(x + drops[..., None] * colour, 0, 1) * 255).astype(np.uint8)
+
+
+def _mud(x: NDArray[np.float32], splashes: NDArray[np.bool_], sigma: float) -> Pixels:
+    from scipy.ndimage import gaussian_filter
+
+    cover = gaussian_filter(splashes.astype(np.float32), sigma, mode="nearest")[..., None]
+    cover[cover < 0.8] = 0
+    colour = (np.array([63, 42, 20]) / 255.0).astype(np.float32)
+    return np.asarray(np.clip(x * (1 - cover) + colour * cover, 0, 1) * 255).astype(np.uint8)

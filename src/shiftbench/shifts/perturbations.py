@@ -1,0 +1,255 @@
+"""The perturbation sequences of ImageNet-P: one picture, changed a little more in every frame.
+
+Hendrycks and Dietterich (2019). A classifier should not change its mind from frame to frame; the flip
+probability counts how often it does. The published clips are compressed as video; these frames are not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.errors import ShiftError
+from shiftbench.registry import Registry
+from shiftbench.shifts.base import Pixels
+from shiftbench.shifts.corruptions.blur import gaussian_blur_levels, to_float32, trail
+from shiftbench.shifts.corruptions.draws import Draws, KeyedDraws, PublishedDraws
+from shiftbench.shifts.corruptions.noise import gaussian_noise, shot_noise, speckle_noise
+from shiftbench.shifts.corruptions.weather import brightness, snow_flakes, snow_over, spatter_layer, water_drops
+from shiftbench.shifts.seeds import derive_key
+
+TEST: tuple[str, ...] = (
+    "gaussian_noise",
+    "shot_noise",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "brightness",
+    "translate",
+    "rotate",
+    "tilt",
+    "scale",
+)
+EXTRA: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "shear")
+FRAMES = 31
+CROP = 224
+
+Make = Callable[[Pixels, int, int, Draws], Iterator[Pixels]]
+PERTURBATIONS: Registry[Make] = Registry("perturbation", builtin=("shiftbench.shifts.perturbations",))
+
+
+def perturbations(which: str = "test") -> list[str]:
+    """Names: the 10 of the benchmark (``"test"``), the four held out (``"extra"``) or ``"all"`` 14.
+
+    >>> len(perturbations()), perturbations("extra")
+    (10, ['speckle_noise', 'gaussian_blur', 'spatter', 'shear'])
+    """
+    sets = {"test": list(TEST), "extra": list(EXTRA), "all": [*TEST, *EXTRA]}
+    if which not in sets:
+        raise ShiftError("unknown set of perturbations", found=repr(which), expected=", ".join(sets))
+    return sets[which]
+
+
+def perturbation_frames(
+    image: Pixels,
+    name: str,
+    difficulty: int = 1,
+    *,
+    seed: int = 0,
+    image_id: str = "0",
+    crop: int = CROP,
+    rng: np.random.RandomState | None = None,
+) -> Pixels:
+    """The frames (31, crop, crop, 3) of a perturbation; translate has 41.
+
+    ``image`` is the picture before cropping, for ImageNet-P the one whose shorter side was resized to 256 px:
+    geometric perturbations move it and then cut out the centre, so that borders stay hidden as long as
+    possible. ``difficulty`` 1 to 3 sets the noise level of the three kinds of noise; for all others it is the
+    step between the frames that a metric compares, and the frames are the same.
+
+    >>> picture = np.zeros((256, 256, 3), np.uint8)
+    >>> perturbation_frames(picture, "rotate").shape, perturbation_frames(picture, "translate").shape
+    ((31, 224, 224, 3), (41, 224, 224, 3))
+    """
+    make = PERTURBATIONS.get(name)
+    if difficulty not in (1, 2, 3):
+        raise ShiftError("impossible difficulty", found=repr(difficulty), expected="1, 2 or 3")
+    array = _checked(image, crop)
+    draws: Draws
+    if rng is None:
+        draws = KeyedDraws(derive_key(seed, "perturbation", name, difficulty, image_id))
+    else:
+        draws = PublishedDraws(rng)
+    return np.stack(list(make(array, crop, difficulty, draws)))
+
+
+def centre_crop(image: Pixels, side: int) -> Pixels:
+    top, left = round((image.shape[0] - side) / 2), round((image.shape[1] - side) / 2)
+    return np.ascontiguousarray(image[top : top + side, left : left + side])
+
+
+@PERTURBATIONS.register("gaussian_noise")
+def _gaussian(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    """The clean picture, then 30 times fresh noise."""
+    yield from _noisy(gaussian_noise, (0.03, 0.05, 0.08)[difficulty - 1], centre_crop(image, crop), draws)
+
+
+@PERTURBATIONS.register("shot_noise")
+def _shot(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    yield from _noisy(shot_noise, (300.0, 120.0, 60.0)[difficulty - 1], centre_crop(image, crop), draws)
+
+
+@PERTURBATIONS.register("speckle_noise")
+def _speckle(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    yield from _noisy(speckle_noise, (0.05, 0.1, 0.15)[difficulty - 1], centre_crop(image, crop), draws)
+
+
+def _noisy(noise: Callable[..., object], level: float, x: Pixels, draws: Draws) -> Iterator[Pixels]:
+    yield x
+    for _ in range(1, FRAMES):
+        yield np.asarray(noise(x, (level,), draws))
+
+
+@PERTURBATIONS.register("motion_blur")
+def _motion(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    x = centre_crop(image, crop)
+    for i in range(FRAMES):
+        yield trail(x, 10, 3, (i - 30) * 4.0)
+
+
+@PERTURBATIONS.register("zoom_blur")
+def _zoom(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    """The running mean of the picture scaled by 1, 1.004, 1.008, ..."""
+    x = centre_crop(image, crop)
+    total = to_float32(x)
+    yield x
+    for i in range(1, FRAMES):
+        total = total + to_float32(centre_crop(_affine(image, scale=1 + 0.004 * i), crop))
+        yield (total / np.float32(i + 1) * np.float32(255)).astype(np.uint8)
+
+
+@PERTURBATIONS.register("snow")
+def _snow(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    """The same flakes, the wind turning by four degrees a frame."""
+    x = centre_crop(image, crop)
+    flakes = snow_flakes((crop, crop), (0.05, 0.3, 3, 0.5), draws)
+    for i in range(FRAMES):
+        yield snow_over(x, trail(flakes, 14, 4, i * 4.0 - 150), 0.85)
+
+
+@PERTURBATIONS.register("brightness")
+def _brightness(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    x = centre_crop(image, crop)
+    for i in range(FRAMES):
+        yield np.asarray(brightness(x, ((i - 15) * 2 / 100.0,), draws))
+
+
+@PERTURBATIONS.register("translate")
+def _translate(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    for i in range(41):
+        yield centre_crop(_affine(image, shift=i - 20.0, smooth=False), crop)
+
+
+@PERTURBATIONS.register("rotate")
+def _rotate(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    for i in range(FRAMES):
+        yield centre_crop(_affine(image, angle=i - 15.0), crop)
+
+
+@PERTURBATIONS.register("tilt")
+def _tilt(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    """Turned out of the picture plane about both axes, seen from a distance of one diagonal."""
+    import cv2
+
+    height, width = image.shape[:2]
+    for i in range(FRAMES):
+        turned = cv2.warpPerspective(image, _tilt_matrix(height, width, math.radians(i - 15)), (width, height))
+        yield centre_crop(np.asarray(turned, np.uint8), crop)
+
+
+@PERTURBATIONS.register("scale")
+def _scale(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    for i in range(FRAMES):
+        yield centre_crop(_affine(image, scale=(i * 2.5 + 40) / 100.0), crop)
+
+
+@PERTURBATIONS.register("shear")
+def _shear(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    for i in range(FRAMES):
+        yield centre_crop(_affine(image, shear=i - 15.0), crop)
+
+
+@PERTURBATIONS.register("gaussian_blur")
+def _blur(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    x = centre_crop(image, crop)
+    for i in range(FRAMES):
+        yield gaussian_blur_levels(x, 0.25 + 0.035 * i, truncate=6.0)
+
+
+@PERTURBATIONS.register("spatter")
+def _spatter(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+    """Drops that run down the lens: each column is filtered with a lopsided kernel from frame to frame."""
+    from scipy.ndimage import convolve1d
+
+    x = to_float32(centre_crop(image, crop))
+    layer = spatter_layer((crop, crop), (0.65, 0.27, 3.7, 0.69), draws)
+    for _ in range(FRAMES):
+        yield water_drops(x, (layer * 255).astype(np.uint8), 0.6)
+        layer = convolve1d(layer, [0.05, 0.1, 0.15, 0.7], axis=0, mode="constant", origin=-1)
+
+
+def _affine(
+    image: Pixels,
+    *,
+    angle: float = 0.0,
+    shift: float = 0.0,
+    scale: float = 1.0,
+    shear: float = 0.0,
+    smooth: bool = True,
+) -> Pixels:
+    """Rotation, horizontal shift, scale and shear about the centre, black outside (Pillow's resampling)."""
+    from PIL import Image
+
+    height, width = image.shape[:2]
+    a, s = math.radians(angle), math.radians(shear)
+    forward = scale * np.array([[math.cos(a), -math.sin(a + s)], [math.sin(a), math.cos(a + s)]])
+    back = np.linalg.inv(forward)
+    centre = np.array([width * 0.5 + 0.5, height * 0.5 + 0.5])
+    offset = centre - back @ (centre + np.array([shift, 0.0]))
+    coefficients = (*back[0], offset[0], *back[1], offset[1])
+    method = Image.Resampling.BILINEAR if smooth else Image.Resampling.NEAREST
+    moved = Image.fromarray(image).transform((width, height), Image.Transform.AFFINE, coefficients, method)
+    return np.array(moved)
+
+
+def _tilt_matrix(height: int, width: int, angle: float) -> NDArray[np.float64]:
+    focal = math.hypot(width, height)
+    c, s = math.cos(angle), math.sin(angle)
+    to_space = np.array([[1, 0, -width / 2], [0, 1, -height / 2], [0, 0, 1], [0, 0, 1]])
+    about_x = np.array([[1, 0, 0, 0], [0, c, -s, 0], [0, s, c, 0], [0, 0, 0, 1]])
+    about_y = np.array([[c, 0, -s, 0], [0, 1, 0, 0], [s, 0, c, 0], [0, 0, 0, 1]])
+    away = np.eye(4)
+    away[2, 3] = focal
+    to_plane = np.array([[focal, 0, width / 2, 0], [0, focal, height / 2, 0], [0, 0, 1, 0]])
+    return np.asarray(to_plane @ away @ about_x @ about_y @ to_space)
+
+
+def _checked(image: Pixels, crop: int) -> Pixels:
+    fits = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3
+    if not fits:
+        raise ShiftError(
+            "perturbation sequences start from one 8-bit colour image",
+            found=f"{type(image).__name__} {getattr(image, 'shape', '')} {getattr(image, 'dtype', '')}",
+            expected="a uint8 array (H, W, 3)",
+        )
+    if min(image.shape[:2]) < crop:
+        raise ShiftError(
+            "the image is smaller than the frames to cut from it",
+            found=f"{image.shape[0]} x {image.shape[1]} px",
+            expected=f"at least {crop} px on each side, 256 for ImageNet-P",
+            hint="resize the shorter side to 256 first, or pass a smaller crop",
+        )
+    return np.ascontiguousarray(image)

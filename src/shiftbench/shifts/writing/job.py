@@ -1,0 +1,133 @@
+"""What all layouts share: the pictures, the shifts, and files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import BadImageError
+from shiftbench.shifts.base import Pixels
+from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.writing.encoding import Encoding
+from shiftbench.shifts.writing.parallel import Advance
+from shiftbench.shifts.writing.record import WORKSHOP, Record
+from shiftbench.shifts.writing.sizes import Preparation
+
+
+class Staging:
+    """Files are written in a folder of their own and renamed into place.
+
+    What a killed run left behind lies there alone, and is cleared by the next one.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._folder = root / WORKSHOP / "files"
+        self._numbers = itertools.count()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+
+    def put(self, target: Path, data: bytes) -> None:
+        """One picture. Not forced to disk one by one, which would take longer than corrupting; ``sync`` at the end."""
+        temporary = self._temporary()
+        with temporary.open("wb", buffering=0) as file:
+            file.write(data)
+        self._place(temporary, target)
+
+    def write(self, target: Path, write: Callable[[Path], None]) -> None:
+        """One large file, forced to disk."""
+        temporary = self._temporary()
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        self._place(temporary, target)
+
+    def sync(self) -> None:
+        if hasattr(os, "sync"):
+            os.sync()
+
+    def close(self) -> None:
+        shutil.rmtree(self.root / WORKSHOP, ignore_errors=True)
+
+    def _temporary(self) -> Path:
+        return self._folder / str(next(self._numbers))  # a count's next is one step for threads
+
+    def _place(self, temporary: Path, target: Path) -> None:
+        try:
+            temporary.replace(target)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary.replace(target)
+
+
+@dataclass
+class Job:
+    """One call of ``write_corruptions``, checked and ready to run."""
+
+    dataset: Dataset
+    destination: Path
+    shifts: Sequence[Corruption]
+    preparation: Preparation
+    encoding: Encoding
+    seed: int
+    workers: int
+    record: Record
+    staging: Staging
+    #: Pictures that could not be used, and why.
+    skipped: dict[str, str] = field(default_factory=dict)
+    #: Corrupted images written by this job.
+    written: int = 0
+    #: Told of every corrupted image that is settled, written or not.
+    progress: Advance = lambda count: None
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, index: int) -> Pixels | None:
+        """A source picture, resized and cropped; None if it can't be used, which is noted."""
+        image_id = self.dataset.ids[index]
+        try:
+            return self.preparation(self.dataset.read(index).pixels, image_id)
+        except BadImageError as error:
+            self.skipped[image_id] = str(error.found or error.message)
+            return None
+
+    def corrupt(self, shift: Corruption, pixels: Pixels, index: int) -> Pixels:
+        return shift(pixels, image_id=self.dataset.ids[index], seed=self.seed)
+
+    def wrote(self, count: int) -> None:
+        with self._counting:
+            self.written += count
+        self.progress(count)
+
+    def left_out(self, count: int) -> None:
+        """Corrupted images that there can't be, because of a bad picture."""
+        self.progress(count)
+
+    def folder(self, shift: Corruption) -> Path:
+        return self.destination / shift.corruption / f"{shift.severity:g}"
+
+
+class Layout(ABC):
+    """One way to lay corrupted images out on disk."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    @property
+    def total(self) -> int:
+        """Corrupted images when all is written."""
+        return len(self.job.dataset) * len(self.job.shifts)
+
+    @abstractmethod
+    def done(self) -> int:
+        """Corrupted images that are there already; called once, before ``write``."""
+
+    @abstractmethod
+    def write(self) -> None:
+        """Write the others, and tell the job of each."""

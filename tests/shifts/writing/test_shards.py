@@ -1,0 +1,100 @@
+"""WebDataset shards, read with tarfile and with the webdataset package."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.errors import LabelError
+from shiftbench.shifts.corruptions import corrupt
+from shiftbench.shifts.writing import write_corruptions
+from shiftbench.shifts.writing.sizes import preparation
+from tests.shifts.writing.helpers import bytes_below, picture_folder, scene
+
+SHARDS: dict[str, Any] = {
+    "names": "fog,snow",
+    "severities": [1, 3],
+    "format": "shards",
+    "size": 32,
+    "labels": "folders",
+    "shard_size": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return picture_folder(tmp_path_factory.mktemp("source") / "pictures")
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as archive:
+        infos = archive.getmembers()
+        assert {(m.mtime, m.uid, m.gid, m.uname, m.gname, m.mode) for m in infos} <= {(0, 0, 0, "", "", 0o644)}
+        return {m.name: archive.extractfile(m).read() for m in infos}  # type: ignore[union-attr]
+
+
+def test_members_hold_picture_and_label(source: Path, tmp_path: Path) -> None:
+    write_corruptions(source, tmp_path / "c", lossless=True, **SHARDS)
+    folder = tmp_path / "c" / "snow" / "3"
+    assert sorted(path.name for path in folder.iterdir()) == ["000000.tar", "000001.tar", "000002.tar"]
+    found = {name: data for path in sorted(folder.iterdir()) for name, data in members(path).items()}
+    clean = open_dataset(source, space="folders")
+    assert len(found) == 2 * len(clean)
+    for i, image_id in enumerate(clean.ids):
+        key = image_id.rsplit(".", 1)[0]
+        expected = corrupt(preparation(32)(clean.read(i).pixels, ""), "snow", 3, image_id=image_id)
+        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(found[f"{key}.png"]))), expected)
+        assert found[f"{key}.cls"] == str(clean.labels[i]).encode()
+
+
+def test_our_reader_and_the_webdataset_package_read_them(source: Path, tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    write_corruptions(source, tmp_path / "c", **SHARDS)
+    folder = tmp_path / "c" / "fog" / "1"
+    ours = open_dataset(folder, space="folders")
+    pattern = str(folder / "{000000..000002}.tar")
+    theirs = list(webdataset.WebDataset(pattern, shardshuffle=False, empty_check=False).decode("rgb8"))
+    assert [sample["__key__"] for sample in theirs] == list(ours.ids)
+    assert [sample["cls"] for sample in theirs] == ours.labels.tolist()
+    for i, sample in enumerate(theirs):
+        np.testing.assert_array_equal(sample["jpg"], ours.read(i).pixels)
+
+
+def test_one_and_two_workers_write_the_same_bytes(source: Path, tmp_path: Path) -> None:
+    for workers in (1, 2):
+        write_corruptions(source, tmp_path / str(workers), workers=workers, **SHARDS)
+    assert bytes_below(tmp_path / "1") == bytes_below(tmp_path / "2")
+
+
+def test_a_lost_shard_is_written_again_with_the_same_bytes(source: Path, tmp_path: Path) -> None:
+    write_corruptions(source, tmp_path / "c", **SHARDS)
+    before = bytes_below(tmp_path / "c")
+    (tmp_path / "c" / "fog" / "3" / "000001.tar").unlink()
+    again = write_corruptions(source, tmp_path / "c", **SHARDS)
+    assert (again.written, again.already) == (4, 36)
+    assert bytes_below(tmp_path / "c") == before
+
+
+def test_dots_in_names_do_not_cut_keys_short(tmp_path: Path) -> None:
+    (tmp_path / "s" / "v1.0").mkdir(parents=True)
+    for i, name in enumerate(("a.1.png", "a.2.png", "a_2.jpg")):
+        Image.fromarray(scene(i, 32, 32)).save(tmp_path / "s" / "v1.0" / name)
+    (tmp_path / "s" / "v1.0" / "bad.jpg").write_bytes(b"-")
+    written = write_corruptions(tmp_path / "s", tmp_path / "c", **SHARDS)
+    assert list(written.skipped) == ["v1.0/bad.jpg"]
+    names = set(members(tmp_path / "c" / "fog" / "1" / "000000.tar"))
+    keys = {"v1.0/a_1", "v1.0/a_2__00000001", "v1.0/a_2__00000002"}
+    assert names == {f"{key}.{ending}" for key in keys for ending in ("jpg", "cls")}
+    assert len(open_dataset(tmp_path / "c" / "fog" / "1", space="folders")) == 3
+
+
+def test_numbers_for_classes_need_a_label_space(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(LabelError):
+        write_corruptions(source, tmp_path / "c", **{**SHARDS, "labels": None})
