@@ -1,0 +1,69 @@
+"""A classifier: a batch of uint8 images in, scores over its label space out. Any framework; we see NumPy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.labels.space import LabelSpace, Scores
+
+Pixels = NDArray[np.uint8]
+Outputs = Literal["logits", "probabilities"]
+
+
+class Classifier(ABC):
+    """The contract that ``shiftbench check classifier`` tests.
+
+    Preprocessing has two halves. Its geometry (resize, crop) turns any picture into the classifier's uint8
+    input and is done once by the runner for all classifiers that share it; shifts act on that input. Its
+    normalisation (scale, mean, colour order) belongs to the classifier and happens inside ``scores``.
+
+    ``scores`` may be called from several threads at once. An image's scores do not depend on its neighbours
+    in the batch. The object can be pickled, so that worker processes get their own.
+    """
+
+    name: str
+    space: LabelSpace
+    preprocessing: Preprocessing
+    #: Whether ``scores`` are logits (softmax still to come) or probabilities.
+    outputs: Outputs = "logits"
+    #: What the runner best passes at once; it shrinks when memory runs out.
+    batch_size: int = 32
+    #: What computes the scores, for provenance: "onnxruntime cpu", "torch cuda bfloat16", "python", ...
+    engine: str = "python"
+    #: (spec, options) of a classifier that was loaded by a spec: pickled as these, it is loaded anew.
+    origin: tuple[str, Any] | None = None
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of the weights and of everything else that decides the scores; paths and dates do not count."""
+
+    @abstractmethod
+    def scores(self, images: Pixels) -> Scores:
+        """uint8 (N, H, W, 3) RGB to float32 (N, classes)."""
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able provenance."""
+        return {
+            "classifier": self.name,
+            "fingerprint": self.fingerprint,
+            "labels": self.space.name,
+            "outputs": self.outputs,
+            "engine": self.engine,
+            "preprocessing": self.preprocessing.describe(),
+        }
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.origin is None:
+            return super().__reduce_ex__(protocol)
+        from shiftbench.classifiers.loading import reload
+
+        return reload, (*self.origin, self.name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {len(self.space)} classes of {self.space.name}, {self.engine}>"

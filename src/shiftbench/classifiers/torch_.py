@@ -1,0 +1,282 @@
+"""Any torch module as a classifier: through onnxruntime on CPU where that agrees, else by torch itself."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shiftbench.classifiers.base import Classifier, Outputs, Pixels
+from shiftbench.classifiers.batching import BatchedClassifier
+from shiftbench.classifiers.export import onnx_twin, twin_path
+from shiftbench.classifiers.hashing import digest, fingerprint
+from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime
+from shiftbench.classifiers.options import Options, looks_like_probabilities, space_for
+from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.classifiers.samples import sample_images
+from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.labels.space import LabelSpace, Scores
+
+
+class TorchClassifier(BatchedClassifier):
+    """A module, put into eval mode for each batch: channels_last in float32 on CPU, under autocast on a GPU.
+
+    Torch takes other kernels for other batch sizes, so every batch is filled up to ``batch_size``: scores then
+    depend on neither neighbours nor remainder. They may still depend on torch's number of threads.
+    """
+
+    #: Why the scores do not come from onnxruntime, where that was tried.
+    why_not_onnxruntime: str | None = None
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        name: str,
+        space: LabelSpace,
+        preprocessing: Preprocessing,
+        weights: str | None = None,
+        outputs: Outputs = "logits",
+        batch_size: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__()
+        torch = import_torch()
+        self.name, self.space, self.preprocessing, self.outputs = name, space, preprocessing, outputs
+        self.device = device
+        self.batch_size = batch_size or (16 if device == "cpu" else 128)
+        self._weights = weights or module_digest(module)
+        self._precision = _precision(torch, device)
+        self.engine = f"torch {device} {self._precision}"
+        self.module = _channels_last(torch, module.to(device))
+        self._running = threading.Lock()
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
+
+    def rows(self) -> int:
+        return self.batch_size
+
+    def forward(self, images: Pixels) -> Scores:
+        torch = import_torch()
+        inputs = torch.from_numpy(self.preprocessing.normalisation(images)).to(self.device)
+        if inputs.ndim == 4 and self.preprocessing.normalisation.layout == "nchw":
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        kind = self.device.split(":")[0]
+        # Modules may keep state between calls; one at a time.
+        with (
+            self._running,
+            evaluating(self.module),
+            torch.inference_mode(),
+            torch.autocast(kind, dtype=getattr(torch, self._precision), enabled=self._precision != "float32"),
+        ):
+            scores: Scores = scores_of(self.module(inputs)).float().cpu().numpy()
+        return scores
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_running")
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._running = threading.Lock()
+
+
+def from_module(
+    module: Any,
+    options: Options,
+    *,
+    name: str | None = None,
+    weights: str | None = None,
+    exportable: bool = True,
+) -> Classifier:
+    """The fastest engine that gives the module's own scores.
+
+    ``weights`` is a hash that stands for weights and code; computed from the module if not given. A module that
+    is not ``exportable`` has a fixed batch, ``options.batch_size``. A module in training stays so.
+    """
+    module = unwrapped(module)
+    name = options.name or name or type(module).__name__
+    preprocessing = options.preprocessing or _assumed_preprocessing(name, module)
+    weights = weights or module_digest(module)
+    # Graphs are exported and compared on CPU, wherever they will run.
+    device = "cpu" if options.engine == "onnxruntime" else torch_device(options.device)
+    images = options.check_images
+    if images is None:
+        images = sample_images(4, preprocessing.geometry.output or (224, 224))
+    trial = TorchClassifier(
+        module,
+        name=name,
+        space=LabelSpace("outputs", ("?",)),
+        preprocessing=preprocessing,
+        weights=weights,
+        batch_size=options.batch_size,
+        device=device,
+    )
+    images = images[: trial.batch_size]
+    reference = _reference(trial, images, trial.forward if exportable else trial.padded_forward)
+    trial.space = space_for(name, reference.shape[1], options.labels)
+    probabilities = looks_like_probabilities(reference)
+    trial.outputs = options.outputs or ("probabilities" if probabilities else "logits")
+    if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
+        return trial
+    return _through_onnxruntime(trial, images, reference, options)
+
+
+def _through_onnxruntime(trial: TorchClassifier, images: Pixels, reference: Scores, options: Options) -> Classifier:
+    path = twin_path(trial._weights, trial.preprocessing)
+    try:
+        import_onnxruntime()
+        with evaluating(trial.module):
+            onnx_twin(_scores_only(trial.module), path, images, trial.preprocessing, reference)
+    except (ClassifierError, MissingExtraError) as error:
+        if options.engine == "onnxruntime":
+            raise
+        # Slower, but right.
+        trial.why_not_onnxruntime = str(error.found or error.message)
+        return trial
+    return OnnxClassifier(
+        path,
+        name=trial.name,
+        space=trial.space,
+        preprocessing=trial.preprocessing,
+        weights=trial._weights,
+        outputs=trial.outputs,
+        threads=options.threads,
+        batch_size=options.batch_size,
+        device=options.device if options.device.startswith("cuda") else "cpu",
+    )
+
+
+def _reference(trial: TorchClassifier, images: Pixels, forward: Callable[[Pixels], Scores]) -> Scores:
+    try:
+        scores = forward(images)
+    except Exception as error:
+        raise ClassifierError(
+            f"{trial.name} can't be run on images of {images.shape[1]} x {images.shape[2]}",
+            found=f"{type(error).__name__}: {str(error).strip()[:300]}",
+            hint="pass preprocessing=... with the crop and layout it was trained with",
+        ) from error
+    if scores.ndim != 2 or len(scores) != len(images):
+        raise ClassifierError(f"{trial.name} gives no scores", found=scores.shape, expected="(N, classes)")
+    return scores
+
+
+def _scores_only(module: Any) -> Any:
+    """Exporters want one tensor as the output."""
+    torch = import_torch()
+
+    class Scores(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, images: Any) -> Any:
+            return scores_of(self.module(images))
+
+    twin = Scores()
+    twin.training = False
+    return twin
+
+
+@contextlib.contextmanager
+def evaluating(module: Any) -> Iterator[None]:
+    """Eval mode for a while; every part gets its own mode back."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            if part.training != mode:
+                part.training = mode
+
+
+def unwrapped(module: Any) -> Any:
+    """The model inside of what ``torch.compile`` and data-parallel training put around it."""
+    while type(module).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
+        module = getattr(module, "_orig_mod", None) or module.module
+    return module
+
+
+def scores_of(output: Any) -> Any:
+    """The score tensor among what modules return: a tensor, ``.logits``, a dictionary or a tuple."""
+    for part in ("logits", "scores"):
+        if hasattr(output, part):
+            return getattr(output, part)
+        if isinstance(output, dict) and part in output:
+            return output[part]
+    return output[0] if isinstance(output, (tuple, list)) else output
+
+
+def module_digest(module: Any) -> str:
+    """Over the tensors in order, the structure, and the forward code of every class that is not torch's own."""
+    torch = import_torch()
+    # Functions among the attributes print their address, which is another one in every process.
+    parts: list[object] = [type(module).__qualname__, re.sub(r" at 0x[0-9a-f]+", "", repr(module))]
+    for key, value in module.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            parts.append([key, repr(value)])
+            continue
+        tensor = value.detach().cpu().contiguous()
+        parts.append([key, str(tensor.dtype), list(tensor.shape)])
+        parts.append(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    classes = {type(part) for part in module.modules()}
+    own = [kind for kind in classes if not kind.__module__.startswith("torch.")]
+    return digest(*parts, *sorted([kind.__qualname__, _source(kind)] for kind in own))
+
+
+def _source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return ""
+
+
+def _assumed_preprocessing(name: str, module: Any) -> Preprocessing:
+    if getattr(module, "pretrained_cfg", None):
+        from shiftbench.classifiers.configs import from_timm
+
+        return from_timm(module.pretrained_cfg)
+    warnings.warn(
+        f"{name} says nothing about its preprocessing; assumed is resize 256, crop 224, bilinear, and torchvision's "
+        "ImageNet mean and std. Pass preprocessing=... if it is another.",
+        stacklevel=3,
+    )
+    return Preprocessing()
+
+
+def _channels_last(torch: Any, module: Any) -> Any:
+    try:
+        return module.to(memory_format=torch.channels_last)
+    except RuntimeError:  # five-dimensional weights have no such layout
+        return module
+
+
+def _precision(torch: Any, device: str) -> str:
+    if not device.startswith("cuda"):
+        return "float32"
+    return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+
+
+def torch_device(device: str) -> str:
+    if device != "auto":
+        return device
+    return "cuda" if import_torch().cuda.is_available() else "cpu"
+
+
+def import_torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("torch", "torch", "running a torch model") from error
+    return torch
+
+
+__all__ = ["TorchClassifier", "from_module", "module_digest", "scores_of", "torch_device"]

@@ -1,0 +1,96 @@
+"""``model.pt``, ``model.pt2`` and their kin: what a file of torch holds decides how it is loaded."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.hashing import digest, file_digest
+from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.torch_ import from_module, import_torch
+from shiftbench.classifiers.weights import is_exported_program, is_torchscript, load_pickled, load_weights, untrusted
+from shiftbench.errors import ClassifierError
+
+# TorchScript is a language without imports, but it can read and write files by these.
+_FILE_OPERATORS = re.compile(rb"\b(?:torch|ops\.aten)\.(save|from_file)\b")
+
+
+def load_torch_file(target: str, options: Options) -> Classifier:
+    """TorchScript as it is; exported programs and pickled modules where trusted; bare weights need a model."""
+    path = Path(target)
+    if not path.is_file():
+        raise ClassifierError(f"there is no file {target}")
+    if path.suffix == ".safetensors":
+        load_weights(path)
+        raise _only_weights(path)
+    if is_torchscript(path):
+        return _from_torchscript(path, options)
+    if is_exported_program(path):
+        return _from_exported_program(path, options)
+    content = load_pickled(path, trust=options.trust)
+    if isinstance(content, import_torch().nn.Module):
+        return from_module(content, options, name=path.stem)
+    raise _only_weights(path)
+
+
+def _from_torchscript(path: Path, options: Options) -> Classifier:
+    if not options.trust:
+        _refuse_file_operators(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # there is no other reader of such files
+            module = import_torch().jit.load(str(path), map_location="cpu")
+    except RuntimeError as error:
+        raise ClassifierError(
+            f"{path.name} can't be read as TorchScript", found=str(error).strip().splitlines()[0][:200]
+        ) from error
+    return from_module(module, options, name=path.stem, weights=digest("torchscript", file_digest(path)))
+
+
+def _refuse_file_operators(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            if member.endswith(".py") and (found := _FILE_OPERATORS.search(archive.read(member))):
+                raise untrusted(path, f"its code calls {found.group().decode()}")
+
+
+def _from_exported_program(path: Path, options: Options) -> Classifier:
+    if not options.trust:
+        # torch.export.load unpickles constants and evaluates the expressions of shapes.
+        raise untrusted(path, "an exported program, whose loading can run code")
+    torch = import_torch()
+    try:
+        program = torch.export.load(str(path))
+    except Exception as error:
+        raise ClassifierError(f"{path.name} can't be read as an exported program", found=error) from error
+    batch = _fixed_batch(program)
+    if batch is not None:
+        options = replace(options, batch_size=batch)
+    weights = digest("exported", file_digest(path))
+    module = program.module()
+    # It knows one mode only, and would refuse to be put into it.
+    module.train = module.eval = lambda *mode: module
+    # A program without a dynamic batch axis can't be given one.
+    return from_module(module, options, name=path.stem, weights=weights, exportable=batch is None)
+
+
+def _fixed_batch(program: Any) -> int | None:
+    """The batch size the program was exported for, or None if that axis is dynamic."""
+    names = set(program.graph_signature.user_inputs)
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in names:
+            batch = node.meta["val"].shape[0]
+            return batch if isinstance(batch, int) else None
+    return None
+
+
+def _only_weights(path: Path) -> ClassifierError:
+    return ClassifierError(
+        f"{path.name} holds weights without the model they belong to",
+        hint=f"name the model: timm:resnet50@{path.name}, torchvision:..., or a file.py with a factory",
+    )

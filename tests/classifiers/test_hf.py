@@ -1,0 +1,109 @@
+"""Folders of transformers, written by transformers itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from shiftbench.classifiers import load_classifier
+from shiftbench.classifiers.hf import space_of
+from shiftbench.classifiers.samples import sample_images
+from shiftbench.classifiers.torchvision_import import import_torchvision
+from shiftbench.errors import ClassifierError
+from shiftbench.labels import label_space
+
+import_torchvision()
+transformers = pytest.importorskip("transformers")
+LABELS = {0: "cat", 1: "dog", 2: "fish"}
+
+
+def make_vit(folder: Path) -> Any:
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=32,
+        patch_size=8,
+        id2label=LABELS,
+    )
+    module = transformers.ViTForImageClassification(config).eval()
+    module.save_pretrained(folder)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}, resample=3).save_pretrained(folder)
+    return module
+
+
+def make_resnet(folder: Path) -> Any:
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", id2label=LABELS
+    )
+    module = transformers.ResNetForImageClassification(config).eval()
+    module.save_pretrained(folder)
+    transformers.ConvNextImageProcessor(size={"shortest_edge": 64}, crop_pct=0.875).save_pretrained(folder)
+    return module
+
+
+@pytest.mark.parametrize("make", [make_vit, make_resnet])
+def test_a_folder(tmp_path: Path, own_cache: Path, make: Any) -> None:
+    module = make(tmp_path / "pets")
+    classifier = load_classifier(f"hf:{tmp_path / 'pets'}")
+    assert (classifier.name, classifier.space.keys) == ("pets", ("cat", "dog", "fish"))
+    geometry = classifier.preprocessing.geometry
+    assert geometry.output == ((32, 32) if make is make_vit else (64, 64))
+    assert geometry.resize == (32 if make is make_vit else 73)
+    images = sample_images(3, geometry.output)
+    with torch.inference_mode():
+        expected = module(torch.from_numpy(classifier.preprocessing.normalisation(images))).logits.numpy()
+    assert np.allclose(classifier.scores(images), expected, atol=1e-4 * np.abs(expected).max() + 1e-6)
+    assert classifier.engine == "onnxruntime cpu"
+
+
+class Trap:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.path}",)
+
+
+def test_pickled_weights_that_would_run_code(tmp_path: Path) -> None:
+    make_vit(tmp_path / "pets")
+    (tmp_path / "pets" / "model.safetensors").unlink()
+    torch.save({"weights": Trap(tmp_path / "sprung")}, tmp_path / "pets" / "pytorch_model.bin")
+    with pytest.raises(ClassifierError, match="--trust"):
+        load_classifier(f"hf:{tmp_path / 'pets'}")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_folders_that_lack_something(tmp_path: Path) -> None:
+    with pytest.raises(ClassifierError, match="no such folder"):
+        load_classifier("hf:someone/some-model")
+    make_vit(tmp_path / "pets")
+    (tmp_path / "pets" / "preprocessor_config.json").unlink()
+    with pytest.raises(ClassifierError, match="no preprocessor_config"):
+        load_classifier(f"hf:{tmp_path / 'pets'}")
+
+
+def test_defaults_that_the_file_leaves_out(tmp_path: Path, own_cache: Path) -> None:
+    make_resnet(tmp_path / "pets")
+    path = tmp_path / "pets" / "preprocessor_config.json"
+    short = {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 64}}
+    path.write_text(json.dumps(short))
+    geometry = load_classifier(f"hf:{tmp_path / 'pets'}").preprocessing.geometry
+    assert (geometry.resize, geometry.crop) == (73, 64)  # crop_pct is 0.875 where nobody says otherwise
+
+
+def test_spaces() -> None:
+    imagenet = label_space("imagenet-1k")
+    assert space_of(dict(enumerate(imagenet.names)), "mine") is imagenet
+    assert space_of({i: f"LABEL_{i}" for i in range(1000)}, "mine") is imagenet
+    assert space_of({i: f"thing {i}" for i in range(1000)}, "mine").name == "mine"
+    assert space_of({"10": "b", "9": "a", "11": "b"}, "mine").keys == ("a", "b (1)", "b (2)")

@@ -1,0 +1,143 @@
+"""The user's own .onnx files: layouts, types, fixed batches, and what they can't tell."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shiftbench.classifiers import load_classifier
+from shiftbench.classifiers.check import check_classifier
+from shiftbench.classifiers.onnx_ import OnnxClassifier
+from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
+from shiftbench.classifiers.samples import sample_images
+from shiftbench.errors import ClassifierError
+from shiftbench.labels.space import LabelSpace
+from tests.classifiers.networks import SMALL, Attention, Small
+
+IMAGES = sample_images(5, (32, 32))
+
+
+class ChannelsLast(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 3, 1, 2))
+
+
+class Pixels(Small):
+    """Takes uint8 and normalises by itself."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+        return super().forward(((x.float() / 255 - mean) / std).permute(0, 3, 1, 2))
+
+
+def export(module: nn.Module, example: Tensor, path: Path, fixed: bool = False) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        axes = {} if fixed else {"x": {0: "n"}, "y": {0: "n"}}
+        torch.onnx.export(
+            module.eval(), (example,), str(path), dynamo=False, input_names=["x"], output_names=["y"], dynamic_axes=axes
+        )
+    return path
+
+
+def expected() -> Any:
+    with torch.inference_mode():
+        return Small().eval()(torch.from_numpy(SMALL.normalisation(IMAGES))).numpy()
+
+
+def test_a_file(tmp_path: Path, pets: LabelSpace) -> None:
+    path = export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "small.onnx")
+    classifier = load_classifier(path, labels=pets, preprocessing=SMALL)
+    assert (classifier.name, classifier.outputs, classifier.engine) == ("small", "logits", "onnxruntime cpu")
+    assert np.allclose(classifier.scores(IMAGES), expected(), atol=1e-5)
+    assert [check for check in check_classifier(classifier) if not check.ok] == []
+
+
+def test_fingerprint_is_of_the_bytes(tmp_path: Path, pets: LabelSpace) -> None:
+    path = export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "small.onnx")
+    (tmp_path / "copy.onnx").write_bytes(path.read_bytes())
+    other = export(Small(seed=1), torch.zeros(2, 3, 32, 32), tmp_path / "other.onnx")
+    first, copy, third = (
+        load_classifier(p, labels=pets, preprocessing=SMALL).fingerprint for p in (path, tmp_path / "copy.onnx", other)
+    )
+    assert first == copy != third
+
+
+def test_channels_last_is_seen_and_assumptions_are_said(tmp_path: Path, pets: LabelSpace) -> None:
+    path = export(ChannelsLast(), torch.zeros(2, 32, 32, 3), tmp_path / "tf.onnx")
+    with pytest.warns(UserWarning, match="says nothing about its preprocessing"):
+        classifier = load_classifier(path, labels=pets)
+    assert classifier.preprocessing == Preprocessing(Geometry(37, 32), Normalisation(layout="nhwc"))
+    assert np.allclose(classifier.scores(IMAGES), expected(), atol=1e-5)
+
+
+def test_uint8_inputs_get_the_pixels(tmp_path: Path, pets: LabelSpace) -> None:
+    path = export(Pixels(), torch.zeros(2, 32, 32, 3, dtype=torch.uint8), tmp_path / "pixels.onnx")
+    classifier = load_classifier(path, labels=pets, preprocessing=SMALL)
+    assert np.allclose(classifier.scores(IMAGES), expected(), atol=1e-5)
+
+
+def test_same_bits_for_every_batch_and_number_of_threads(tmp_path: Path, pets: LabelSpace) -> None:
+    """Batches of one, or of fewer images than threads, would get other last bits if they were not filled up."""
+    path = export(Attention(), torch.zeros(2, 3, 32, 32), tmp_path / "attention.onnx")
+    images = sample_images(13, (32, 32))
+    expected = load_classifier(path, labels=pets, preprocessing=SMALL, threads=1).scores(images)
+    for threads in (1, 2, 3, 5, 8):
+        classifier = load_classifier(path, labels=pets, preprocessing=SMALL, threads=threads)
+        for size in (1, 2, 3, 7, 13):
+            parts = [classifier.scores(images[start : start + size]) for start in range(0, 13, size)]
+            assert np.array_equal(np.concatenate(parts), expected), (threads, size)
+
+
+def test_a_fixed_batch_is_filled_up(tmp_path: Path, pets: LabelSpace) -> None:
+    path = export(Small(), torch.zeros(4, 3, 32, 32), tmp_path / "four.onnx", fixed=True)
+    classifier = load_classifier(path, labels=pets, preprocessing=SMALL)
+    assert np.allclose(classifier.scores(IMAGES), expected(), atol=1e-5)
+    assert classifier.batch_size == 4
+    assert [check for check in check_classifier(classifier) if not check.ok] == []
+
+
+def test_probabilities_are_seen(tmp_path: Path, pets: LabelSpace) -> None:
+    path = export(nn.Sequential(Small(), nn.Softmax(1)), torch.zeros(2, 3, 32, 32), tmp_path / "p.onnx")
+    assert load_classifier(path, labels=pets, preprocessing=SMALL).outputs == "probabilities"
+
+
+def test_pictures_of_the_wrong_size(tmp_path: Path, pets: LabelSpace) -> None:
+    path = export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "small.onnx")
+    with pytest.raises(ClassifierError, match="images of 40 x 40"):
+        load_classifier(path, labels=pets, preprocessing=Preprocessing(Geometry(40, 40)))
+
+
+def test_no_onnx(tmp_path: Path) -> None:
+    (tmp_path / "torn.onnx").write_bytes(b"\x08\x07torn")
+    with pytest.raises(ClassifierError, match="can't open torn"):
+        load_classifier(tmp_path / "torn.onnx")
+    with pytest.raises(ClassifierError, match="there is no file"):
+        load_classifier(tmp_path / "missing.onnx")
+
+
+def test_memory_that_runs_out_halves_the_batch(
+    tmp_path: Path, pets: LabelSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "small.onnx")
+    classifier = load_classifier(path, labels=pets, preprocessing=SMALL)
+    assert isinstance(classifier, OnnxClassifier)
+    normal = classifier.forward
+
+    def forward(images: Any) -> Any:
+        if len(images) > 5:
+            raise RuntimeError(
+                "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Failed to allocate memory for requested buffer"
+            )
+        return normal(images)
+
+    monkeypatch.setattr(classifier, "forward", forward)
+    many = np.concatenate([IMAGES] * 4)
+    assert np.allclose(classifier.scores(many)[:5], expected(), atol=1e-5)
+    assert classifier.batch_size == 4

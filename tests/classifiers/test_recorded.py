@@ -1,0 +1,164 @@
+"""Predictions computed elsewhere."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shiftbench.classifiers import load_classifier
+from shiftbench.classifiers.recorded import RecordedPredictions
+from shiftbench.errors import ClassifierError, LabelError
+from shiftbench.labels.space import LabelSpace
+
+SPACE = LabelSpace("pets", ("n1", "n2", "n3"), ("cat", "dog", "fish"))
+IDS = ["a.jpg", "b.jpg", "c.jpg"]
+SCORES = np.array([[0.1, 2.0, 1.0], [3.0, 0.0, -1.0], [0.0, 0.5, 4.0]], np.float32)
+
+
+def load(path: Path, **options: Any) -> RecordedPredictions:
+    recorded = load_classifier(path, labels=SPACE, **options)
+    assert isinstance(recorded, RecordedPredictions)
+    return recorded
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id,prediction\na.jpg,1\nb.jpg,0\nc.jpg,2\n",
+        "image,prediction\na.jpg,n2\nb.jpg,n1\nc.jpg,n3\n",
+        "filename,class\nb.jpg,cat\na.jpg,dog\nc.jpg,fish\n",
+        "\ufeffid,top1,top2\nc.jpg,2,1\na.jpg,1,2\nb.jpg,0,1\n\n",
+        "id,score_0,score_1,score_2\na.jpg,.1,2,1\nb.jpg,3,0,-1\nc.jpg,0,.5,4\n",
+        "id,n1,n2,n3\na.jpg,.1,2,1\nb.jpg,3,0,-1\nc.jpg,0,.5,4\n",
+    ],
+)
+def test_csv(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.csv").write_text(text, encoding="utf-8")
+    top, _, _ = load(tmp_path / "run.csv").lookup(IDS)
+    assert top[:, 0].tolist() == [1, 0, 2]
+    assert top.dtype == np.int32
+
+
+def test_confidence_from_the_file_and_from_scores(tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text("id,prediction,confidence\na.jpg,1,0.75\nb.jpg,0,\n")
+    _, confidence, scores = load(tmp_path / "run.csv").lookup(["b.jpg", "a.jpg"])
+    assert np.isnan(confidence[0])
+    assert confidence[1] == 0.75
+    assert scores is None
+    np.savez(tmp_path / "run.npz", ids=np.array(IDS), scores=SCORES)
+    recorded = load(tmp_path / "run.npz")
+    _, confidence, scores = recorded.lookup(IDS)
+    softmax = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
+    assert np.allclose(confidence, softmax.max(axis=1))
+    assert np.array_equal(scores, SCORES)
+    np.savez(tmp_path / "p.npz", ids=np.array(IDS), probabilities=softmax)
+    recorded = load(tmp_path / "p.npz")
+    assert recorded.outputs == "probabilities"
+    assert np.allclose(recorded.lookup(IDS).confidence, softmax.max(axis=1))
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"id": IDS, "top": [[1, 2], [0, 1], [2, 1]]}), tmp_path / "run.parquet")
+    assert load(tmp_path / "run.parquet").lookup(IDS).top.tolist() == [[1, 2], [0, 1], [2, 1]]
+    parquet.write_table(pyarrow.table({"id": IDS, "scores": SCORES.tolist()}), tmp_path / "scores.parquet")
+    scores = load(tmp_path / "scores.parquet").lookup(IDS).scores
+    assert scores is not None
+    assert np.array_equal(scores, SCORES)
+
+
+def test_ids_stay_text(tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text("id,prediction\n0007,1\n7,2\n")
+    assert load(tmp_path / "run.csv").ids == ("0007", "7")
+
+
+def test_missing_images_are_minus_one() -> None:
+    recorded = RecordedPredictions(IDS, name="r", space=SPACE, scores=SCORES)
+    top, confidence, scores = recorded.lookup(["x.jpg", "c.jpg"])
+    assert top.tolist() == [[-1, -1, -1], [2, 1, 0]]
+    assert np.isnan(confidence).tolist() == [True, False]
+    assert np.isnan(scores).any(axis=1).tolist() == [True, False]
+    assert recorded.coverage(["x.jpg", "c.jpg"]) == (["x.jpg"], ["a.jpg", "b.jpg"])
+    recorded.check_ids(["x.jpg", "c.jpg"])
+    with pytest.raises(ClassifierError, match="knows none of the 2 images"):
+        recorded.check_ids(["x", "y"])
+
+
+def test_over_a_smaller_space() -> None:
+    wild = LabelSpace("wild", ("n1", "n3"))
+    scores = RecordedPredictions(IDS, name="r", space=SPACE, scores=SCORES).lookup(IDS, wild)
+    assert scores.top[:, 0].tolist() == [1, 0, 1]
+    two = np.exp(SCORES[:, [0, 2]])
+    assert np.allclose(scores.confidence, (two / two.sum(axis=1, keepdims=True)).max(axis=1))
+    ranks = RecordedPredictions(IDS, name="r", space=SPACE, top=[[1, 2], [0, 1], [2, 1]])
+    assert ranks.lookup(IDS, wild).top[:, 0].tolist() == [1, 0, 1]
+    assert np.isnan(ranks.lookup(IDS, wild).confidence).all()
+    shallow = RecordedPredictions(IDS, name="r", space=SPACE, top=[1, 0, 2])
+    assert shallow.lookup(["b.jpg", "c.jpg"], wild).top[:, 0].tolist() == [0, 1]
+    with pytest.raises(ClassifierError, match=r"a\.jpg"):
+        shallow.lookup(IDS, wild)
+    with pytest.raises(LabelError):
+        ranks.lookup(IDS, LabelSpace("other", ("m1", "m2")))
+
+
+def test_over_super_classes() -> None:
+    groups = LabelSpace("groups", ("land", "water"), members=(("n1", "n2"), ("n3",)))
+    assert RecordedPredictions(IDS, name="r", space=SPACE, scores=SCORES).lookup(IDS, groups).top[:, 0].tolist() == [
+        0,
+        0,
+        1,
+    ]
+    assert RecordedPredictions(IDS, name="r", space=SPACE, top=[1, 0, 2]).lookup(IDS, groups).top[:, 0].tolist() == [
+        0,
+        0,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("prediction\n1\n", "does not name its images"),
+        ("id,prediction\na.jpg,1\na.jpg,2\n", "more than once"),
+        ("id,prediction\na.jpg,1\nb.jpg,7\n", "does not have"),
+        ("id,prediction\na.jpg,cat\nb.jpg,horse\n", "horse"),
+        ("id,prediction\na.jpg\n", "Expected 2 columns"),
+        ("id,prediction,confidence\na.jpg,1,sure\n", "something else than numbers"),
+        ("id,score_0,score_1\na.jpg,1,2\n", "differ in the number of classes"),
+        ("id,score_0,score_1,score_2\na.jpg,1,2,x\n", "could not convert"),
+        ("id,score_0,score_1,score_2\na.jpg,1,2,nan\n", "no numbers"),
+        ("id,comment\na.jpg,fine\n", "neither classes nor scores"),
+    ],
+)
+def test_files_that_are_wrong(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "run.csv").write_text(text)
+    with pytest.raises(ClassifierError, match=message):
+        load(tmp_path / "run.csv")
+
+
+def test_labels_are_needed(tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text("id,prediction\na.jpg,1\n")
+    with pytest.raises(ClassifierError, match="imagenet-1k"):
+        load_classifier(tmp_path / "run.csv")
+
+
+def test_object_arrays_are_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "run.npz", ids=np.array(["a"], dtype=object), top=np.array([1]))
+    with pytest.raises(ClassifierError, match="can't be read"):
+        load(tmp_path / "run.npz")
+
+
+def test_a_record_sees_no_pictures() -> None:
+    recorded = RecordedPredictions(IDS, name="r", space=SPACE, top=[1, 0, 2])
+    with pytest.raises(ClassifierError, match="record of predictions"):
+        recorded.scores(np.zeros((1, 4, 4, 3), np.uint8))
+    twin = pickle.loads(pickle.dumps(recorded))
+    assert twin.fingerprint == recorded.fingerprint
+    changed = RecordedPredictions(IDS, name="r", space=SPACE, top=[1, 1, 2])
+    assert changed.fingerprint != recorded.fingerprint

@@ -1,0 +1,169 @@
+"""torch modules: through onnxruntime where it agrees, by torch where not."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shiftbench.classifiers import load_classifier
+from shiftbench.classifiers.check import check_classifier
+from shiftbench.classifiers.onnx_ import OnnxClassifier
+from shiftbench.classifiers.samples import sample_images
+from shiftbench.classifiers.torch_ import TorchClassifier, module_digest
+from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.labels.space import LabelSpace
+from tests.classifiers.networks import SMALL, Dictionary, Doubled, Small, Untraceable
+
+IMAGES = sample_images(5, (32, 32))
+
+
+def eager(module: nn.Module, images: Any) -> Any:
+    with torch.inference_mode():
+        return module.eval()(torch.from_numpy(SMALL.normalisation(images))).numpy()
+
+
+def test_a_module_runs_through_onnxruntime(own_cache: Path, pets: LabelSpace) -> None:
+    classifier = load_classifier(Small(), labels=pets, preprocessing=SMALL)
+    assert isinstance(classifier, OnnxClassifier)
+    assert classifier.path.parent == own_cache / "onnx"
+    assert np.allclose(classifier.scores(IMAGES), eager(Small(), IMAGES), atol=1e-5)
+    assert classifier.outputs == "logits"
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "torch"])
+def test_conformance(own_cache: Path, pets: LabelSpace, engine: str) -> None:
+    classifier = load_classifier(Small(), labels=pets, preprocessing=SMALL, engine=engine)  # type: ignore[arg-type]
+    assert [check for check in check_classifier(classifier) if not check.ok] == []
+
+
+def test_a_module_that_cannot_be_exported_runs_by_torch(own_cache: Path, pets: LabelSpace) -> None:
+    classifier = load_classifier(Untraceable(), labels=pets, preprocessing=SMALL)
+    assert isinstance(classifier, TorchClassifier)
+    assert classifier.why_not_onnxruntime is not None
+    with pytest.raises(ClassifierError, match="onnxruntime"):
+        load_classifier(Untraceable(), labels=pets, preprocessing=SMALL, engine="onnxruntime")
+
+
+def test_other_pictures_for_the_comparison(own_cache: Path, pets: LabelSpace) -> None:
+    classifier = load_classifier(Small(), labels=pets, preprocessing=SMALL, check_images=IMAGES)
+    assert isinstance(classifier, OnnxClassifier)
+
+
+def test_the_cache_is_used_and_checked(own_cache: Path, pets: LabelSpace) -> None:
+    first = load_classifier(Small(), labels=pets, preprocessing=SMALL)
+    assert isinstance(first, OnnxClassifier)
+    stamp = first.path.stat().st_mtime_ns
+    again = load_classifier(Small(), labels=pets, preprocessing=SMALL)
+    assert isinstance(again, OnnxClassifier)
+    assert again.path.stat().st_mtime_ns == stamp
+    # A graph that is not the twin of these weights, for whatever reason, is replaced.
+    other = load_classifier(Small(seed=1), labels=pets, preprocessing=SMALL)
+    assert isinstance(other, OnnxClassifier)
+    first.path.write_bytes(other.path.read_bytes())
+    healed = load_classifier(Small(), labels=pets, preprocessing=SMALL)
+    assert np.allclose(healed.scores(IMAGES), eager(Small(), IMAGES), atol=1e-5)
+    first.path.write_bytes(b"torn")
+    healed = load_classifier(Small(), labels=pets, preprocessing=SMALL)
+    assert np.allclose(healed.scores(IMAGES), eager(Small(), IMAGES), atol=1e-5)
+
+
+def test_many_may_export_at_once(own_cache: Path, pets: LabelSpace) -> None:
+    modules = [Small() for _ in range(4)]  # not in the threads: seeding is not safe there
+    with ThreadPoolExecutor(4) as pool:
+        loaded = list(pool.map(lambda module: load_classifier(module, labels=pets, preprocessing=SMALL), modules))
+    expected = eager(Small(), IMAGES)
+    assert all(np.allclose(classifier.scores(IMAGES), expected, atol=1e-5) for classifier in loaded)
+    assert [path.suffix for path in (own_cache / "onnx").iterdir()] == [".onnx"]
+
+
+def test_without_onnxruntime_torch_does_it(own_cache: Path, pets: LabelSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    classifier = load_classifier(Small(), labels=pets, preprocessing=SMALL)
+    assert classifier.engine == "torch cpu float32"
+    with pytest.raises(MissingExtraError, match=r"shiftbench\[onnx\]"):
+        load_classifier(Small(), labels=pets, preprocessing=SMALL, engine="onnxruntime")
+
+
+def test_outputs_are_found_out(own_cache: Path, pets: LabelSpace) -> None:
+    module = nn.Sequential(Small(), nn.Softmax(dim=1))
+    assert load_classifier(module, labels=pets, preprocessing=SMALL).outputs == "probabilities"
+
+
+def test_outputs_in_a_dictionary(own_cache: Path, pets: LabelSpace) -> None:
+    classifier = load_classifier(Dictionary(), labels=pets, preprocessing=SMALL)
+    assert isinstance(classifier, OnnxClassifier)
+    assert np.allclose(classifier.scores(IMAGES), eager(Small(), IMAGES), atol=1e-5)
+
+
+def test_fingerprints() -> None:
+    assert module_digest(Small()) == module_digest(Small())
+    assert module_digest(Small()) != module_digest(Small(seed=1))
+    assert module_digest(Small()) != module_digest(Doubled())  # same weights, other forward pass
+    assert module_digest(Small()) == module_digest(Small().to(memory_format=torch.channels_last))  # type: ignore[call-overload]
+    half = Small().to(torch.bfloat16)
+    assert module_digest(half) != module_digest(Small())
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "torch"])
+def test_a_module_in_training_stays_so(own_cache: Path, pets: LabelSpace, engine: Any) -> None:
+    module = Small().train()
+    norm: Any = module.features[1]
+    norm.eval()  # frozen, as in fine-tuning
+    before = norm.running_mean.clone()
+    classifier = load_classifier(module, labels=pets, preprocessing=SMALL, engine=engine)
+    assert np.allclose(classifier.scores(IMAGES), eager(Small(), IMAGES), atol=1e-5)
+    assert (module.training, module.features[0].training, norm.training) == (True, True, False)
+    assert torch.equal(norm.running_mean, before)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it first compiles
+def test_wrappers_of_training_are_taken_off(own_cache: Path, pets: LabelSpace) -> None:
+    plain = load_classifier(Small(), labels=pets, preprocessing=SMALL)
+    for wrapped in (torch.compile(Small()), nn.DataParallel(Small())):
+        classifier = load_classifier(wrapped, labels=pets, preprocessing=SMALL)
+        assert (classifier.name, classifier.fingerprint) == ("Small", plain.fingerprint)
+
+
+def test_a_thousand_outputs_are_imagenet(own_cache: Path) -> None:
+    assert load_classifier(Small(1000), preprocessing=SMALL).space.name == "imagenet-1k"
+
+
+def test_other_numbers_of_outputs_need_labels(own_cache: Path, pets: LabelSpace) -> None:
+    with pytest.raises(ClassifierError, match="nothing says which classes"):
+        load_classifier(Small(7), preprocessing=SMALL)
+    with pytest.raises(ClassifierError, match="differ in the number of classes"):
+        load_classifier(Small(7), labels=pets, preprocessing=SMALL)
+
+
+def test_unsaid_preprocessing_is_said_aloud(own_cache: Path, pets: LabelSpace) -> None:
+    with pytest.warns(UserWarning, match="says nothing about its preprocessing"):
+        load_classifier(Small(), labels=pets)
+
+
+def test_a_module_that_cannot_take_the_pictures(own_cache: Path, pets: LabelSpace) -> None:
+    with pytest.raises(ClassifierError, match="can't be run on images of 32 x 32"):
+        load_classifier(nn.Sequential(nn.Flatten(), nn.Linear(7, 3)), labels=pets, preprocessing=SMALL)
+
+
+def test_torch_pads_to_one_batch_size(own_cache: Path, pets: LabelSpace) -> None:
+    classifier = load_classifier(Small(), labels=pets, preprocessing=SMALL, engine="torch", batch_size=8)
+    many = np.concatenate([IMAGES] * 4)
+    whole = classifier.scores(many)
+    for size in (1, 3, 8):
+        parts = np.concatenate([classifier.scores(many[start : start + size]) for start in range(0, 20, size)])
+        assert np.array_equal(parts, whole)
+
+
+def test_pickled_modules_keep_their_scores(own_cache: Path, pets: LabelSpace) -> None:
+    classifier = load_classifier(Small(), labels=pets, preprocessing=SMALL, engine="torch")
+    twin = pickle.loads(pickle.dumps(classifier))
+    assert twin.fingerprint == classifier.fingerprint
+    assert np.array_equal(twin.scores(IMAGES), classifier.scores(IMAGES))

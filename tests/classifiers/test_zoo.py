@@ -1,0 +1,96 @@
+"""Models of timm and torchvision: random weights said explicitly, weights from disk, no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shiftbench.classifiers import load_classifier
+from shiftbench.classifiers.check import check_classifier
+from shiftbench.classifiers.samples import sample_images
+from shiftbench.classifiers.timm_ import import_timm
+from shiftbench.classifiers.torchvision_import import import_torchvision
+from shiftbench.errors import ClassifierError, UnknownNameError
+from shiftbench.labels.space import LabelSpace
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch, own_cache: Path, tmp_path: Path) -> None:
+    """Neither a connection nor anything downloaded before."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("model", ["resnet18", "mobilenetv3_small_050"])
+def test_timm_with_random_weights(model: str) -> None:
+    timm = import_timm()
+    classifier = load_classifier(f"timm:{model}?pretrained=false")
+    assert classifier.name == f"{model} (random weights)"
+    assert classifier.space.name == "imagenet-1k"
+    assert classifier.engine == "onnxruntime cpu"
+    config = timm.get_pretrained_cfg(model)
+    assert classifier.preprocessing.geometry.interpolation == config.interpolation
+    assert load_classifier(f"timm:{model}", pretrained=False).fingerprint == classifier.fingerprint
+
+
+def test_timm_conformance() -> None:
+    classifier = load_classifier("timm:mobilenetv3_small_050?pretrained=false")
+    checks = check_classifier(classifier, sample_images(3))
+    assert [check for check in checks if not check.ok] == []
+
+
+def test_timm_with_weights_from_disk(tmp_path: Path, pets: LabelSpace) -> None:
+    timm = import_timm()
+    module = timm.create_model("resnet18", num_classes=3).eval()
+    torch.save({"state_dict": module.state_dict()}, tmp_path / "best.pth")
+    classifier = load_classifier(f"timm:resnet18@{tmp_path / 'best.pth'}", labels=pets)
+    assert classifier.name == "resnet18@best"
+    images = sample_images(2, classifier.preprocessing.geometry.output or (0, 0))
+    with torch.inference_mode():
+        expected = module(torch.from_numpy(classifier.preprocessing.normalisation(images))).numpy()
+    assert np.allclose(classifier.scores(images), expected, atol=1e-4)
+    with pytest.raises(ClassifierError, match="do not fit"):
+        load_classifier(f"timm:resnet18@{tmp_path / 'best.pth'}")
+
+
+@pytest.mark.parametrize("zoo", ["timm", "torchvision"])
+def test_without_a_network_the_message_says_what_to_do(zoo: str) -> None:
+    with pytest.raises(ClassifierError, match=f"{zoo}:resnet18@weights.pth"):
+        load_classifier(f"{zoo}:resnet18")
+
+
+def test_torchvision_with_random_weights() -> None:
+    classifier = load_classifier("torchvision:squeezenet1_1?pretrained=false")
+    preset = import_torchvision().models.get_model_weights("squeezenet1_1").DEFAULT.transforms()
+    assert classifier.preprocessing.geometry.resize == preset.resize_size[0]
+    assert classifier.preprocessing.geometry.crop == preset.crop_size[0]
+    images = sample_images(3)
+    assert classifier.scores(images).shape == (3, 1000)
+
+
+def test_torchvision_versions_of_weights() -> None:
+    first = load_classifier("torchvision:resnet18.IMAGENET1K_V1?pretrained=false")
+    assert first.preprocessing.geometry.resize == 256
+    with pytest.raises(UnknownNameError, match="IMAGENET1K_V1"):
+        load_classifier("torchvision:resnet18.IMAGENET1K_V9")
+
+
+@pytest.mark.parametrize("spec", ["timm:resnet_18", "torchvision:resnet_18"])
+def test_unknown_models_are_answered_with_near_ones(spec: str) -> None:
+    with pytest.raises(UnknownNameError, match="resnet18"):
+        load_classifier(spec)
+
+
+def test_unknown_words_after_the_question_mark() -> None:
+    with pytest.raises(ClassifierError, match="checkpoint=PATH"):
+        load_classifier("timm:resnet18?weights=x.pth")
