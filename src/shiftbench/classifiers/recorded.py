@@ -68,6 +68,7 @@ class RecordedPredictions(Classifier):
         self.preprocessing = Preprocessing()
         self.ids = tuple(map(str, ids))
         self._rows = _unique(self.ids, name)
+        self._elsewhere: dict[str, RecordedPredictions] = {}
         self.recorded_scores = None if scores is None else _checked_scores(scores, len(self.ids), name, space)
         if self.recorded_scores is not None and top is None:
             top = np.argsort(-self.recorded_scores, axis=1, kind="stable")[:, :_TOP]
@@ -100,7 +101,8 @@ class RecordedPredictions(Classifier):
         """
         rows = np.array([self._rows.get(image, MISSING) for image in ids], dtype=np.int64)
         known = rows != MISSING
-        source = self if space is None or space.keys == self.space.keys else self._projected(space, rows[known])
+        source = self if space is None or space.keys == self.space.keys else self._projected(space)
+        self._check_answered(source, rows[known])
         top = np.full((len(ids), source.top.shape[1]), MISSING, np.int32)
         confidence = np.full(len(ids), np.nan, np.float32)
         top[known], confidence[known] = source.top[rows[known]], source.confidence[rows[known]]
@@ -120,22 +122,30 @@ class RecordedPredictions(Classifier):
                 hint="name the images as the data set does",
             )
 
-    def _projected(self, space: LabelSpace, rows: NDArray[np.int64]) -> RecordedPredictions:
-        """The same record over another space; only ``rows`` need to be answerable."""
+    def _projected(self, space: LabelSpace) -> RecordedPredictions:
+        """The same record over another space, made once: a run asks block by block."""
+        if space.fingerprint not in self._elsewhere:
+            self._elsewhere[space.fingerprint] = self._project(space)
+        return self._elsewhere[space.fingerprint]
+
+    def _project(self, space: LabelSpace) -> RecordedPredictions:
         if self.recorded_scores is not None:
             scores = space.projection_from(self.space)(self.recorded_scores)
             return RecordedPredictions(self.ids, name=self.name, space=space, scores=scores, outputs=self.outputs)
         space.projection_from(self.space)  # refuses spaces that have nothing to do with each other
         classes = np.append(space.relabel_from(self.space), MISSING)[self.top]
         best = np.array([next((c for c in row if c != MISSING), MISSING) for row in classes.tolist()], np.int32)
-        unanswered = rows[(best[rows] == MISSING) & (self.top[rows, 0] != MISSING)]
+        return RecordedPredictions(self.ids, name=self.name, space=space, top=best)
+
+    def _check_answered(self, projected: RecordedPredictions, rows: NDArray[np.int64]) -> None:
+        """Ranks that never reach a class of the smaller space do not tell its best one."""
+        unanswered = rows[(projected.top[rows, 0] == MISSING) & (self.top[rows, 0] != MISSING)]
         if len(unanswered):
             raise ClassifierError(
-                f"{self.name} does not tell the best class of {space.name!r} for {len(unanswered)} images",
+                f"{self.name} does not tell the best class of {projected.space.name!r} for {len(unanswered)} images",
                 found=f"{self.top.shape[1]} recorded classes an image, e.g. for {self.ids[unanswered[0]]}",
-                expected=f"scores, or ranks deep enough to reach one of the {len(space)} classes",
+                expected=f"scores, or ranks deep enough to reach one of the {len(projected.space)} classes",
             )
-        return RecordedPredictions(self.ids, name=self.name, space=space, top=best)
 
     def coverage(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
         """The images that have no record, and the recorded ones that are not among ``ids``."""
