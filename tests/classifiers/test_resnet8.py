@@ -26,11 +26,10 @@ h5py = pytest.importorskip("h5py")
 pytest.importorskip("torch")
 
 SPEC = "demo:resnet8-cifar10"
-#: Of 10,000, measured with torch, with onnxruntime, and by a separate script. The package's log says 8,086, over
-#: images that its evaluation code has augmented at random.
+#: Of 10,000, measured with torch, with onnxruntime, and by a separate script. The package's int8 version of the same
+#: weights, run by its own engine, gets 8,155 right. Its log says 8,086 for the float one, by evaluation code that
+#: augments the images at random.
 CORRECT = 8224
-#: What the package's int8 version of the same network gets right, run by its own engine on the same images.
-CORRECT_INT8 = 8155
 
 Array = NDArray[np.float64]
 
@@ -114,7 +113,7 @@ class KerasFile:
         gamma, beta, mean, variance = (
             self.array(about["name"], name) for name in ("gamma", "beta", "moving_mean", "moving_variance")
         )
-        return (x - mean) / np.sqrt(variance + about["epsilon"]) * gamma + beta
+        return np.asarray((x - mean) / np.sqrt(variance + about["epsilon"]) * gamma + beta)
 
     def dense(self, about: dict[str, Any], x: Array) -> Array:
         """Without its softmax, which the classifier leaves out."""
@@ -126,7 +125,6 @@ def test_accuracy_on_the_test_set(classifier: Classifier, cifar: TestSet) -> Non
     right = int((classifier.scores(cifar.images).argmax(axis=1) == cifar.labels).sum())
     assert len(cifar.labels) == 10_000
     assert abs(right - CORRECT) <= 2  # two images are close enough to a tie for another processor to turn them
-    assert 0 < right - CORRECT_INT8 < 100  # eight bits cost less than a point
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "torch"])

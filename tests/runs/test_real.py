@@ -136,3 +136,10 @@ def test_sixteen_threads_of_one_process_and_processes_agree(demo: sb.Dataset, tm
         stored.append({p.name: p.read_bytes() for p in sorted((root / "predictions").rglob("*.parquet"))})
         shutil.rmtree(root)
     assert stored[0] == stored[1] == stored[2] and len(stored[0]) == 2
+
+
+def test_a_folder_called_demo_does_not_hide_the_photographs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "demo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run = sb.evaluate(SQUEEZENET, "demo", workspace="demo", corruptions=("contrast",), severities=(1,), progress=False)
+    assert len(run.predictions(setting="demo")) == 114

@@ -82,8 +82,8 @@ DEMO_CLASSIFIERS: dict[str, DemoClassifier] = {
 
 #: Others, which know no ImageNet classes and so have no part in the demo on photographs.
 CIFAR_CLASSIFIERS: dict[str, DemoClassifier] = {
-    # Trained on (x - 128) / 128; on unchanged test images it is right in 82.24 %. The package's own log says
-    # 80.86 %, over images that its evaluation has randomly turned, moved and mirrored.
+    # The package's training script feeds (x - 128) / 128. On the test images as they are that gives 82.24 %; the
+    # 80.86 % of the package's log come from evaluation code that augments them at random.
     "resnet8-cifar10": DemoClassifier(
         Preprocessing(Geometry(resize=32, crop=32), Normalisation((128, 128, 128), (128, 128, 128), scale=1)),
         lambda: extract(_MLTK, [_RESNET8_FILE]) / Path(_RESNET8_FILE).name,
