@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint unit soak bench performance clean help
 
@@ -49,4 +49,4 @@ $(VENV)/.dev: $(VENV)/.base pyproject.toml constraints.txt
 	touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-workspace .mypy_cache .ruff_cache

@@ -70,7 +70,7 @@ def open_dataset(
         return spec
     text = str(spec)
     if text in named_datasets and not Path(text).exists():
-        return _in_space(_call(text, named_datasets.get(text), name=name or text, **options), space)
+        return open_named(text, space=space, name=name, **options)
     kind, _, rest = text.partition(":")
     if rest and kind in dataset_openers:
         return _call(kind, dataset_openers.get(kind).open, rest, space=space, name=name, **options)
@@ -83,6 +83,13 @@ def open_dataset(
     except LabelError as error:
         message = f"{path}: {error.message}"
         raise LabelError(message, found=error.found, expected=error.expected, hint=error.hint) from error
+
+
+def open_named(
+    which: str, *, space: LabelSpace | str | None = None, name: str | None = None, **options: Any
+) -> Dataset:
+    """A data set by its name, whatever files of that name may lie about."""
+    return _in_space(_call(which, named_datasets.get(which), name=name or which, **options), space)
 
 
 def _in_space(dataset: Dataset, space: LabelSpace | str | None) -> Dataset:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.datasets.catalogue import open_dataset, open_named
 from shiftbench.datasets.subset import per_class, sample
 from shiftbench.errors import SettingError
 from shiftbench.labels.space import LabelSpace
@@ -94,10 +94,10 @@ def _source(wanted: str, suite: Suite, data: Data) -> DataSource | None:
 
 
 def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
+    if data is None or (isinstance(data, Mapping) and role not in data):
+        return open_named(_BUILT_IN[role]) if role in _BUILT_IN else None
     if isinstance(data, Mapping):
-        return data.get(role, _BUILT_IN.get(role))
-    if data is None:
-        return _BUILT_IN.get(role)
+        return data[role]
     if isinstance(data, Dataset) or len(suite.roles) == 1:
         return data if role == _main_role(suite) else None
     inside = Path(data) / role
