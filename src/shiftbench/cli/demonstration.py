@@ -21,7 +21,9 @@ _CLASSIFIERS = (
 
 
 def demo_command(
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Where results are kept.")] = Path("demo-workspace"),
+    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Where results are kept.")] = Path(
+        "demo-workspace"
+    ),
     severity: Annotated[str, typer.Option(help="Severities: 3, 1-5 or 1,3,5.")] = "1,3,5",
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:

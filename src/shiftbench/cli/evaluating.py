@@ -39,6 +39,9 @@ def evaluate_command(
         str,
         typer.Option(help="Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), on-disk (released files)."),
     ] = "in-memory",
+    frost_textures: Annotated[
+        str | None, typer.Option(help="Frost: a folder with the five original pictures, or `procedural`.")
+    ] = None,
     labels: Annotated[
         str | None,
         typer.Option(help="Label space of data and classifiers: a name of `list spaces`, or a file."),
@@ -89,6 +92,7 @@ def evaluate_command(
             severities=parse_severities(severity),
             corruptions=tuple(name for name in corruption.split(",") if name),
             source=_choice(source, ("in-memory", "jpeg-85", "on-disk"), "--source"),  # type: ignore[arg-type]
+            frost_textures=frost_textures,
             seed=seed,
             select=Selection(per_class, sample, seed),
             workers=workers,

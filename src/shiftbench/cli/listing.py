@@ -67,10 +67,10 @@ def _settings(suite: str | None) -> Rows:
 
 
 def _corruptions() -> Rows:
-    from shiftbench.shifts.corruptions import corruptions
+    from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
 
-    benchmark = set(corruptions("benchmark"))
-    return [(name, "benchmark" if name in benchmark else "extra") for name in corruptions("all")]
+    sets = {name: which for which in ("benchmark", "extra") for name in corruptions(which)}
+    return [(name, f"{CORRUPTIONS.get(name).group}, {sets.get(name, 'own')}") for name in corruptions("registered")]
 
 
 def _metrics() -> Rows:

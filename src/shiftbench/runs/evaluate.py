@@ -55,6 +55,7 @@ def evaluate(
     severities: Sequence[float] = (1, 2, 3, 4, 5),
     corruptions: Sequence[str] = (),
     source: Source = "in-memory",
+    frost_textures: str | Path | None = None,
     seed: int = 0,
     select: Selection | None = None,
     metric: Sequence[str] = ("top1", "top5"),
@@ -73,7 +74,8 @@ def evaluate(
     same call continues where it was.
     """
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    options = SuiteOptions(tuple(severities), tuple(corruptions), source, data_name(data))
+    textures = None if frost_textures is None else str(frost_textures)
+    options = SuiteOptions(tuple(severities), tuple(corruptions), source, textures, data_name(data))
     chosen = build_suite(suite, options)
     space = find_label_space(labels)
     datasets, left_out = open_data(chosen, data, space=space, selection=select)

@@ -45,6 +45,8 @@ class SuiteOptions:
     severities: tuple[float, ...] = (1, 2, 3, 4, 5)
     corruptions: tuple[str, ...] = ()
     source: Source = "in-memory"
+    #: A folder with the original frost pictures, or "procedural"; None takes what the machine has.
+    frost_textures: str | None = None
     #: The name of the user's own data set, for suites that work on any.
     data_name: str = "data"
 

@@ -24,7 +24,8 @@ def _setting(prefix: str, role: str, reference: str, name: str, severity: float,
     if options.source == "on-disk":
         # Trap: released files are 224 px already; resizing them again costs a point or two of accuracy.
         return Setting(title, f"{prefix}/{name}/{severity:g}", reference=reference, crop_only=True, source="on-disk")
-    shift: Shift = Corruption(name, severity)
+    textures = {"frost_textures": options.frost_textures} if name == "frost" and options.frost_textures else {}
+    shift: Shift = Corruption(name, severity, textures)
     if options.source == "jpeg-85":
         shift = ThenJpeg(shift)
     return Setting(title, role, shift, reference=reference, source=options.source)

@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
     """Call ``write`` with a temporary neighbour of ``path``, then rename it into place.
 
     A reader, and a run that starts again after ``kill -9``, sees the old file, the new one or none; two
-    writers do not disturb each other, because each has its own neighbour.
+    writers do not disturb each other, because each has its own neighbour. ``durable`` waits for the disk, so
+    that even a power cut leaves a whole file; what carries its own digest and can be made anew need not.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

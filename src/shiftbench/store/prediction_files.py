@@ -78,6 +78,7 @@ def write_block(path: Path, block: PredictionBlock, spec: Mapping[str, Any], mad
             use_dictionary=classes,
             write_statistics=False,
         ),
+        durable=False,
     )
 
 

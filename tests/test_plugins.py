@@ -1,0 +1,88 @@
+"""Third parties bring their own pieces through entry points, in packages of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLUGIN = """
+import numpy as np
+from shiftbench.classifiers.function import from_function
+from shiftbench.classifiers.loading import classifier_loaders
+from shiftbench.metrics.accuracy import proportion
+from shiftbench.metrics.base import Needs, metric
+from shiftbench.settings.base import Setting, suite
+from shiftbench.shifts.corruptions import Corruption, corruption
+
+@corruption("darker", group="digital")
+def darker(image, severity, draws):
+    return (image * (1 - 0.15 * severity)).astype("uint8")
+
+@metric("confident_mistakes", needs=Needs(top_k=1), higher_is_better=False)
+def confident_mistakes(predictions, *, level=0.95):
+    \"\"\"The share of images that are wrong at a confidence above 0.9.\"\"\"
+    wrong = ~predictions.correct & (predictions.confidence[predictions.valid] > 0.9)
+    return proportion("confident_mistakes", int(wrong.sum()), predictions, n=len(wrong), level=level)
+
+@suite("night")
+def night(options):
+    \"\"\"Our own pictures by day and, darkened, by night.\"\"\"
+    return [Setting("day", "data"), Setting("night", "data", Corruption("darker", 4), reference="day")]
+
+@classifier_loaders.register("channel")
+def channel(target, options):
+    \"\"\"The brightest channel.\"\"\"
+    return from_function(lambda images: images.mean(axis=(1, 2)) / 20, options)
+"""
+
+
+def install(site: Path, module: str, source: str) -> None:
+    """What pip leaves behind: a module and a folder of metadata."""
+    (site / f"{module}.py").write_text(source)
+    info = site / f"{module}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[shiftbench.plugins]\n{module} = {module}\n")
+
+
+def shiftbench(site: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from shiftbench.cli import main; main()", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    (tmp_path / "site").mkdir()
+    return tmp_path / "site"
+
+
+def test_every_kind_of_piece_can_come_from_a_plugin(site: Path, tmp_path: Path) -> None:
+    from tests.runs.helpers import colour_folder
+
+    install(site, "night_plugin", PLUGIN)
+    data = colour_folder(tmp_path / "pictures", per_class=4)
+    for what, name in (("corruptions", "darker"), ("metrics", "confident_mistakes"), ("suites", "night")):
+        listed = json.loads(shiftbench(site, "list", what, "--json", cwd=tmp_path).stdout)
+        assert name in {row["name"] for row in listed}
+    run = shiftbench(
+        site, "eval", "channel:any", "--suite", "night", "--data", str(data), "--labels", "folders", "-w", "w",
+        "--json", cwd=tmp_path,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert {score["setting"] for score in json.loads(run.stdout)["scores"]} == {"day", "night"}
+    table = shiftbench(site, "table", "-w", "w", "-m", "confident_mistakes", "--json", cwd=tmp_path)
+    assert "confident_mistakes" in table.stdout
+
+
+def test_a_broken_plugin_is_named(site: Path, tmp_path: Path) -> None:
+    install(site, "broken_plugin", "import no_such_module")
+    result = shiftbench(site, "list", "suites", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "broken_plugin" in result.stderr and "no_such_module" in result.stderr
+    assert "Traceback" not in result.stderr
