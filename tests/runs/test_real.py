@@ -143,3 +143,19 @@ def test_a_folder_called_demo_does_not_hide_the_photographs(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     run = sb.evaluate(SQUEEZENET, "demo", workspace="demo", corruptions=("contrast",), severities=(1,), progress=False)
     assert len(run.predictions(setting="demo")) == 114
+
+
+def test_our_frost_is_as_hard_as_the_original_pictures(demo: sb.Dataset, reference_data: Path) -> None:
+    classifier = sb.load_classifier(SQUEEZENET)
+    images = np.stack([classifier.preprocessing.geometry(demo.read(i).pixels) for i in range(len(demo))])
+
+    def accuracy(textures: str) -> float:
+        hits = []
+        for seed in range(3):
+            frosted = sb.corrupt(images, "frost", 1, seed=seed, image_id=list(demo.ids), frost_textures=textures)
+            hits.append(classifier.scores(frosted).argmax(axis=1) == demo.labels)
+        return float(np.mean(hits))
+
+    ours, originals = accuracy("procedural"), accuracy(str(reference_data / "frost"))
+    assert abs(ours - originals) < 0.08, (ours, originals)
+    assert originals < 0.7
