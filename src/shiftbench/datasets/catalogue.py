@@ -69,7 +69,8 @@ def open_dataset(
     if isinstance(spec, Dataset):
         return spec
     text = str(spec)
-    if text in named_datasets and not Path(text).exists():
+    # A file or folder of that name goes first, if it is a data set at all.
+    if text in named_datasets and (not Path(text).exists() or recognise_path(Path(text)) is None):
         return open_named(text, space=space, name=name, **options)
     kind, _, rest = text.partition(":")
     if rest and kind in dataset_openers:
