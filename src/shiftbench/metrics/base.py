@@ -74,7 +74,9 @@ class Metric:
         return replace(score, metric=self.name, unit=self.unit, higher_is_better=self.higher_is_better)
 
 
-metrics: Registry[Metric] = Registry("metric", builtin=("shiftbench.metrics.accuracy",))
+metrics: Registry[Metric] = Registry(
+    "metric", builtin=("shiftbench.metrics.accuracy", "shiftbench.metrics.uncertainty")
+)
 
 
 def metric(

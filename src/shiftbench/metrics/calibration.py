@@ -1,0 +1,243 @@
+"""Does a confidence of 60 % mean right 60 % of the time? Calibration errors, proper scores, reliability diagram.
+
+Two kinds of bins. Adaptive bins hold a fixed number of images, in order of confidence (Nguyen and O'Connor
+2015; the l2 error of "Natural Adversarial Examples" and "The Many Faces of Robustness"). Equal-width bins cut
+[0, 1] (Guo et al. 2017). In either, a bin's gap is |mean confidence - accuracy|.
+
+Every binned error is raised by noise: a perfectly calibrated classifier does not get 0. Compare errors at the
+same number of images and the same bins only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.arrays import (
+    FloatArray,
+    IntArray,
+    class_labels,
+    confidences_and_hits,
+    positive_whole,
+    probability_matrix,
+)
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.metrics.probabilities import log_softmax
+
+#: How the gaps of the bins become one number: root mean square, mean, largest.
+Norm = Literal["rms", "mad", "max"]
+
+
+def rms_calibration_error(
+    confidence: ArrayLike, correct: ArrayLike, bin_size: int = 100, published: bool = False
+) -> float:
+    """The l2 calibration error, sqrt(sum_b |b|/n gap_b²), over adaptive bins of ``bin_size`` images.
+
+    Images are sorted by confidence, equal ones in the order given (a stable argsort). There are n // bin_size
+    bins; the last also takes what is left over. Fewer images than one bin make one bin.
+
+    ``published=True`` repeats the published code, whose loop ends one bin early: the most confident bin is
+    never counted, though its images stay in n. It gives 0 where there is one bin only, and can't take fewer
+    images than that.
+
+    >>> round(rms_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], bin_size=4), 4)
+    0.285
+    >>> round(rms_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], 4, published=True), 4)
+    0.0354
+    """
+    return adaptive_error(sorted_gaps(confidence, correct), bin_size, "rms", published)
+
+
+def mad_calibration_error(
+    confidence: ArrayLike, correct: ArrayLike, bin_size: int = 100, published: bool = False
+) -> float:
+    """The l1 (mean absolute) calibration error, sum_b |b|/n gap_b, over adaptive bins as in the RMS error.
+
+    >>> round(mad_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], bin_size=4), 4)
+    0.225
+    """
+    return adaptive_error(sorted_gaps(confidence, correct), bin_size, "mad", published)
+
+
+def max_calibration_error(
+    confidence: ArrayLike, correct: ArrayLike, bin_size: int = 100, published: bool = False
+) -> float:
+    """The largest gap of any adaptive bin, as in the RMS error.
+
+    >>> round(max_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], bin_size=4), 4)
+    0.4
+    """
+    return adaptive_error(sorted_gaps(confidence, correct), bin_size, "max", published)
+
+
+def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> float:
+    """ECE: sum_b |b|/n gap_b over ``bins`` equal-width bins (Guo et al. 2017).
+
+    Bin b is ((b-1)/bins, b/bins]: 1.0 lies in the last bin, and 0.0 in the first. Empty bins add nothing.
+
+    >>> round(expected_calibration_error([1.0, 1.0, 0.3, 0.3], [1, 0, 0, 0], bins=10), 4)
+    0.4
+    """
+    conf, hits = confidences_and_hits(confidence, correct)
+    sums = np.bincount(equal_width_bins(conf, bins), weights=conf - hits, minlength=bins)
+    return float(np.abs(sums).sum() / len(conf))
+
+
+def classwise_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
+    """Classwise ECE: the mean over classes k of the ECE of p_k as a forecast of "it is k" (Kull et al. 2019).
+
+    With many classes nearly all p_k are near 0 and so is the error; compare at the same number of classes.
+
+    >>> round(classwise_calibration_error([[0.7, 0.3], [0.7, 0.3]], [0, 1]), 4)
+    0.2
+    """
+    table = probability_matrix(probabilities)
+    errors = [
+        np.abs(np.bincount(places, weights=gaps, minlength=bins)).sum() / len(table)
+        for places, gaps in classwise_gaps(table, class_labels(labels, *table.shape), bins)
+    ]
+    return float(np.mean(errors))
+
+
+def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
+    """The mean over images of sum_k (p_k - [k is the label])², from 0 to 2 (Brier 1950).
+
+    >>> round(brier_score([[0.7, 0.3], [0.7, 0.3]], [0, 1]), 4)
+    0.58
+    """
+    table = probability_matrix(probabilities)
+    return float(squared_errors(table, class_labels(labels, *table.shape)).mean())
+
+
+def negative_log_likelihood(scores: ArrayLike, labels: ArrayLike, *, logits: bool = False) -> float:
+    """The mean over images of -log p(label), in nats.
+
+    ``scores`` are probabilities, or logits if said. A probability of 0 for the label would make the mean
+    infinite; it is taken as 2.2e-16, as scikit-learn does. Logits need no such floor.
+
+    >>> round(negative_log_likelihood([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
+    0.4904
+    >>> negative_log_likelihood([[0.0, 1000.0]], [0], logits=True)
+    1000.0
+    """
+    if logits:
+        table = log_softmax(scores)
+    else:
+        table = np.log(np.maximum(probability_matrix(scores), np.finfo(np.float64).eps))
+    found = class_labels(labels, *table.shape)
+    return float(-table[np.arange(len(table)), found].mean())
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """One bar of a reliability diagram; nan with interval [0, 1] where no image fell into the bin."""
+
+    #: The bin is (start, stop]; the first also holds its start.
+    start: float
+    stop: float
+    n: int
+    confidence: float
+    accuracy: float
+    low: float
+    high: float
+
+
+def reliability_diagram(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    bins: int = 15,
+    *,
+    bin_size: int | None = None,
+    level: float = 0.95,
+) -> list[ReliabilityBin]:
+    """Accuracy against confidence, bin by bin, each accuracy with its Clopper-Pearson interval.
+
+    Equal-width bins as in ECE; with ``bin_size``, adaptive bins as in the RMS error, which start and stop at
+    the confidences of their first and last image.
+
+    >>> [(bar.n, bar.accuracy) for bar in reliability_diagram([0.1, 0.9, 1.0, 1.0], [0, 1, 1, 0], bins=2)]
+    [(1, 0.0), (3, 0.6666666666666666)]
+    """
+    conf, hits = confidences_and_hits(confidence, correct)
+    if bin_size is None:
+        places, edges = equal_width_bins(conf, bins), np.linspace(0.0, 1.0, bins + 1)
+        starts, stops = edges[:-1], edges[1:]
+    else:
+        positive_whole("bin size", bin_size)
+        order = np.argsort(conf, kind="stable")
+        conf, hits = conf[order], hits[order]
+        first = _adaptive_starts(len(conf), bin_size)
+        bins = len(first)
+        places = np.minimum(np.arange(len(conf)) // bin_size, bins - 1)
+        starts, stops = conf[first], conf[np.append(first[1:], len(conf)) - 1]
+    n = np.bincount(places, minlength=bins)
+    right = np.bincount(places, weights=hits, minlength=bins)
+    low, high = clopper_pearson(right, n, level)
+    with np.errstate(invalid="ignore"):
+        mean, accuracy = np.bincount(places, weights=conf, minlength=bins) / n, right / n
+    columns = (starts, stops, n, mean, accuracy, low, high)
+    return [
+        ReliabilityBin(float(a), float(b), int(m), *map(float, rest)) for a, b, m, *rest in zip(*columns, strict=True)
+    ]
+
+
+def sorted_gaps(confidence: ArrayLike, correct: ArrayLike) -> FloatArray:
+    """Confidence minus hit of every image, the least confident first; equal ones in the order given."""
+    conf, hits = confidences_and_hits(confidence, correct)
+    order = np.argsort(conf, kind="stable")
+    return np.asarray((conf - hits)[order])
+
+
+def adaptive_error(gaps: FloatArray, bin_size: int, norm: Norm, published: bool) -> float:
+    """The error of adaptive bins from ``sorted_gaps``."""
+    positive_whole("bin size", bin_size)
+    if published and len(gaps) < bin_size:
+        raise ShiftbenchError(
+            "the published calibration error needs at least one bin of images",
+            found=f"{len(gaps)} images",
+            expected=f"{bin_size} or more",
+            hint="use the fixed form (published=False), which takes them as one bin",
+        )
+    starts = _adaptive_starts(len(gaps), bin_size)
+    sums = np.add.reduceat(gaps, starts)
+    sizes = np.diff(starts, append=len(gaps))
+    if published:
+        sums, sizes = sums[:-1], sizes[:-1]
+    if norm == "rms":
+        return float(np.sqrt((sums**2 / sizes).sum() / len(gaps)))
+    if norm == "mad":
+        return float(np.abs(sums).sum() / len(gaps))
+    return float(np.abs(sums / sizes).max(initial=0.0))
+
+
+def equal_width_bins(values: FloatArray, bins: int) -> IntArray:
+    """For each probability the number of its bin (lower, upper]; 0 lies in the first.
+
+    >>> equal_width_bins(np.array([0.0, 0.1, 0.3, 0.5, 1.0]), 10).tolist()
+    [0, 0, 2, 4, 9]
+    """
+    positive_whole("number of bins", bins)
+    # Looked up among the edges: ceil(0.7 * 10) would be 8.
+    return np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], values, side="left")
+
+
+def classwise_gaps(probabilities: FloatArray, labels: IntArray, bins: int) -> Iterator[tuple[IntArray, FloatArray]]:
+    """For each class: every image's bin, and p_k minus whether it is of the class."""
+    for k in range(probabilities.shape[1]):
+        column = probabilities[:, k]
+        yield equal_width_bins(column, bins), column - (labels == k)
+
+
+def squared_errors(probabilities: FloatArray, labels: IntArray) -> FloatArray:
+    """Every image's sum_k (p_k - [k is the label])²."""
+    own = probabilities[np.arange(len(labels)), labels]
+    return np.asarray(np.einsum("nk,nk->n", probabilities, probabilities) - 2.0 * own + 1.0)
+
+
+def _adaptive_starts(n: int, bin_size: int) -> IntArray:
+    return np.arange(max(1, n // bin_size)) * bin_size

@@ -1,0 +1,237 @@
+"""Telling images of unknown kinds from known ones: AUPR, AUROC and FPR95 of anomaly scores.
+
+TWO CONVENTIONS, THE SAME EVERYWHERE HERE:
+  * scores are anomaly scores: HIGHER IS MORE ANOMALOUS (minus the max softmax, not the max softmax);
+  * the out-of-distribution images are the POSITIVES, and ``out_scores`` the second argument.
+
+"Natural Adversarial Examples" sets the 2,000 images of ImageNet-O against the 10,000 ImageNet validation images
+of the same 200 classes, the softmax taken over those 200. AUPR depends on that ratio: chance is 2000/12000.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.anomaly import AnomalyScore, anomaly_scores_of
+from shiftbench.metrics.arrays import BoolArray, FloatArray, IntArray, real_vector
+from shiftbench.metrics.base import Score
+from shiftbench.metrics.resampling import RESAMPLES, draw_counts, resampled_score, unseen_share
+from shiftbench.store.predictions import SKIPPED, Predictions
+
+_RECALL = 0.95
+
+
+def aupr(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
+    """Area under the precision-recall curve, out-of-distribution images being the positives.
+
+    Average precision, sum_i (R_i - R_{i-1}) P_i over the distinct scores from the highest down, without
+    interpolation: scikit-learn's ``average_precision_score``, which the published code calls. Higher scores
+    mean more anomalous. Chance is the share of out-images.
+
+    >>> aupr(in_scores=[0.1, 0.2, 0.6], out_scores=[0.9, 0.5])  # 1/2 * 1 + 1/2 * 2/3
+    0.8333333333333333
+    """
+    ranking = _Ranking.of(in_scores, out_scores)
+    return _average_precision(*ranking.curve())
+
+
+def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
+    """The chance that an out-image scores higher than an in-image, ties counting one half.
+
+    Higher scores mean more anomalous; out-images are the positives. Chance is 1/2.
+
+    >>> auroc(in_scores=[0.1, 0.2, 0.6], out_scores=[0.9, 0.5])  # 5 of 6 pairs
+    0.8333333333333334
+    """
+    ranking = _Ranking.of(in_scores, out_scores)
+    return _area_under_roc(*ranking.curve())
+
+
+def fpr95(in_scores: ArrayLike, out_scores: ArrayLike, published: bool = False) -> float:
+    """The share of in-images called anomalous by a threshold that finds 95 % of the out-images.
+
+    Higher scores mean more anomalous; out-images are the positives. The threshold is the highest one with a
+    recall of at least 0.95.
+
+    ``published=True`` does what the published code does: of all thresholds it takes the one whose recall is
+    nearest to 0.95, also from below, and of several with that recall the lowest one, that is the largest
+    share. (As shipped that code stops at an undefined name; this is what it computes with it defined.)
+
+    >>> fpr95(in_scores=[0.1, 0.2, 0.6, 0.7], out_scores=[0.9, 0.5])
+    0.5
+    """
+    ranking = _Ranking.of(in_scores, out_scores)
+    return _false_positives(*ranking.curve(), published)
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well anomaly scores tell an out-set from an in-set."""
+
+    aupr: Score
+    auroc: Score
+    fpr95: Score
+    in_images: int
+    out_images: int
+
+    @property
+    def chance_aupr(self) -> float:
+        """The AUPR of scores that know nothing."""
+        return self.out_images / (self.in_images + self.out_images)
+
+    def scores(self) -> list[Score]:
+        return [self.aupr, self.auroc, self.fpr95]
+
+
+def detection_scores(
+    in_scores: ArrayLike,
+    out_scores: ArrayLike,
+    *,
+    published: bool = False,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    provenance: str = "",
+) -> Detection:
+    """AUPR, AUROC and FPR95 with intervals; ``published`` concerns FPR95 only.
+
+    The bootstrap draws in- and out-images separately, each set at its own size: their ratio is the
+    benchmark's choice and no matter of chance.
+
+    >>> found = detection_scores([0.1, 0.2, 0.6, 0.3], [0.9, 0.5, 0.8], resamples=200)
+    >>> found.auroc.value, found.auroc.high, round(found.chance_aupr, 3)
+    (0.9166666666666666, 1.0, 0.429)
+    """
+    ranking = _Ranking.of(in_scores, out_scores)
+    ins, outs = len(ranking.is_out) - int(ranking.is_out.sum()), int(ranking.is_out.sum())
+    rng = np.random.default_rng(seed)
+    values = _all_three(*ranking.curve(), published)
+    draws = np.array([_all_three(*ranking.curve(ranking.draw(rng)), published) for _ in range(resamples)])
+    draws = draws.reshape(resamples, 3)
+    # Where the sets lie wholly apart: how much a share of in-images not seen yet could cost.
+    share, ranks = unseen_share(ins, level), np.arange(1, outs + 1)
+    reaches = (float((1 - ranks / (ranks + share * ins)).mean()), unseen_share(min(ins, outs), level), share)
+    made = {
+        name: resampled_score(
+            name,
+            value,
+            draws[:, i],
+            ins + outs,
+            level=level,
+            provenance=provenance,
+            higher_is_better=name != "fpr95",
+            reach=reach,
+            method="image bootstrap, in- and out-set apart",
+        )
+        for i, (name, value, reach) in enumerate(zip(("aupr", "auroc", "fpr95"), values, reaches, strict=True))
+    }
+    return Detection(made["aupr"], made["auroc"], made["fpr95"], ins, outs)
+
+
+def detect(
+    inside: Predictions,
+    outside: Predictions,
+    score: AnomalyScore = "max_softmax",
+    *,
+    published: bool = False,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Detection:
+    """How well one classifier tells the images of ``outside`` from those of ``inside``.
+
+    Both must be over the same label space: for ImageNet-O the 200 classes, not 1,000. In-images count that
+    could be read and have a label in the space; out-images that could be read, since they have no true label.
+    """
+    _check_pair(inside, outside)
+    return detection_scores(
+        anomaly_scores_of(inside, inside.valid, score),
+        anomaly_scores_of(outside, outside.top[:, 0] != SKIPPED, score),
+        published=published,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+        provenance=f"{score}; in: {inside.provenance or inside.setting}; out: {outside.provenance or outside.setting}",
+    )
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """All images from the most anomalous down, sorted once for all resamples."""
+
+    #: Positions of the images, in-images first, in descending order of score.
+    order: IntArray
+    is_out: BoolArray
+    #: The last image of every distinct score: thresholds do not cut through ties.
+    ends: IntArray
+
+    @classmethod
+    def of(cls, in_scores: ArrayLike, out_scores: ArrayLike) -> _Ranking:
+        ins, outs = real_vector("in_scores", in_scores), real_vector("out_scores", out_scores)
+        scores = np.concatenate([ins, outs])
+        order = np.argsort(-scores, kind="stable")
+        scores = scores[order]
+        ends = np.append(np.flatnonzero(scores[1:] != scores[:-1]), len(scores) - 1)
+        return cls(order, order >= len(ins), ends)
+
+    def curve(self, counts: IntArray | None = None) -> tuple[IntArray, IntArray]:
+        """True and false positives at every threshold, each image counting ``counts`` times."""
+        weights = np.ones(len(self.order), dtype=np.int64) if counts is None else counts
+        found = np.cumsum(np.where(self.is_out, weights, 0))[self.ends]
+        return found, np.cumsum(weights)[self.ends] - found
+
+    def draw(self, rng: np.random.Generator) -> IntArray:
+        outs = int(self.is_out.sum())
+        counts = np.concatenate([draw_counts(rng, len(self.order) - outs), draw_counts(rng, outs)])
+        return np.asarray(counts[self.order])
+
+
+def _all_three(found: IntArray, false: IntArray, published: bool) -> tuple[float, float, float]:
+    return _average_precision(found, false), _area_under_roc(found, false), _false_positives(found, false, published)
+
+
+def _average_precision(found: IntArray, false: IntArray) -> float:
+    # A resample may have no image at the highest scores; nothing is found there, whatever stands in.
+    precision = found / np.maximum(found + false, 1)
+    return float((np.diff(found, prepend=0) * precision).sum() / found[-1])
+
+
+def _area_under_roc(found: IntArray, false: IntArray) -> float:
+    before = np.concatenate([[0], found[:-1]])
+    pairs: FloatArray = np.diff(false, prepend=0) * ((found + before) / 2.0)
+    return float(pairs.sum() / found[-1] / false[-1])
+
+
+def _false_positives(found: IntArray, false: IntArray, published: bool) -> float:
+    recall = found / found[-1]
+    if published:
+        # From the first threshold of full recall up, the first of the nearest: also the lowest of equals.
+        downward = slice(int(np.argmax(found == found[-1])), None, -1)
+        chosen = false[downward][np.argmin(np.abs(recall[downward] - _RECALL))]
+    else:
+        chosen = false[np.argmax(recall >= _RECALL)]
+    return float(chosen / false[-1])
+
+
+def _check_pair(inside: Predictions, outside: Predictions) -> None:
+    for what, first, second, hint in (
+        ("classifiers", inside.classifier, outside.classifier, None),
+        (
+            "label spaces",
+            f"{inside.space.name} ({len(inside.space)})",
+            f"{outside.space.name} ({len(outside.space)})",
+            "evaluate both over the same classes: 200 for ImageNet-O and the validation images of those",
+        ),
+    ):
+        same = inside.space.keys == outside.space.keys if what == "label spaces" else first == second
+        if not same:
+            raise ShiftbenchError(
+                f"the in-set and the out-set differ in their {what}",
+                found=f"{first!r} and {second!r}",
+                expected="the same",
+                hint=hint,
+            )

@@ -1,0 +1,145 @@
+"""Temperature scaling: one number, fitted on held-out images, that makes confidences honest (Guo et al. 2017).
+
+Probabilities become softmax(z / T). T > 1 tempers overconfidence; classes, and so accuracy, stay as they are.
+Fit on images that are not scored afterwards: fitted on the test set it flatters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.arrays import FloatArray, class_labels, real_matrix
+from shiftbench.metrics.probabilities import gives_probabilities, kept_scores, log_probabilities, softmax
+from shiftbench.store.predictions import SKIPPED, Predictions
+
+#: Temperatures outside are of no use: confidences are all 1/K or all 1 long before.
+BOUNDS = (0.01, 100.0)
+#: The published search: bisection on [0.2, 5] until 1e-4 wide.
+PUBLISHED_BOUNDS, PUBLISHED_WIDTH = (0.2, 5.0), 1e-4
+
+#: Rows whose exponentials are held at once.
+_BLOCK = 4096
+
+
+def fit_temperature(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    *,
+    method: Literal["exact", "published"] = "exact",
+    bounds: tuple[float, float] | None = None,
+) -> float:
+    """The temperature with the least negative log-likelihood, mean(log sum_k exp(z_k / T) - z_label / T).
+
+    In b = 1/T this is convex, and its derivative mean(E_p[z] - z_label) only rises: where it changes its sign
+    is the minimum, found by Brent's method. Without a change, as for a classifier that is always right (T
+    would go to 0) or worse than chance (to infinity), the better bound is returned.
+
+    ``method="published"`` bisects on [0.2, 5] to 1e-4, as the code of "Natural Adversarial Examples".
+
+    >>> round(fit_temperature([[2.0, 0.0]] * 4, [0, 0, 0, 1]), 4)  # 3 of 4 right: 2 / log 3
+    1.8205
+    """
+    table = real_matrix("logits", logits)
+    found = class_labels(labels, *table.shape)
+    if not np.isfinite(table).all():
+        raise ShiftbenchError("a temperature can't be fitted to infinite logits", expected="finite numbers")
+    own = float(table[np.arange(len(table)), found].mean())
+    low, high = bounds or (BOUNDS if method == "exact" else PUBLISHED_BOUNDS)
+    if not 0 < low < high:
+        raise ShiftbenchError("bad bounds of a temperature", found=f"{low} to {high}", expected="0 < low < high")
+
+    def slope(temperature: float) -> float:
+        """The derivative of the loss in b = 1/T; falls with T."""
+        return _expected_logit(table, 1.0 / temperature) - own
+
+    if method == "published":
+        return _bisected(slope, lambda t: _mean_loss(table, own, 1.0 / t), low, high)
+    return _root(slope, low, high)
+
+
+def apply_temperature(logits: ArrayLike, temperature: float) -> FloatArray:
+    """softmax(z / T): the probabilities at a temperature.
+
+    >>> apply_temperature([[2.0, 0.0]], 1.8205).round(3).tolist()
+    [[0.75, 0.25]]
+    """
+    _check(temperature)
+    return softmax(real_matrix("logits", logits) / temperature)
+
+
+def fit_temperature_of(predictions: Predictions) -> float:
+    """The temperature that fits predictions with kept scores; probabilities p count as logits log p."""
+    if not predictions.valid.any():
+        raise ShiftbenchError("no image to fit a temperature on", found=f"{len(predictions)} rows, none counts")
+    table = log_probabilities(predictions, predictions.valid)
+    smallest = np.log(np.finfo(np.float32).tiny)
+    return fit_temperature(np.maximum(table, smallest), predictions.labels[predictions.valid])
+
+
+def with_temperature(predictions: Predictions, temperature: float) -> Predictions:
+    """The same predictions with confidences and scores at a temperature; the provenance says so."""
+    _check(temperature)
+    read = predictions.top[:, 0] != SKIPPED
+    logs = log_probabilities(predictions, read) / temperature
+    scores = kept_scores(predictions).copy()
+    confidence = np.full(len(predictions), np.nan, dtype=np.float32)
+    if len(logs):
+        logs -= logs.max(axis=1, keepdims=True)
+        table = np.exp(logs)
+        table /= table.sum(axis=1, keepdims=True)
+        confidence[read] = table.max(axis=1)
+        scores[read] = table if gives_probabilities(predictions) else scores[read] / temperature
+    line = f"{predictions.provenance}; temperature {temperature:.4g}".removeprefix("; ")
+    spec = {**predictions.spec, "temperature": temperature, "provenance": line}
+    return replace(predictions, confidence=confidence, scores=scores, spec=spec)
+
+
+def _root(slope: Callable[[float], float], low: float, high: float) -> float:
+    if low <= 1.0 <= high and slope(1.0) == 0:  # the minimum, or one class only and no temperature matters
+        return 1.0
+    if slope(high) >= 0:  # even the least confident answer is too confident
+        return high
+    if slope(low) <= 0:
+        return low
+    from scipy.optimize import brentq  # here, so that importing the metrics stays light
+
+    # Searched in log T: the interesting temperatures are factors apart.
+    return float(np.exp(brentq(lambda log_t: slope(float(np.exp(log_t))), np.log(low), np.log(high), xtol=1e-10)))
+
+
+def _bisected(slope: Callable[[float], float], loss: Callable[[float], float], low: float, high: float) -> float:
+    while high - low > PUBLISHED_WIDTH:
+        middle = (low + high) / 2
+        # The loss rises with T where it falls with 1/T.
+        low, high = (low, middle) if slope(middle) < 0 else (middle, high)
+    return min((low, (low + high) / 2, high), key=loss)
+
+
+def _expected_logit(table: FloatArray, scale: float) -> float:
+    """mean over images of sum_k p_k z_k, p = softmax(scale z)."""
+    total = 0.0
+    for start in range(0, len(table), _BLOCK):
+        rows = table[start : start + _BLOCK]
+        p = np.exp(scale * (rows - rows.max(axis=1, keepdims=True)))
+        total += float((np.einsum("nk,nk->n", p, rows) / p.sum(axis=1)).sum())
+    return total / len(table)
+
+
+def _mean_loss(table: FloatArray, own: float, scale: float) -> float:
+    total = 0.0
+    for start in range(0, len(table), _BLOCK):
+        rows = table[start : start + _BLOCK]
+        top = rows.max(axis=1, keepdims=True)
+        total += float((scale * top[:, 0] + np.log(np.exp(scale * (rows - top)).sum(axis=1))).sum())
+    return total / len(table) - scale * own
+
+
+def _check(temperature: float) -> None:
+    if not 0 < temperature < float("inf"):
+        raise ShiftbenchError("bad temperature", found=temperature, expected="more than 0")

@@ -1,0 +1,143 @@
+"""pm-k accuracy of video frames: right on an anchor frame and on every valid frame up to k away.
+
+Shankar et al., "Do Image Classifiers Generalize Across Time?" (ImageNet-Vid-Robust, YTBB-Robust), as in the
+ImageNet testbed. A pmset is an anchor with its neighbours that people found similar to it; it holds at most 2k
+of them, fewer where frames were struck off. pm-0 is the share of anchors that are right, pm-k the share where
+the anchor AND all its neighbours are. The denominator is the number of anchors in both, 1,109 for
+ImageNet-Vid-Robust; an anchor without a valid neighbour is pm-k right if it is right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import PurePosixPath
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.arrays import BoolArray
+from shiftbench.metrics.base import Score
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.store.predictions import SKIPPED, Predictions
+
+#: Anchor to its valid neighbours: their names, or name by offset in frames (-10 to 10).
+PmSets = Mapping[str, Collection[str] | Mapping[int, str]]
+#: Whose labels a neighbour is held against: its own (ImageNet-Vid-Robust) or the anchor's (YTBB-Robust).
+LabelsOf = Literal["frame", "anchor"]
+T = TypeVar("T")
+
+
+def pm_k(
+    pmsets: PmSets,
+    *,
+    correct: Mapping[str, bool] | None = None,
+    predicted: Mapping[str, int] | None = None,
+    labels: Mapping[str, Collection[int]] | None = None,
+    labels_of: LabelsOf = "frame",
+    k: int | None = None,
+) -> float:
+    """The share of anchors that are right together with every valid neighbour at most ``k`` frames away.
+
+    Either ``correct`` says for each frame whether it is right, or ``predicted`` gives its class and ``labels``
+    the classes that count as right for it. Neighbours are held against their own labels, as published for
+    ImageNet-Vid-Robust, or with ``labels_of="anchor"`` against the anchor's, as for YTBB-Robust.
+
+    ``k=None`` takes every neighbour listed, ``k=0`` none. Between, the distance is the offset, or for names
+    the difference of the numbers that file names end in.
+
+    >>> sets = {"v/000010.JPEG": ["v/000009.JPEG", "v/000012.JPEG"], "w/000005.JPEG": []}
+    >>> right = {"v/000010.JPEG": True, "v/000009.JPEG": True, "v/000012.JPEG": False, "w/000005.JPEG": True}
+    >>> [pm_k(sets, correct=right, k=k) for k in (0, 1, 2)]
+    [1.0, 1.0, 0.5]
+    """
+    hits = pm_k_hits(pmsets, correct=correct, predicted=predicted, labels=labels, labels_of=labels_of, k=k)
+    return float(hits.mean())
+
+
+def pm_k_hits(
+    pmsets: PmSets,
+    *,
+    correct: Mapping[str, bool] | None = None,
+    predicted: Mapping[str, int] | None = None,
+    labels: Mapping[str, Collection[int]] | None = None,
+    labels_of: LabelsOf = "frame",
+    k: int | None = None,
+) -> BoolArray:
+    """For each anchor, in the order of ``pmsets``, whether it and its neighbours are right; see ``pm_k``."""
+    if not pmsets:
+        raise ShiftbenchError("no anchors to score", expected="at least one anchor with its neighbours")
+    if k is not None and k < 0:
+        raise ShiftbenchError("bad distance in frames", found=k, expected="0 or more")
+    if correct is not None and predicted is None and labels is None:
+        return np.array(
+            [all(_look(correct, f, "hit") for f in _frames(a, s, k)) for a, s in pmsets.items()], dtype=bool
+        )
+    if correct is not None or predicted is None or labels is None:
+        raise ShiftbenchError("pm-k needs to know which frames are right", expected="correct, or predicted and labels")
+    if labels_of not in ("frame", "anchor"):
+        raise ShiftbenchError("bad labels_of", found=labels_of, expected='"frame" or "anchor"')
+
+    def right(frame: str, anchor: str) -> bool:
+        accepted = _look(labels, anchor if labels_of == "anchor" else frame, "label")
+        return int(_look(predicted, frame, "prediction")) in accepted
+
+    return np.array([all(right(f, a) for f in _frames(a, s, k)) for a, s in pmsets.items()], dtype=bool)
+
+
+def pm_k_score(
+    predictions: Predictions,
+    pmsets: PmSets,
+    labels: Mapping[str, Collection[int]] | None = None,
+    *,
+    labels_of: LabelsOf = "frame",
+    k: int | None = None,
+    level: float = 0.95,
+) -> Score:
+    """pm-k of predictions whose image ids are the names of frames, with its Clopper-Pearson interval.
+
+    ``labels`` are lists of classes in the predictions' space; without them each frame has its one label.
+    Anchors with a frame that could not be read are left out, and n says how many remain. Anchors of one
+    video are counted as independent, as the published intervals do.
+    """
+    predicted = dict(zip(predictions.ids, predictions.top[:, 0].tolist(), strict=True))
+    if labels is None:
+        labels = {name: (label,) for name, label in zip(predictions.ids, predictions.labels.tolist(), strict=True)}
+    unread = {name for name, found in predicted.items() if found == SKIPPED}
+    whole = {anchor: near for anchor, near in pmsets.items() if unread.isdisjoint(_frames(anchor, near, k))}
+    n = len(whole)
+    right = int(pm_k_hits(whole, predicted=predicted, labels=labels, labels_of=labels_of, k=k).sum()) if n else 0
+    low, high = clopper_pearson(right, n, level)
+    name = "pm-k" if k is None else f"pm-{k}"
+    return Score(name, right / n if n else float("nan"), low, high, n, level, provenance=predictions.provenance)
+
+
+def _frames(anchor: str, near: Collection[str] | Mapping[int, str], k: int | None) -> list[str]:
+    """The anchor and its neighbours within k."""
+    if k == 0:
+        return [anchor]
+    if isinstance(near, Mapping):
+        return [anchor, *(frame for offset, frame in near.items() if k is None or abs(int(offset)) <= k)]
+    return [anchor, *(frame for frame in near if k is None or abs(_number(frame) - _number(anchor)) <= k)]
+
+
+def _number(frame: str) -> int:
+    """The number a frame's file name ends in: 12 of "val/video/000012.JPEG"."""
+    found = re.search(r"(\d+)$", PurePosixPath(frame).stem)
+    if found is None:
+        raise ShiftbenchError(
+            "the distance of a frame from its anchor is not known",
+            found=f"{frame!r}, which ends in no number",
+            hint="give pmsets as {anchor: {offset: frame}}, or k=None for all neighbours",
+        )
+    return int(found[1])
+
+
+def _look(table: Mapping[str, T], frame: str, what: str) -> T:
+    try:
+        return table[frame]
+    except KeyError:
+        raise ShiftbenchError(
+            f"a frame of a pmset has no {what}", found=frame, hint="evaluate all anchors and all their neighbours"
+        ) from None

@@ -1,0 +1,143 @@
+"""Temperature scaling against SciPy's own minimiser, the truth that made the data, and the published search."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics import (
+    apply_temperature,
+    expected_calibration_error,
+    fit_temperature,
+    negative_log_likelihood,
+    with_temperature,
+)
+from shiftbench.metrics.temperature import BOUNDS, fit_temperature_of
+from tests.metrics.forecasting import scored
+
+LENET = Path(__file__).parents[3] / "shared/reference/data/calibration/lenet-5-cifar-10.npz"
+
+
+def sample(truth: float, n: int = 3000, classes: int = 6) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Labels drawn from softmax(z), and logits z times a temperature."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(n, classes)) * 2
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return logits * truth, labels
+
+
+@pytest.mark.parametrize("truth", [0.05, 0.5, 1.0, 3.0, 30.0])
+def test_finds_the_minimum(truth: float) -> None:
+    logits, labels = sample(truth)
+
+    def loss(log_t: float) -> float:
+        return float(-log_softmax(logits / math.exp(log_t), axis=1)[np.arange(len(labels)), labels].mean())
+
+    found = fit_temperature(logits, labels)
+    best = minimize_scalar(loss, bounds=(math.log(0.01), math.log(100)), method="bounded", options={"xatol": 1e-9})
+    assert found == pytest.approx(math.exp(best.x), rel=1e-4)
+    assert found == pytest.approx(truth, rel=0.1)
+
+
+@pytest.mark.parametrize("truth", [0.1, 0.6, 2.0, 20.0])
+def test_the_published_bisection(truth: float) -> None:
+    """Written out with autograd, as published; it can't leave [0.2, 5]."""
+    logits, labels = sample(truth, n=500)
+    z, y, lower, upper = torch.tensor(logits), torch.tensor(labels), 0.2, 5.0
+    while upper - lower > 1e-4:
+        t = torch.tensor(0.5 * (lower + upper), dtype=torch.float64, requires_grad=True)
+        rises = torch.autograd.grad(torch.nn.functional.cross_entropy(z / t, y), t)[0] > 0
+        lower, upper = (lower, float(t.detach())) if rises else (float(t.detach()), upper)
+    ends = (lower, 0.5 * (lower + upper), upper)
+    expected = min(ends, key=lambda x: float(torch.nn.functional.cross_entropy(z / x, y)))
+    found = fit_temperature(logits, labels, method="published")
+    assert found == pytest.approx(expected, abs=1e-9)
+    if 0.2 < truth < 5:
+        assert found == pytest.approx(fit_temperature(logits, labels), abs=2e-4)
+
+
+def test_without_a_minimum_the_better_bound() -> None:
+    logits = np.array([[3.0, 0.0], [0.0, 1.0]])
+    assert fit_temperature(logits, [0, 1]) == BOUNDS[0]
+    assert fit_temperature(logits, [1, 0]) == BOUNDS[1]
+    assert fit_temperature(logits, [1, 0], bounds=(0.5, 2.0)) == 2.0
+    # One class, or all logits the same: no temperature matters, so none is applied.
+    assert fit_temperature([[3.0], [1.0]], [0, 0]) == 1.0
+    assert fit_temperature(np.ones((2, 2)), [0, 1]) == 1.0
+
+
+def test_adding_a_constant_changes_nothing() -> None:
+    logits, labels = sample(2.0, n=200)
+    shift = np.random.default_rng(1).normal(size=(200, 1)) * 100
+    assert fit_temperature(logits + shift, labels) == pytest.approx(fit_temperature(logits, labels), rel=1e-6)
+    assert fit_temperature(logits * 5, labels) == pytest.approx(5 * fit_temperature(logits, labels), rel=1e-6)
+
+
+def test_applied_it_calibrates_and_keeps_the_classes() -> None:
+    logits, labels = sample(3.0)
+    temperature = fit_temperature(logits[:1500], labels[:1500])
+    raw, cooled = apply_temperature(logits[1500:], 1.0), apply_temperature(logits[1500:], temperature)
+    np.testing.assert_array_equal(raw.argmax(axis=1), cooled.argmax(axis=1))
+    correct = raw.argmax(axis=1) == labels[1500:]
+    before, after = (expected_calibration_error(p.max(axis=1), correct) for p in (raw, cooled))
+    assert before > 0.1 > 0.04 > after
+    assert negative_log_likelihood(cooled, labels[1500:]) < negative_log_likelihood(raw, labels[1500:])
+
+
+@pytest.mark.parametrize("outputs", ["logits", "probabilities"])
+def test_predictions_at_a_temperature(outputs: str) -> None:
+    logits, labels = sample(2.0, n=400)
+    table = logits if outputs == "logits" else apply_temperature(logits, 1.0)
+    found = scored(table, labels, outputs=outputs, provenance="p")
+    temperature = fit_temperature_of(found)
+    assert temperature == pytest.approx(fit_temperature(logits, labels), rel=1e-3)
+    cooled = with_temperature(found, temperature)
+    expected = apply_temperature(logits, temperature)
+    np.testing.assert_allclose(cooled.confidence, expected.max(axis=1), rtol=1e-4)
+    np.testing.assert_array_equal(cooled.top, found.top)
+    assert cooled.provenance.startswith("p; temperature ") and found.provenance == "p"
+    assert fit_temperature_of(cooled) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_picture_that_could_not_be_read_stays_so() -> None:
+    found = scored([[1.0, 0.0], [2.0, 0.0]], [0, 1])
+    found.top[1], found.confidence[1] = -1, np.nan
+    assert found.scores is not None
+    found.scores[1] = np.nan
+    cooled = with_temperature(found, 2.0)
+    assert np.isnan(cooled.confidence[1]) and cooled.confidence[0] == pytest.approx(1 / (1 + math.exp(-0.5)))
+    found.top[0] = -1
+    with pytest.raises(ShiftbenchError, match="no image to fit"):
+        fit_temperature_of(scored([[1.0, 0.0]], [-1]))
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ShiftbenchError, match="not a number"):
+        fit_temperature([[math.nan, 1.0]], [0])
+    with pytest.raises(ShiftbenchError, match="infinite logits"):
+        fit_temperature([[-math.inf, 1.0]], [1])
+    with pytest.raises(ShiftbenchError, match="bad bounds"):
+        fit_temperature([[0.0, 1.0]], [0], bounds=(2.0, 1.0))
+    for bad in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ShiftbenchError, match="bad temperature"):
+            apply_temperature([[0.0, 1.0]], bad)
+
+
+@pytest.mark.skipif(not LENET.exists(), reason="needs the reference data")
+def test_lenet_on_cifar_10_was_overconfident() -> None:
+    data = np.load(LENET)
+    logits, labels = np.log(data["predictions"].astype(np.float64)), data["ground_truth"]
+    temperature = fit_temperature(logits[:5000], labels[:5000])
+    assert temperature > 1.2
+    raw, cooled = apply_temperature(logits[5000:], 1.0), apply_temperature(logits[5000:], temperature)
+    correct = raw.argmax(axis=1) == labels[5000:]
+    before, after = (expected_calibration_error(p.max(axis=1), correct) for p in (raw, cooled))
+    assert after < before / 3
