@@ -34,9 +34,8 @@ package carries (`demo:resnet8-cifar10`); both are fetched on the first run and 
 same predictions from the command line: `shiftbench eval demo:resnet8-cifar10 --suite cifar-10-c`.
 
 The corrupted images are made in memory by our generator with the published parameters for 32 px. They are not the
-released CIFAR-10-C files: random numbers differ, and frost is drawn by a formula, on which this classifier does a
-few points worse than on the original pictures. The accuracies below must not be put beside numbers from the released
-files without saying so.
+released CIFAR-10-C files: random numbers differ, and frost is drawn by a formula instead of taken from photographs.
+The accuracies below must not be put beside numbers from the released files without saying so.
 """
 
 _NOTE = """Accuracy in %. Brackets are 95 % intervals: Clopper-Pearson for the clean set; for means over settings a
