@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PublishedValue:
-    """``value`` is a fraction; the paper's printed number lies within ``rounding`` of the true one."""
+    """``value`` is a fraction where ``unit`` is "%", else as printed; it lies within ``rounding`` of the true one."""
 
     paper: str
     table: str
@@ -16,6 +16,11 @@ class PublishedValue:
     metric: str
     value: float
     rounding: float
+    #: The printed interval, where there is one, in the unit of ``value``.
+    low: float | None = None
+    high: float | None = None
+    #: "%", "" (a plain number), "rank", "count" or "sign".
+    unit: str = "%"
 
     def agrees(self, value: float) -> bool:
         """Whether a recomputed value prints as the paper's number.

@@ -1,0 +1,259 @@
+"""What the command line shows of a study: tables, and the same as JSON-able data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shiftbench.reports import formatting
+from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.studies.agreement import Agreement
+from shiftbench.studies.base import few, whole
+from shiftbench.studies.correlation import Correlation
+from shiftbench.studies.fits import Fit
+from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
+from shiftbench.studies.images import ImageBootstrap
+from shiftbench.studies.piecewise import Line, PiecewiseFit
+from shiftbench.studies.reproducibility import Reproducibility
+from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
+from shiftbench.studies.study import Study, unlisted
+
+#: How many models `study fit` lists from either end in a terminal.
+EXTREMES = 8
+
+
+def effective_table(
+    study: Study,
+    x: str,
+    y: str,
+    result: EffectiveRobustness,
+    *,
+    extremes: int | None = None,
+    own: Sequence[str] = (),
+) -> StudyTable:
+    """The line and rho of every model, highest first; ``extremes`` shows only so many from either end.
+
+    ``own`` are models that get a sentence of their own.
+    """
+    rows = [
+        {"category": study.category_of(row["model"]), **row}
+        for row in sorted(result.as_dict()["models"], key=lambda row: -row["rho"])
+    ]
+    shown, cut = rows, 0
+    if extremes is not None and len(rows) > 2 * extremes + 1:
+        shown, cut = rows[:extremes] + rows[-extremes:], len(rows) - 2 * extremes
+    notes = [
+        f"rho: y minus the line, percentage points; {formatting.level_text(result.level)} intervals: {result.sources}",
+        *_line_note(result.line),
+        *result.line.notes,
+        *result.notes,
+        *study.results.notes,
+        *unlisted(study),
+    ]
+    data = {
+        "x": x, "y": y, **result.line.as_dict(), "rho_level": result.level, "rho_sources": result.sources,
+        "models": [_renamed(row) for row in rows], "notes": notes,
+    }  # fmt: skip
+    times = 100.0 / whole(result.line.unit)
+    fields = [
+        Field("model", "model"),
+        Field("category", "category", optional=True),
+        Field("x", "x", "number", times=times),
+        Field("y", "y", "number", times=times),
+        Field("expected", "line", "number", times=times, optional=True),
+        Field("rho", "rho", "points", ("low", "high"), times=times),
+    ]
+    lead = [*line_text(result.line), *(sentence(result, model) for model in own if model in result.rho)]
+    hidden = [f"{cut} models in between are not shown; `study effective` and --json have them all"] if cut else []
+    return StudyTable(
+        fields,
+        rows,
+        shown=shown,
+        title=f"{y} against {x}",
+        lead=lead,
+        notes=hidden + notes,
+        data=data,
+    )
+
+
+def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+    ends = {"low": "rho_low", "high": "rho_high"}
+    return {ends.get(key, key): value for key, value in row.items()}
+
+
+def line_text(line: Line) -> list[str]:
+    """The line in words and numbers."""
+    if isinstance(line, PiecewiseFit):
+        pivot = line.pivot * 100.0 / whole(line.unit)
+        return [
+            f"two lines, pivot {pivot:.2f} %",
+            *(f"below: {text}" for text in line_text(line.below)),
+            *(f"above: {text}" for text in line_text(line.above)),
+        ]
+    return [
+        f"{line.scale} scale, {line.n} baseline models, r2 {formatting.number(line.r2, 4, '')}",
+        f"slope {line.slope:.4f} {_ends(line, line.slope_interval, slope=True)}".rstrip(),
+        f"intercept {_intercept(line, line.intercept)} {_ends(line, line.intercept_interval)}".rstrip(),
+    ]
+
+
+def _intercept(line: Fit, value: float) -> str:
+    if line.scale != "linear":
+        return f"{value:.4f}"
+    return f"{value * 100.0 / whole(line.unit):.2f} %"
+
+
+def _ends(line: Fit, ends: Sequence[float] | None, *, slope: bool = False) -> str:
+    if ends is None:
+        return ""
+    shown = [f"{end:.4f}" if slope else _intercept(line, end) for end in ends]
+    return f"[{shown[0]}, {shown[1]}]"
+
+
+def _line_note(line: Line) -> list[str]:
+    one = line.below if isinstance(line, PiecewiseFit) else line
+    if one.slope_interval is None:
+        return []
+    return [f"line: {formatting.level_text(one.level)} intervals from {one.resamples:,} resamples of the models"]
+
+
+def relative_table(study: Study, y: str, result: RelativeRobustness) -> StudyTable:
+    """tau of every model with a base, highest first."""
+    data = result.as_dict()
+    rows = [
+        {"category": study.category_of(row["model"]), **row}
+        for row in sorted(data["models"], key=lambda row: -row["tau"])
+    ]
+    times = 100.0 / whole(result.unit)
+    interval = rows and rows[0]["low"] is not None
+    notes = [
+        f"tau: accuracy on {y} minus the base model's, percentage points",
+        *([f"{formatting.level_text(result.level)} intervals from both models' images"] if interval else []),
+        *result.notes,
+    ]
+    fields = [
+        Field("model", "model"),
+        Field("base", "base"),
+        Field("category", "category", optional=True),
+        Field("y", "y", "number", times=times),
+        Field("y_base", "y of base", "number", times=times, optional=True),
+        Field("tau", "tau", "points", ("low", "high"), times=times),
+    ]
+    models = [{**row, "tau_low": row.pop("low"), "tau_high": row.pop("high")} for row in map(dict, rows)]
+    payload = {"y": y, "unit": result.unit, "level": result.level, "models": models, "notes": notes}
+    return StudyTable(fields, rows, title=f"relative robustness, {y}", notes=notes, data=payload)
+
+
+def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> StudyTable:
+    """One row a pair of shifts."""
+    rows: list[dict[str, Any]] = []
+    for first, second, one in pairs:
+        row = {"first": first, "second": second, **one.as_dict()}
+        for kind in ("pearson", "spearman"):
+            low, high = row[f"{kind}_interval"] or (None, None)
+            row |= {f"{kind}_low": low, f"{kind}_high": high}
+        rows.append(row)
+    notes = [
+        "correlation of effective robustness over the models outside the baseline category; "
+        f"{formatting.level_text(level)} intervals on Fisher's scale",
+        *dict.fromkeys(note for row in rows for note in row["notes"]),
+    ]
+    fields = [
+        Field("first", "synthetic"),
+        Field("second", "natural"),
+        Field("n", "n", "count"),
+        Field("pearson", "Pearson", "points", ("pearson_low", "pearson_high")),
+        Field("spearman", "rank", "points", ("spearman_low", "spearman_high"), optional=True),
+    ]
+    keep = ("first", "second", "n", "pearson", "pearson_interval", "pearson_p", "spearman", "spearman_interval",
+            "spearman_p")  # fmt: skip
+    data = {"level": level, "correlations": [{key: row[key] for key in keep} for row in rows], "notes": notes}
+    return StudyTable(fields, rows, title="is robustness to one shift robustness to another?", notes=notes, data=data)
+
+
+def reproducibility_table(result: Reproducibility, original: str, new: str) -> StudyTable:
+    """The table of 004."""
+    times = 100.0 / whole(result.unit)
+    fields = [
+        Field("model", "model"),
+        Field("rank", "rank", "count"),
+        Field("original", "original", "number", ("original_low", "original_high"), places=1, times=times),
+        Field("new", "new", "number", ("new_low", "new_high"), places=1, times=times),
+        Field("gap", "gap", "number", places=1, times=times),
+        Field("new_rank", "new rank", "count"),
+        Field("rank_change", "change", "rank"),
+    ]
+    data = {"original": original, "new": new, **result.as_dict()}
+    notes = [
+        f"{formatting.level_text(result.level)} intervals: clopper-pearson; per cent",
+        f"mean change: {result.mean_change * times:+.1f} points over {len(result.rows)} models",
+        "change: places won on the new test set",
+        *result.notes,
+    ]
+    return StudyTable(fields, data["models"], title=f"{original} and {new}", notes=notes, data={**data, "notes": notes})
+
+
+def agreement_table(result: Agreement, setting: str) -> StudyTable:
+    """Who fails together: one row a pair of models."""
+    fields = [
+        Field("stronger", "stronger"),
+        Field("weaker", "weaker"),
+        Field("kappa", "kappa", "number", ("kappa_low", "kappa_high"), places=3),
+        Field("observed", "agree %", "number", places=1, times=100.0, optional=True),
+        Field("by_chance", "by chance %", "number", places=1, times=100.0, optional=True),
+        Field("dominance", "only weaker right %", "number", places=1, times=100.0),
+    ]
+    lead = [
+        f"{len(result.models)} models on {result.n:,} images",
+        f"every model fails on {len(result.all_fail):,}, every model is right on {result.all_right:,}",
+    ]
+    notes = [
+        "kappa: agreement on right and wrong beyond what the accuracies make likely; 0 is chance, 1 the same errors; "
+        f"{formatting.level_text(result.level)} intervals",
+        "only weaker right: 0 means that the stronger model dominates",
+        *([f"all fail on: {few(list(result.all_fail), 8)}"] if result.all_fail else []),
+    ]
+    data = {"setting": setting, **result.as_dict(), "notes": notes}
+    return StudyTable(
+        fields, data["pairs"], title=f"do they fail together? {setting}", lead=lead, notes=notes, data=data
+    )
+
+
+def hypotheses_table(found: Sequence[Evidence], level: float) -> StudyTable:
+    """One row for each hypothesis and data set."""
+    fields = [
+        Field("hypothesis", "hypothesis"),
+        Field("dataset", "data set"),
+        Field("verdict", "evidence"),
+        Field("gain", "gain", "points", ("low", "high")),
+        Field("excess", "beyond reference", "points"),
+        Field("p_holm", "p (Holm)", "p", optional=True),
+    ]
+    rows = [one.as_dict() for one in found]
+    notes = [
+        f"+ : gain of at least {MARGIN:g} points, {GAP_MARGIN:g} or more of them beyond the reference where it is "
+        f"known, and p (Holm) at most {1 - level:.3g} where images are known; - : a loss of that size; 0 : no evidence",
+        *(["no p-values: only scores are known, not images"] if all(one.p is None for one in found) else []),
+    ]
+    return StudyTable(fields, rows, title="hypotheses", notes=notes, data={"evidence": rows, "notes": notes})
+
+
+def image_bootstrap_table(study: Study, x: str, y: str, result: ImageBootstrap) -> StudyTable:
+    """rho with intervals from resampled images; the line's intervals are from them too."""
+    table = effective_table(study, x, y, result.effective)
+    line = result.line
+    table.lead = [
+        f"{line.scale} scale, {line.n} baseline models, r2 {formatting.number(line.r2, 4, '')}",
+        f"slope {line.slope:.4f} {_ends(line, result.slope_interval, slope=True)}",
+        f"intercept {_intercept(line, line.intercept)} {_ends(line, result.intercept_interval)}",
+    ]
+    note = (
+        f"line: {formatting.level_text(result.effective.level)} intervals from {result.resamples:,} resamples of images"
+    )
+    table.notes = [note, *table.notes]
+    data = table.as_data()
+    data |= {
+        "slope_interval": list(result.slope_interval), "intercept_interval": list(result.intercept_interval),
+        "resamples": result.resamples, "seed": result.seed, "procedure": "images", "notes": table.notes,
+    }  # fmt: skip
+    return table

@@ -1,0 +1,179 @@
+"""Do models fail on the same images?
+
+Which images every model fails on (004 appendix B.3.5), how far two models' errors coincide beyond what their
+accuracies make likely (error consistency: Cohen's kappa on right or wrong, Geirhos et al. 2020), and dominance:
+how seldom the weaker model is right where the stronger is wrong (Mania et al. 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shiftbench.metrics.intervals import Interval
+from shiftbench.store.predictions import Predictions
+from shiftbench.studies.base import FloatArray, StudyError, check_unique, finite_or_none
+from shiftbench.studies.images import common_hits
+
+
+@dataclass(frozen=True)
+class PairAgreement:
+    """Two models on the same images; ``stronger`` has the higher accuracy."""
+
+    stronger: str
+    weaker: str
+    n: int
+    #: Share of images on which both are right or both are wrong.
+    observed: float
+    #: The same if errors fell independently.
+    by_chance: float
+    #: (observed - by_chance) / (1 - by_chance); None where chance alone agrees always.
+    kappa: float | None
+    kappa_low: float | None
+    kappa_high: float | None
+    #: P(weaker right and stronger wrong): 0 is full dominance.
+    dominance: float
+    #: The same if errors fell independently.
+    dominance_by_chance: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """All models on the same images."""
+
+    models: tuple[str, ...]
+    n: int
+    accuracies: tuple[float, ...]
+    #: Images that no model, and that every model, gets right.
+    all_fail: tuple[str, ...]
+    all_right: int
+    #: Number of images by how many models fail on them: entry k is for k models.
+    failures: tuple[int, ...]
+    pairs: tuple[PairAgreement, ...]
+    level: float
+
+    def kappa_matrix(self) -> FloatArray:
+        """(models, models), 1 on the diagonal, nan where kappa is not defined."""
+        place = {name: i for i, name in enumerate(self.models)}
+        matrix = np.eye(len(self.models))
+        for pair in self.pairs:
+            i, j = place[pair.stronger], place[pair.weaker]
+            matrix[i, j] = matrix[j, i] = np.nan if pair.kappa is None else pair.kappa
+        return matrix
+
+    def as_dict(self) -> dict[str, Any]:
+        data = asdict(self)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
+
+
+def agreement(
+    hits: ArrayLike,
+    *,
+    models: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
+    level: float = 0.95,
+) -> Agreement:
+    """From (models, images) right or wrong.
+
+    >>> result = agreement([[1, 1, 0, 0], [1, 0, 0, 0]], models=["a", "b"], ids=["p", "q", "r", "s"])
+    >>> result.all_fail, result.all_right, result.failures, result.pairs[0].kappa
+    (('r', 's'), 1, (1, 1, 2), 0.5)
+    """
+    matrix = np.asarray(hits, dtype=np.bool_)
+    if matrix.ndim != 2 or matrix.shape[0] < 2 or not matrix.shape[1]:
+        raise StudyError("agreement needs two models or more on some images", found=f"hits of shape {matrix.shape}")
+    names = list(models) if models is not None else [str(i + 1) for i in range(len(matrix))]
+    labels = list(ids) if ids is not None else [str(i) for i in range(matrix.shape[1])]
+    if len(names) != len(matrix) or len(labels) != matrix.shape[1]:
+        raise StudyError("names do not fit the hits", found=f"{len(names)} and {len(labels)} for {matrix.shape}")
+    check_unique(names)
+    wrong = (~matrix).sum(axis=0)
+    failures = np.bincount(wrong, minlength=len(matrix) + 1)
+    return Agreement(
+        models=tuple(names),
+        n=matrix.shape[1],
+        accuracies=tuple(float(a) for a in matrix.mean(axis=1)),
+        all_fail=tuple(labels[i] for i in np.flatnonzero(wrong == len(matrix))),
+        all_right=int(failures[0]),
+        failures=tuple(int(count) for count in failures),
+        pairs=tuple(_pairs(matrix, names, level)),
+        level=level,
+    )
+
+
+def agreement_of(predictions: Sequence[Predictions], *, level: float = 0.95) -> Agreement:
+    """From stored predictions of one setting, on the images that count for all classifiers."""
+    if len(predictions) < 2:
+        raise StudyError("agreement needs two classifiers or more", found=len(predictions))
+    settings = sorted({one.setting for one in predictions})
+    if len(settings) > 1:
+        raise StudyError("agreement is on one setting", found=", ".join(settings))
+    hits, ids = common_hits(predictions)
+    return agreement(hits, models=[one.classifier for one in predictions], ids=ids, level=level)
+
+
+def cohen_kappa(both_right: float, first_right: float, second_right: float, n: int) -> tuple[float, float, float]:
+    """Observed and chance agreement and kappa from counts; kappa is nan where chance is 1.
+
+    >>> observed, chance, kappa = cohen_kappa(45, 60, 55, 100)
+    >>> round(observed, 3), round(chance, 3), round(kappa, 3)
+    (0.75, 0.51, 0.49)
+    """
+    p, q = first_right / n, second_right / n
+    observed = (n - first_right - second_right + 2 * both_right) / n
+    chance = p * q + (1 - p) * (1 - q)
+    return observed, chance, (observed - chance) / (1 - chance) if chance < 1 else float("nan")
+
+
+def kappa_interval(both: float, first: float, second: float, n: int, level: float) -> Interval | None:
+    """Large-sample interval of kappa (Fleiss, Cohen and Everitt 1969), cut to [-1, 1].
+
+    With cells p_rc, margins p_r. and p_.c, observed o, chance e and kappa k, the variance is
+    (sum_r p_rr (1 - (p_r. + p_.r)(1 - k))² + (1 - k)² sum_{r != c} p_rc (p_.r + p_c.)²
+    - (k - e (1 - k))²) / (n (1 - e)²).
+    """
+    from scipy.special import ndtri
+
+    _, chance, kappa = cohen_kappa(both, first, second, n)
+    if not np.isfinite(kappa):
+        return None
+    cells = np.array([[both, first - both], [second - both, n - first - second + both]]) / n
+    rows, columns = cells.sum(axis=1), cells.sum(axis=0)
+    agree = sum(cells[r, r] * (1 - (rows[r] + columns[r]) * (1 - kappa)) ** 2 for r in (0, 1))
+    differ = (1 - kappa) ** 2 * sum(cells[r, 1 - r] * (columns[r] + rows[1 - r]) ** 2 for r in (0, 1))
+    variance = (agree + differ - (kappa - chance * (1 - kappa)) ** 2) / (n * (1 - chance) ** 2)
+    half = float(ndtri((1 + level) / 2)) * float(np.sqrt(max(variance, 0.0)))
+    return Interval(max(-1.0, kappa - half), min(1.0, kappa + half))
+
+
+def _pairs(hits: NDArray[np.bool_], names: Sequence[str], level: float) -> list[PairAgreement]:
+    n = hits.shape[1]
+    # Counts of images that two models both get right, for all pairs at once; float32 is exact up to 2^24.
+    dense: NDArray[Any] = hits.astype(np.float32 if n < 2**24 else np.float64)
+    both = np.asarray(dense @ dense.T, dtype=np.float64)
+    right = np.diag(both)
+    pairs = []
+    for i in range(len(names)):
+        for j in range(i + 1, len(names)):
+            strong, weak = (i, j) if right[i] >= right[j] else (j, i)
+            observed, chance, kappa = cohen_kappa(both[i, j], right[strong], right[weak], n)
+            ends = kappa_interval(both[i, j], right[strong], right[weak], n, level)
+            pairs.append(
+                PairAgreement(
+                    names[strong],
+                    names[weak],
+                    n,
+                    float(observed),
+                    float(chance),
+                    finite_or_none(kappa),
+                    ends.low if ends else None,
+                    ends.high if ends else None,
+                    float((right[weak] - both[i, j]) / n),
+                    float(right[weak] / n * (1 - right[strong] / n)),
+                )
+            )
+    return pairs

@@ -1,0 +1,152 @@
+"""What every study shares: its error, the units of accuracies, and values that belong to named models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shiftbench.errors import ShiftbenchError
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+PERCENT, FRACTION = "percent", "fraction"
+UNITS = (PERCENT, FRACTION)
+
+#: Accuracies of many models: an array, or a mapping from the model's name.
+Accuracies = ArrayLike | Mapping[str, float]
+
+
+class StudyError(ShiftbenchError):
+    """Numbers that a study can't be computed from."""
+
+
+def whole(unit: str) -> float:
+    """The accuracy of a model that is always right: 100 or 1."""
+    check_unit(unit)
+    return 100.0 if unit == PERCENT else 1.0
+
+
+def check_unit(unit: str) -> None:
+    if unit not in UNITS:
+        raise StudyError("unknown unit of accuracies", found=unit, expected=" or ".join(UNITS))
+
+
+def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) -> str:
+    """Percent or fraction, by one rule for the whole table.
+
+    A column with a value above 1 can only be percent. A column whose values all lie in [0, 1] can only be
+    fractions, unless all of it is 0 or missing, which fits both. When both kinds occur in one table it is
+    refused: either two units were mixed, or a percent column happens to stay below 1 % throughout, and then
+    ``unit="percent"`` says so. Values below 0 or above 100 are no accuracies in any unit.
+
+    >>> recognise_unit({"val": [76.1, 69.8], "imagenet-a": [0.0, 1.2]})
+    'percent'
+    """
+    percent: list[str] = []
+    fraction: list[str] = []
+    for name, column in columns.items():
+        values = np.asarray(column, dtype=np.float64)
+        values = values[~np.isnan(values)]
+        if values.size == 0 or not values.any():
+            continue
+        (percent if values.max() > 1.0 else fraction).append(name)
+    chosen = unit or (PERCENT if percent else FRACTION)
+    check_unit(chosen)
+    for name, column in columns.items():
+        _check_range(name, np.asarray(column, dtype=np.float64), chosen)
+    if unit is None and percent and fraction:
+        raise StudyError(
+            "percent and fractions in one table",
+            found=f"above 1: {few(percent)}; within [0, 1]: {few(fraction)}",
+            expected="accuracies in one unit",
+            hint="convert one of them, or, if all of it is percent, say so: unit='percent' (--unit percent)",
+        )
+    return chosen
+
+
+def _check_range(name: str, values: FloatArray, unit: str) -> None:
+    bad = ~np.isnan(values) & ~((values >= 0) & (values <= whole(unit)))
+    if bad.any():
+        raise StudyError(
+            f"{name!r} holds values that are no accuracies",
+            found=f"{values[bad][0]:g}" + (f" and {int(bad.sum()) - 1} more" if bad.sum() > 1 else ""),
+            expected=f"0 to {whole(unit):g} ({unit})",
+        )
+
+
+def named_values(
+    values: Sequence[Accuracies], models: Sequence[str] | None = None
+) -> tuple[list[str], list[FloatArray]]:
+    """Several columns on one list of models; a model that a mapping lacks gets nan there.
+
+    Without names the models are called "1", "2", ... A name that comes twice is refused: it would count twice.
+    """
+    mappings = [column for column in values if isinstance(column, Mapping)]
+    if mappings and len(mappings) != len(values):
+        raise StudyError("mappings and arrays can't be matched", expected="accuracies by model name in all arguments")
+    if mappings:
+        names = list(models) if models is not None else list(dict.fromkeys(name for one in mappings for name in one))
+        columns = [np.array([float(one.get(name, np.nan)) for name in names]) for one in mappings]
+    else:
+        columns = [_column(column) for column in values]
+        names = list(models) if models is not None else [str(i + 1) for i in range(len(columns[0]))]
+    sizes = {len(column) for column in columns} | {len(names)}
+    if len(sizes) != 1:
+        raise StudyError(
+            "the arguments do not have one value for each model",
+            found=f"{', '.join(str(len(column)) for column in columns)} values, {len(names)} names",
+            expected="the same number, nan where a value is missing",
+        )
+    check_unique(names)
+    return names, columns
+
+
+def check_unique(names: Sequence[str]) -> None:
+    if len(set(names)) == len(names):
+        return
+    seen: set[str] = set()
+    twice = list(dict.fromkeys(name for name in names if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
+    raise StudyError(
+        "a model is listed twice",
+        found=few(twice),
+        expected="one row for each model; twice the same would count twice in every fit",
+        hint="drop or rename one of them",
+    )
+
+
+def few(names: Sequence[str], most: int = 4) -> str:
+    """
+    >>> few(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def count_of(n: int, what: str) -> str:
+    """
+    >>> count_of(1, "model"), count_of(3, "model")
+    ('1 model', '3 models')
+    """
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def finite_or_none(value: float) -> float | None:
+    """JSON knows no nan; neither should a reader of results."""
+    return float(value) if np.isfinite(value) else None
+
+
+def pair_or_none(low: float, high: float) -> list[float] | None:
+    """An interval for JSON."""
+    return [float(low), float(high)] if np.isfinite(low) and np.isfinite(high) else None
+
+
+def _column(values: Any) -> FloatArray:
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1:
+        raise StudyError("accuracies must be one value for each model", found=f"shape {column.shape}")
+    return column

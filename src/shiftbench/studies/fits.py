@@ -1,0 +1,270 @@
+"""The line that models of one kind fall on: accuracy under shift as a function of accuracy without.
+
+001 calls it the baseline beta: with s the logit (or probit, or nothing),
+
+    s(y) = slope * s(x) + intercept,    beta(x) = s^-1(slope * s(x) + intercept),
+
+by least squares over the baseline models (standard training). 004 fits the same line on the linear scale.
+Its uncertainty comes from resampling the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shiftbench.metrics.intervals import Interval, Intervals
+from shiftbench.studies.base import (
+    Accuracies,
+    BoolArray,
+    FloatArray,
+    StudyError,
+    count_of,
+    few,
+    finite_or_none,
+    named_values,
+    pair_or_none,
+    recognise_unit,
+    whole,
+)
+from shiftbench.studies.resampling import (
+    Procedure,
+    as_interval,
+    check_level,
+    get_procedure,
+    least_squares,
+    line_band,
+    resampled_lines,
+)
+from shiftbench.studies.scales import Scale, get_scale
+
+RESAMPLES = 1000
+
+#: With fewer models than this an interval from resampling them says little; the result then says so.
+FEW_MODELS = 8
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted line. ``intercept`` is on the scale; on the linear scale it has the unit of the accuracies."""
+
+    scale: str
+    unit: str
+    slope: float
+    intercept: float
+    r2: float
+    n: int
+    #: None where two models leave nothing to resample.
+    slope_interval: Interval | None
+    intercept_interval: Interval | None
+    models: tuple[str, ...]
+    #: Lowest and highest x of the models that were fitted; outside the line is extrapolated.
+    x_range: tuple[float, float]
+    level: float
+    resamples: int
+    seed: int
+    procedure: str
+    notes: tuple[str, ...] = ()
+    #: (B, 2) slopes and intercepts of the resamples.
+    lines: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.empty((0, 2)))
+
+    def predict(self, x: ArrayLike) -> FloatArray:
+        """beta(x), in the unit of the accuracies; nan stays nan."""
+        return self._from_scale(self.slope * self._to_scale(x) + self.intercept)
+
+    def band(self, x: ArrayLike, *, level: float | None = None) -> Intervals | None:
+        """Interval of beta(x) at each x, from the resamples; None where there are none."""
+        if not len(self.lines):
+            return None
+        at = np.atleast_1d(self._to_scale(x))
+        low, high = line_band(self.lines, at, self._procedure, self.level if level is None else level)
+        return Intervals(self._from_scale(low), self._from_scale(high))
+
+    def grid(self, points: int = 200, limits: tuple[float, float] | None = None) -> FloatArray:
+        """x values evenly spaced on the scale, for drawing line and band."""
+        ends = self._to_scale(self.x_range if limits is None else limits)
+        return self._from_scale(np.linspace(ends[0], ends[1], points))
+
+    def extrapolates(self, x: ArrayLike) -> BoolArray:
+        values = np.asarray(x, dtype=np.float64)
+        return np.asarray((values < self.x_range[0]) | (values > self.x_range[1]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able; None where a number does not exist."""
+        return {
+            "scale": self.scale,
+            "unit": self.unit,
+            "slope": self.slope,
+            "slope_interval": list(self.slope_interval) if self.slope_interval else None,
+            "intercept": self.intercept,
+            "intercept_interval": list(self.intercept_interval) if self.intercept_interval else None,
+            "r2": finite_or_none(self.r2),
+            "n": self.n,
+            "level": self.level,
+            "resamples": self.resamples,
+            "seed": self.seed,
+            "procedure": self.procedure,
+            "x_range": pair_or_none(*self.x_range),
+            "baseline_models": list(self.models),
+            "notes": list(self.notes),
+        }
+
+    @property
+    def _procedure(self) -> Procedure:
+        return get_procedure(self.procedure, self.seed)
+
+    def _to_scale(self, x: ArrayLike) -> FloatArray:
+        values = np.asarray(x, dtype=np.float64)
+        if self.scale == "linear":
+            return values
+        return get_scale(self.scale).forward(values / whole(self.unit))
+
+    def _from_scale(self, value: FloatArray) -> FloatArray:
+        if self.scale == "linear":
+            return value
+        return get_scale(self.scale).inverse(value) * whole(self.unit)
+
+
+def fit(
+    x: Accuracies,
+    y: Accuracies,
+    *,
+    scale: str = "logit",
+    models: Sequence[str] | None = None,
+    baseline: Sequence[bool] | BoolArray | Sequence[str] | None = None,
+    unit: str | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int | None = None,
+    procedure: str = "testbed",
+) -> Fit:
+    """Least squares of scaled y on scaled x over the baseline models (all, when not given).
+
+    ``x`` and ``y`` are arrays, or mappings from model to accuracy; percent or fraction is recognised from both
+    together (``recognise_unit``) and kept: percent in, percentage points out. ``baseline`` is a mask or a list
+    of names. Models without x or y, and on the logit and probit scales models with accuracy exactly 0 or 1,
+    can't be placed: they are left out and ``notes`` names them. The resamples are the ImageNet testbed's own, so
+    that its published intervals come out to the digit; ``procedure="shiftbench"`` draws with numpy's present
+    generator and interpolates the percentiles (see ``resampling.get_procedure``).
+
+    >>> line = fit([56.5, 69.8, 76.1, 78.3, 82.7], [44.0, 57.2, 63.3, 67.0, 72.1], scale="logit")
+    >>> round(line.slope, 3), round(line.r2, 3), line.n, line.unit
+    (0.912, 0.998, 5, 'percent')
+    >>> round(float(line.predict(80.0)), 2)
+    68.65
+    """
+    names, (xs, ys) = named_values([x, y], models)
+    unit = recognise_unit({"x": xs, "y": ys}, unit)
+    chosen = baseline_mask(names, baseline)
+    used, notes = usable_points(names, xs, ys, get_scale(scale), unit, chosen)
+    return fit_points(
+        [name for name, keep in zip(names, used, strict=True) if keep],
+        xs[used],
+        ys[used],
+        scale=scale,
+        unit=unit,
+        level=level,
+        resamples=resamples,
+        procedure=get_procedure(procedure, seed),
+        notes=notes,
+    )
+
+
+def fit_points(
+    names: Sequence[str],
+    x: FloatArray,
+    y: FloatArray,
+    *,
+    scale: str,
+    unit: str,
+    level: float,
+    resamples: int,
+    procedure: Procedure,
+    notes: Sequence[str] = (),
+) -> Fit:
+    """The fit proper, on points that all have a finite place on the scale."""
+    check_level(level)
+    _check_enough(names, x, scale, notes)
+    size = 1.0 if scale == "linear" else whole(unit)
+    axis = get_scale(scale)
+    u, v = axis.forward(x / size), axis.forward(y / size)
+    slope, intercept, r2 = least_squares(u, v)
+    notes = [*notes, *([] if np.isfinite(r2) else ["all models have the same y: r2 is not defined"])]
+    lines, more = _resampled(u, v, procedure, resamples)
+    slope_interval = intercept_interval = None
+    if len(lines):
+        slope_interval = as_interval(procedure.interval(lines[:, 0], level))
+        intercept_interval = as_interval(procedure.interval(lines[:, 1], level))
+    return Fit(
+        scale, unit, slope, intercept, r2, len(x), slope_interval, intercept_interval, tuple(names),
+        (float(x.min()), float(x.max())), level, resamples, procedure.seed, procedure.name, (*notes, *more), lines,
+    )  # fmt: skip
+
+
+def baseline_mask(names: Sequence[str], baseline: Sequence[bool] | BoolArray | Sequence[str] | None) -> BoolArray:
+    """Which models the line goes through, from a mask, a list of names, or nothing (all)."""
+    if baseline is None:
+        return np.ones(len(names), dtype=bool)
+    given = np.asarray(baseline)
+    if given.dtype == np.bool_:
+        if given.shape != (len(names),):
+            raise StudyError("the baseline mask does not fit", found=f"{given.size} values for {len(names)} models")
+        return given
+    wanted = {str(name) for name in given.tolist()}
+    unknown = sorted(wanted - set(names))
+    if unknown:
+        raise StudyError("baseline models without accuracies", found=few(unknown), expected=f"of {few(list(names))}")
+    return np.array([name in wanted for name in names])
+
+
+def usable_points(
+    names: Sequence[str], x: FloatArray, y: FloatArray, scale: Scale, unit: str, chosen: BoolArray
+) -> tuple[BoolArray, list[str]]:
+    """The chosen models that have a place on the scale, and a note on those that have none."""
+    known = ~(np.isnan(x) | np.isnan(y))
+    placed = scale.usable(x / whole(unit)) & scale.usable(y / whole(unit))
+    notes = []
+    missing = [name for name, out in zip(names, chosen & ~known, strict=True) if out]
+    if missing:
+        notes.append(f"not fitted, a value is missing: {count_of(len(missing), 'model')} ({few(missing)})")
+    at_end = [name for name, out in zip(names, chosen & known & ~placed, strict=True) if out]
+    if at_end:
+        notes.append(
+            f"not fitted, an accuracy of exactly 0 or {whole(unit):g} has no {scale.name}: "
+            f"{count_of(len(at_end), 'model')} ({few(at_end)})"
+        )
+    return chosen & placed, notes
+
+
+def _check_enough(names: Sequence[str], x: FloatArray, scale: str, notes: Sequence[str]) -> None:
+    if len(x) < 2:
+        raise StudyError(
+            "a line needs at least two models",
+            found="; ".join([count_of(len(x), "model"), *notes]),
+            expected="two or more with both accuracies" + ("" if scale == "linear" else ", neither 0 nor 1"),
+        )
+    if np.ptp(x) == 0:
+        raise StudyError(
+            "all models have the same accuracy on the x axis: no line is determined",
+            found=f"{x[0]:g} for {few(list(names))}",
+            expected="models that differ",
+        )
+
+
+def _resampled(u: FloatArray, v: FloatArray, procedure: Procedure, resamples: int) -> tuple[FloatArray, list[str]]:
+    """The resampled lines that exist, and what to say about them."""
+    if resamples < 1 or len(u) < 3:
+        why = ["two models determine the line exactly: no interval"] if len(u) == 2 else []
+        return np.empty((0, 2)), why
+    lines = resampled_lines(u, v, procedure, resamples)
+    defined = np.isfinite(lines[:, 0])
+    notes = []
+    if not defined.all():
+        notes.append(f"{int((~defined).sum())} of {resamples} resamples drew one x only and were left out")
+    if len(u) < FEW_MODELS:
+        notes.append(f"only {len(u)} models: the interval from resampling them is rough")
+    return lines[defined], notes

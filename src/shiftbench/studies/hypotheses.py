@@ -1,0 +1,207 @@
+"""Hypotheses about what makes models robust (000): evidence for, against, or none, by a written rule.
+
+A hypothesis ("Larger Models", "Pretraining") names pairs of models, one with the change and one without. On a
+data set its *gain* is the mean over its pairs of how much better the changed model does under shift, and its
+*excess* is the mean of how much the gap between in-distribution and shifted score shrinks: what is gained
+beyond being the better model anyway. The verdict on a hypothesis and a data set:
+
+    +   gain >= margin, and excess >= gap_margin where in-distribution scores are known,
+        and, where hits on images are known, the gain's p-value after Holm is at most 1 - level
+    -   gain <= -margin, with the same demand on the p-value
+    0   neither: no evidence
+
+Scores and margins are in points, higher is better; errors are turned round. With one pair the p-value is
+McNemar's exact one; with several it is that of the mean paired difference per image (normal). Holm's correction
+counts all hypotheses and data sets tested together. From published scores alone there is no p-value, and the
+margins decide: the result says so. 000 itself writes "-" for what is here "-" or "0".
+
+000 states no thresholds. The defaults are ours, chosen so that its tables 4 and 6 follow from the numbers it
+prints; any margin above 1.1 and up to 2.2 points with any gap margin above 0 and up to 0.7 gives the same marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
+from shiftbench.metrics.paired import holm, mcnemar
+from shiftbench.studies.base import StudyError, few
+
+#: Points under shift below which a change is not worth speaking of.
+MARGIN = 1.5
+#: Points by which the gap must shrink.
+GAP_MARGIN = 0.5
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A name and pairs (model with the change, model without)."""
+
+    name: str
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one data set says about one hypothesis; points, higher is better."""
+
+    hypothesis: str
+    dataset: str
+    pairs: int
+    gain: float
+    #: None where only scores are known, not hits.
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None
+    #: None where no in-distribution scores are known.
+    excess: float | None
+    verdict: str
+
+    @property
+    def mark(self) -> str:
+        """As 000 prints it: "+" for evidence, "-" for its absence or evidence against."""
+        return "+" if self.verdict == "+" else "-"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ScoredData:
+    """Scores of models on one data set, in points; ``reference`` are the in-distribution ones."""
+
+    dataset: str
+    shifted: Mapping[str, float]
+    reference: Mapping[str, float] | None = None
+    #: False for errors.
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True)
+class HitData:
+    """Right or wrong on the same images for every model."""
+
+    dataset: str
+    shifted: Mapping[str, NDArray[np.bool_]]
+    reference: Mapping[str, NDArray[np.bool_]] | None = None
+
+
+def weigh_hypotheses(
+    hypotheses: Sequence[Hypothesis],
+    datasets: Sequence[ScoredData | HitData],
+    *,
+    margin: float = MARGIN,
+    gap_margin: float = GAP_MARGIN,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> list[Evidence]:
+    """The evidence of every data set on every hypothesis of which it has at least one pair.
+
+    >>> larger = Hypothesis("Larger Models", (("ResNet-152", "ResNet-50"),))
+    >>> errors, clean = {"ResNet-50": 63.9, "ResNet-152": 58.7}, {"ResNet-50": 7.9, "ResNet-152": 6.8}
+    >>> rendered = ScoredData("imagenet-r", errors, clean, higher_is_better=False)
+    >>> [one] = weigh_hypotheses([larger], [rendered])
+    >>> round(one.gain, 1), round(one.excess, 1), one.verdict
+    (5.2, 4.1, '+')
+    """
+    found = []
+    for dataset in datasets:
+        for hypothesis in hypotheses:
+            known = [pair for pair in hypothesis.pairs if all(model in dataset.shifted for model in pair)]
+            if not known:
+                continue
+            if isinstance(dataset, ScoredData):
+                found.append(_from_scores(hypothesis.name, dataset, known))
+            else:
+                found.append(_from_hits(hypothesis.name, dataset, known, level, resamples, seed))
+    if not found:
+        raise StudyError(
+            "no data set has both models of any pair",
+            found=f"pairs {few([f'{a} / {b}' for h in hypotheses for a, b in h.pairs])}",
+            expected=f"models such as {few(list(datasets[0].shifted)) if datasets else '(no data sets)'}",
+        )
+    adjusted = holm([np.nan if one.p is None else one.p for one in found])
+    made = [replace(one, p_holm=None if one.p is None else float(p)) for one, p in zip(found, adjusted, strict=True)]
+    return [replace(one, verdict=_verdict(one, margin, gap_margin, level)) for one in made]
+
+
+def _verdict(one: Evidence, margin: float, gap_margin: float, level: float) -> str:
+    sure = one.p_holm is None or one.p_holm <= 1.0 - level
+    # Published scores have one decimal: a difference that prints as the margin counts as the margin.
+    tiny = 1e-9
+    if sure and one.gain >= margin - tiny and (one.excess is None or one.excess >= gap_margin - tiny):
+        return "+"
+    return "-" if sure and one.gain <= -margin + tiny else "0"
+
+
+def _from_scores(name: str, data: ScoredData, pairs: Sequence[tuple[str, str]]) -> Evidence:
+    sign = 1.0 if data.higher_is_better else -1.0
+    gains = [sign * (data.shifted[model] - data.shifted[base]) for model, base in pairs]
+    reference = data.reference or {}
+    both = [
+        (gain, sign * (reference[model] - reference[base]))
+        for gain, (model, base) in zip(gains, pairs, strict=True)
+        if model in reference and base in reference
+    ]
+    excess = float(np.mean([gain - usual for gain, usual in both])) if both else None
+    return Evidence(name, data.dataset, len(pairs), float(np.mean(gains)), None, None, None, None, excess, "0")
+
+
+def _from_hits(
+    name: str, data: HitData, pairs: Sequence[tuple[str, str]], level: float, resamples: int, seed: int
+) -> Evidence:
+    per_image = _differences(data.shifted, pairs, data.dataset)
+    gain = 100.0 * float(per_image.mean())
+    low, high = percentile_interval(100.0 * resampled_means(per_image[:, None], resamples=resamples, seed=seed), level)
+    excess = None
+    if data.reference and all(model in data.reference for pair in pairs for model in pair):
+        excess = gain - 100.0 * float(_differences(data.reference, pairs, data.dataset).mean())
+    if len(pairs) == 1:
+        p = float(mcnemar(int((per_image > 0).sum()), int((per_image < 0).sum())))
+    else:
+        p = _mean_p(per_image)
+    return Evidence(name, data.dataset, len(pairs), gain, float(low[0]), float(high[0]), p, p, excess, "0")
+
+
+def _differences(
+    hits: Mapping[str, NDArray[np.bool_]], pairs: Sequence[tuple[str, str]], dataset: str
+) -> NDArray[np.float64]:
+    """For each image, the mean over pairs of right with the change minus right without."""
+    sizes = {len(hits[model]) for pair in pairs for model in pair}
+    if len(sizes) != 1 or sizes == {0}:
+        raise StudyError(f"the models are not on the same images of {dataset!r}", found=f"{sorted(sizes)} images")
+    stacked = [hits[model].astype(np.float64) - hits[base].astype(np.float64) for model, base in pairs]
+    return np.asarray(np.mean(stacked, axis=0))
+
+
+def _mean_p(per_image: NDArray[np.float64]) -> float:
+    """Two-sided p-value of the mean difference per image, by the normal law."""
+    from scipy.special import ndtr
+
+    spread = float(per_image.std(ddof=1)) if len(per_image) > 1 else 0.0
+    if spread == 0.0:
+        # Every image has the same difference: the sign test.
+        return 1.0 if per_image.mean() == 0 else min(1.0, 2.0 * 0.5 ** len(per_image))
+    z = abs(float(per_image.mean())) / (spread / np.sqrt(len(per_image)))
+    return float(2.0 * ndtr(-z))
+
+
+def hypotheses_from_models(changes: Mapping[str, Sequence[str]], bases: Mapping[str, str]) -> list[Hypothesis]:
+    """Hypotheses from a table of models: each word of ``changes`` is one, its pairs the models so tagged.
+
+    >>> hypotheses_from_models({"resnet152": ["larger"], "resnet50": []}, {"resnet152": "resnet50"})
+    [Hypothesis(name='larger', pairs=(('resnet152', 'resnet50'),))]
+    """
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for model, words in changes.items():
+        for word in words:
+            if model in bases:
+                pairs.setdefault(word, []).append((model, bases[model]))
+    return [Hypothesis(word, tuple(made)) for word, made in pairs.items()]

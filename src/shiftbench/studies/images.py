@@ -1,0 +1,163 @@
+"""Effective robustness with the images resampled, when the predictions are at hand.
+
+One draw takes the images of x and of y anew, once for all models (an image that is hard for one is hard for
+others), computes every accuracy, the line and every rho. Where x and y are the same pictures, clean and shifted,
+the same draw serves both, so that what they share cancels. The intervals are percentiles over the draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
+from shiftbench.metrics.intervals import Interval
+from shiftbench.metrics.paired import aligned
+from shiftbench.store.predictions import Predictions
+from shiftbench.studies.base import FRACTION, BoolArray, FloatArray, StudyError, check_unique, few
+from shiftbench.studies.fits import Fit, baseline_mask, fit
+from shiftbench.studies.robustness import Effective, EffectiveRobustness
+from shiftbench.studies.scales import Scale, get_scale
+
+
+@dataclass(frozen=True)
+class ImageBootstrap:
+    """The line and rho with intervals from resampling images (and models, where asked)."""
+
+    effective: EffectiveRobustness
+    slope_interval: Interval
+    intercept_interval: Interval
+    resamples: int
+    seed: int
+    #: Whether x and y were drawn together because they are the same pictures.
+    paired: bool
+
+    @property
+    def line(self) -> Fit:
+        assert isinstance(self.effective.line, Fit)
+        return self.effective.line
+
+
+def image_bootstrap(
+    hits_x: NDArray[np.bool_],
+    hits_y: NDArray[np.bool_],
+    *,
+    models: Sequence[str] | None = None,
+    baseline: Sequence[bool] | BoolArray | Sequence[str] | None = None,
+    scale: str = "logit",
+    paired: bool = False,
+    over_models: bool = False,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> ImageBootstrap:
+    """rho and the line from hits, (models, images) of either setting.
+
+    ``paired`` says that image i of x and image i of y are the same picture. ``over_models`` also draws the
+    baseline models anew, as the fit's own interval does; without it the models are taken as given.
+
+    >>> rng = np.random.default_rng(0)
+    >>> skill = np.linspace(0.5, 0.9, 12)[:, None]
+    >>> clean, shifted = rng.random((12, 2000)) < skill, rng.random((12, 2000)) < skill - 0.1
+    >>> result = image_bootstrap(clean, shifted, resamples=200)
+    >>> row = result.effective.rows[0]
+    >>> row.low < row.rho < row.high
+    True
+    """
+    names = list(models) if models is not None else [str(i + 1) for i in range(len(hits_x))]
+    check_unique(names)
+    _check_shapes(hits_x, hits_y, names, paired)
+    axis, chosen = get_scale(scale), baseline_mask(names, baseline)
+    x, y = hits_x.mean(axis=1), hits_y.mean(axis=1)
+    line = fit(x, y, scale=scale, models=names, baseline=chosen, unit=FRACTION, level=level, resamples=0)
+    fitted = np.array([name in set(line.models) for name in names])
+    xs = resampled_means(hits_x.T, resamples=resamples, seed=seed)
+    ys = resampled_means(hits_y.T, resamples=resamples, seed=seed if paired else seed + 1)
+    lines = _lines(axis, xs[:, fitted], ys[:, fitted], np.random.default_rng(seed + 2) if over_models else None)
+    rho = ys - axis.inverse(lines[:, :1] * axis.forward(xs) + lines[:, 1:])
+    notes = list(line.notes)
+    lost = int((~np.isfinite(lines[:, 0])).sum())
+    if lost:
+        notes.append(f"{lost} of {resamples} draws gave no line (an accuracy of 0 or 1) and were left out")
+    if lost > resamples // 2:
+        raise StudyError("more than half of the draws give no line", found=notes[-1], hint="use the linear scale")
+    low, high = percentile_interval(rho, level)
+    expected = line.predict(x)
+    rows = tuple(
+        Effective(name, float(x[i]), float(y[i]), float(expected[i]), float(y[i] - expected[i]), float(low[i]),
+                  float(high[i]), bool(fitted[i]), bool(line.extrapolates(x[i])))
+        for i, name in enumerate(names)
+    )  # fmt: skip
+    sources = "images" + (" (the same for x and y)" if paired else "") + (", models" if over_models else "")
+    ends = [Interval(*(float(end) for end in percentile_interval(lines[:, i], level))) for i in (0, 1)]
+    effective = EffectiveRobustness(line, rows, level, sources, tuple(notes))
+    return ImageBootstrap(effective, ends[0], ends[1], resamples, seed, paired)
+
+
+def image_bootstrap_of(x: Sequence[Predictions], y: Sequence[Predictions], **options: Any) -> ImageBootstrap:
+    """The same from stored predictions of two settings: the classifiers that have both, on images that count
+    for all of them. Whether the settings show the same pictures is seen from the image ids."""
+    for side in (x, y):
+        check_unique([one.classifier for one in side])
+    by_name = [{one.classifier: one for one in side} for side in (x, y)]
+    names = [name for name in by_name[0] if name in by_name[1]]
+    if len(names) < 2:
+        raise StudyError("fewer than two classifiers have both settings", found=few(names) or "none")
+    first_x, ids_x = common_hits([by_name[0][name] for name in names])
+    first_y, ids_y = common_hits([by_name[1][name] for name in names])
+    notes: tuple[str, ...] = ()
+    others = set(ids_y)
+    shared = [name for name in ids_x if name in others]
+    if shared and ids_x != ids_y:
+        notes = (f"x and y share {len(shared):,} pictures; both accuracies are on those",)
+        first_x, first_y = _pick(first_x, ids_x, shared), _pick(first_y, ids_y, shared)
+        ids_x = ids_y = shared
+    result = image_bootstrap(first_x, first_y, models=names, paired=ids_x == ids_y, **options)
+    return replace(result, effective=replace(result.effective, notes=(*result.effective.notes, *notes)))
+
+
+def common_hits(predictions: Sequence[Predictions]) -> tuple[NDArray[np.bool_], list[str]]:
+    """(classifiers, images) top-1 hits on the images that count for every classifier, and their ids."""
+    first = predictions[0]
+    hits, valid = [], np.ones(len(first), dtype=bool)
+    for one in predictions:
+        order = aligned(first, one)
+        hits.append(one.top[order, 0] == one.labels[order])
+        valid &= one.valid[order]
+    ids = [name for name, here in zip(first.ids, valid, strict=True) if here]
+    if not ids:
+        raise StudyError(f"no image of {first.setting!r} counts for all classifiers")
+    return np.array(hits)[:, valid], ids
+
+
+def _pick(hits: NDArray[np.bool_], ids: Sequence[str], wanted: Sequence[str]) -> NDArray[np.bool_]:
+    place = {name: i for i, name in enumerate(ids)}
+    return hits[:, [place[name] for name in wanted]]
+
+
+def _lines(axis: Scale, x: FloatArray, y: FloatArray, rng: np.random.Generator | None) -> FloatArray:
+    """(B, 2) least-squares lines, one for each row of accuracies; nan where a point has no place on the scale."""
+    if rng is not None:
+        index = rng.integers(0, x.shape[1], x.shape)
+        x, y = np.take_along_axis(x, index, axis=1), np.take_along_axis(y, index, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        u, v = axis.forward(x), axis.forward(y)
+        du, dv = u - u.mean(axis=1, keepdims=True), v - v.mean(axis=1, keepdims=True)
+        slope = (du * dv).sum(axis=1) / (du * du).sum(axis=1)
+        lines = np.column_stack([slope, v.mean(axis=1) - slope * u.mean(axis=1)])
+    lines[~np.isfinite(lines).all(axis=1)] = np.nan
+    return lines
+
+
+def _check_shapes(x: NDArray[np.bool_], y: NDArray[np.bool_], names: Sequence[str], paired: bool) -> None:
+    if x.ndim != 2 or y.ndim != 2 or len(x) != len(names) or len(y) != len(names):
+        raise StudyError(
+            "hits must be (models, images) for the same models",
+            found=f"shapes {x.shape} and {y.shape} for {len(names)} models",
+        )
+    if paired and x.shape != y.shape:
+        raise StudyError("paired settings have the same images", found=f"{x.shape[1]} and {y.shape[1]} images")

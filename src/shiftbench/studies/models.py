@@ -1,0 +1,149 @@
+"""What is known about models: a small table that users edit.
+
+Our own format is a CSV file with a column ``model`` and any of these:
+
+| column | meaning |
+|---|---|
+| category | ``standard``, ``robustness_intervention``, ``more_data``, or any word of yours |
+| base_model | the model it was made from, for relative robustness |
+| intervention | what was changed: ``augmix``, ``adversarial training``, ... |
+| size | millions of parameters, or any word of yours |
+| training_data | ``imagenet``, ``jft-300m``, ... |
+| baseline | 1 or 0: whether the line may go through it (else all of the baseline category may) |
+| changes | what it changes, for hypotheses: words separated by ``;`` |
+
+The ImageNet testbed's list (columns ``category_detail``, ``base_model_derived``, ``used_in_line_fit``) is
+understood as it is. Other columns are kept in ``extra``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from shiftbench.studies.base import BoolArray, StudyError, few
+from shiftbench.studies.results import NAME_COLUMNS, read_rows
+
+STANDARD = "standard"
+
+#: Names for our columns in the tables one meets.
+_ALIASES = {
+    "base_model": ("base_model", "base", "base_model_derived"),
+    "training_data": ("training_data", "data", "pretrain"),
+    "size": ("size", "parameters", "param_count"),
+    "baseline": ("baseline", "used_in_line_fit"),
+    "category": ("category", "type"),
+    "intervention": ("intervention",),
+    "changes": ("changes", "tags"),
+}
+_YES, _NO = {"1", "true", "yes", "y"}, {"0", "false", "no", "n"}
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One model; an empty string where something is not known."""
+
+    model: str
+    category: str = ""
+    base_model: str = ""
+    intervention: str = ""
+    size: str = ""
+    training_data: str = ""
+    #: None: the category decides.
+    baseline: bool | None = None
+    changes: tuple[str, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Models(Mapping[str, ModelInfo]):
+    """Models by name."""
+
+    rows: Mapping[str, ModelInfo]
+
+    def __getitem__(self, name: str) -> ModelInfo:
+        return self.rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def category(self, name: str) -> str:
+        return self.rows[name].category if name in self.rows else ""
+
+    @property
+    def bases(self) -> dict[str, str]:
+        """Model to base model, where one is known."""
+        return {name: row.base_model for name, row in self.rows.items() if row.base_model}
+
+    def baseline(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
+        """Which of these models the line may go through.
+
+        Those of the category, unless their ``baseline`` mark says no or their lower-cased name contains one of
+        the words of ``exclude``.
+        """
+        words = [word.lower() for word in exclude]
+        return np.array([self._fits(name, category.lower(), words) for name in names], dtype=bool)
+
+    def _fits(self, name: str, category: str, words: Sequence[str]) -> bool:
+        info = self.rows.get(name)
+        if info is None or info.category.lower() != category or info.baseline is False:
+            return False
+        return not any(word in name.lower() for word in words)
+
+    def others(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
+        """The models known to be of another category; those that the table does not list are not counted."""
+        words = [word.lower() for word in exclude]
+        return np.array(
+            [
+                name in self.rows
+                and self.rows[name].category.lower() != category.lower()
+                and not any(word in name.lower() for word in words)
+                for name in names
+            ],
+            dtype=bool,
+        )
+
+
+def read_models(path: str | Path) -> Models:
+    """The table of models from a .csv or .parquet file; see the top of this module for its columns."""
+    path = Path(path)
+    if not path.is_file():
+        raise StudyError(f"no table of models at {path}", expected="a .csv or .parquet file")
+    header, rows = read_rows(path)
+    lowered = [name.strip().lower() for name in header]
+    name_at = next((lowered.index(name) for name in NAME_COLUMNS if name in lowered), None)
+    if name_at is None:
+        raise StudyError(f"{path.name} has no column 'model'", found=few(header))
+    at = {
+        ours: next((lowered.index(alias) for alias in aliases if alias in lowered), None)
+        for ours, aliases in _ALIASES.items()
+    }
+    found: dict[str, ModelInfo] = {}
+    for number, row in enumerate(rows, start=2):
+        cells = ["" if cell is None else str(cell).strip() for cell in row]
+        name = cells[name_at]
+        if name in found:
+            raise StudyError(f"{path.name} lists a model twice", found=f"{name!r}, the second in line {number}")
+        known = {ours: cells[i] if i is not None else "" for ours, i in at.items()}
+        used = {name_at, *(i for i in at.values() if i is not None)}
+        extra = {lowered[i]: cell for i, cell in enumerate(cells) if i not in used}
+        found[name] = ModelInfo(
+            name, known["category"], known["base_model"], known["intervention"], known["size"],
+            known["training_data"], _mark(path, number, known["baseline"]),
+            tuple(word.strip() for word in known["changes"].split(";") if word.strip()), extra,
+        )  # fmt: skip
+    return Models(found)
+
+
+def _mark(path: Path, line: int, text: str) -> bool | None:
+    if not text:
+        return None
+    if text.lower() in _YES | _NO:
+        return text.lower() in _YES
+    raise StudyError(f"{path.name}, line {line}: the baseline mark is unclear", found=repr(text), expected="1 or 0")

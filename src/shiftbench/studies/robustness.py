@@ -1,0 +1,286 @@
+"""Effective and relative robustness (001 section 2), each with an interval.
+
+Effective robustness is what a model has beyond its accuracy: rho = y - beta(x), with beta the line of the
+baseline models. Relative robustness is what an intervention gains under shift: tau = y(model) - y(base).
+Only both together make an intervention useful.
+
+The interval of rho has up to three independent sources: the images behind y, the images behind x, and the
+models behind the line. Each gives an interval of its own (Clopper-Pearson for images, bootstrap for the line),
+and they are put together by Zou and Donner's (2008) rule for a difference a - b,
+
+    low = a - b - sqrt((a - low_a)² + (high_b - b)²),   high = a - b + sqrt((high_a - a)² + (b - low_b)²),
+
+which keeps their asymmetry. Where x and y come from the same pictures (clean and corrupted) their errors are
+positively tied and the interval is wider than needed, never narrower; with predictions at hand the image
+bootstrap (``shiftbench.studies.images``) takes the tie into account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.studies.base import (
+    Accuracies,
+    BoolArray,
+    FloatArray,
+    StudyError,
+    count_of,
+    few,
+    finite_or_none,
+    named_values,
+    recognise_unit,
+    whole,
+)
+from shiftbench.studies.fits import fit
+from shiftbench.studies.piecewise import Line
+
+
+@dataclass(frozen=True)
+class Effective:
+    """One model's place relative to the line."""
+
+    model: str
+    x: float
+    y: float
+    #: beta(x): what a baseline model of that x would have.
+    expected: float
+    rho: float
+    low: float
+    high: float
+    #: Whether the line was fitted through this model.
+    baseline: bool
+    #: Whether x lies outside the models that were fitted.
+    extrapolated: bool
+
+
+@dataclass(frozen=True)
+class EffectiveRobustness:
+    """rho of every model with both accuracies, the line, and what was left out."""
+
+    line: Line
+    rows: tuple[Effective, ...]
+    level: float
+    #: What the intervals of rho contain, such as "images of y, images of x, fit".
+    sources: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rho(self) -> dict[str, float]:
+        """By model."""
+        return {row.model: row.rho for row in self.rows}
+
+    def __getitem__(self, model: str) -> Effective:
+        for row in self.rows:
+            if row.model == model:
+                return row
+        raise StudyError(f"no effective robustness of {model!r}", found=f"{len(self.rows)} other models")
+
+    def as_dict(self) -> dict[str, Any]:
+        rows = [{k: finite_or_none(v) if isinstance(v, float) else v for k, v in asdict(r).items()} for r in self.rows]
+        return {"fit": self.line.as_dict(), "level": self.level, "sources": self.sources, "models": rows,
+                "notes": list(self.notes)}  # fmt: skip
+
+
+def effective_robustness(
+    x: Accuracies,
+    y: Accuracies,
+    line: Line | None = None,
+    *,
+    models: Sequence[str] | None = None,
+    baseline: Sequence[bool] | BoolArray | Sequence[str] | None = None,
+    n_x: ArrayLike | None = None,
+    n_y: ArrayLike | None = None,
+    level: float = 0.95,
+    unit: str | None = None,
+    **fit_options: Any,
+) -> EffectiveRobustness:
+    """rho = y - beta(x) for every model, in the unit of the accuracies (percent in, points out).
+
+    ``line`` is a fit made before; without it one is made through ``baseline`` with ``fit_options`` (``scale``,
+    ``resamples``, ...). ``n_x`` and ``n_y`` are the numbers of images behind the accuracies, one for all models
+    or one each; what is not given does not enter the interval, and ``sources`` says what did.
+
+    >>> x, y = [56.5, 69.8, 76.1, 82.7, 79.0], [44.0, 57.2, 63.3, 72.1, 71.0]
+    >>> result = effective_robustness(x, y, models=list("abcde"), baseline=list("abcd"), n_y=10_000)
+    >>> round(result["e"].rho, 2), result.sources
+    (3.73, 'images of y, fit')
+    """
+    names, (xs, ys) = named_values([x, y], models)
+    if line is None:
+        line = fit(xs, ys, models=names, baseline=baseline, unit=unit, level=level, **fit_options)
+    elif fit_options or baseline is not None:
+        raise StudyError("a line and options for making one", found=", ".join(["baseline", *fit_options][:3]))
+    unit = recognise_unit({"x": xs, "y": ys}, unit)
+    if unit != line.unit:
+        raise StudyError(
+            "percent against fraction",
+            found=f"accuracies in {unit}, a line in {line.unit}",
+            hint=f"if the accuracies are meant so, say unit={line.unit!r}",
+        )
+    known = ~(np.isnan(xs) | np.isnan(ys))
+    notes = []
+    sizes = [None if n is None else np.broadcast_to(np.asarray(n, float), known.shape)[known] for n in (n_x, n_y)]
+    if not known.all():
+        missing = [name for name, here in zip(names, known, strict=True) if not here]
+        notes.append(f"no rho, a value is missing: {count_of(len(missing), 'model')} ({few(missing)})")
+    kept = [name for name, here in zip(names, known, strict=True) if here]
+    unsized = [n for i, n in enumerate(kept) if any(size is not None and np.isnan(size[i]) for size in sizes)]
+    if unsized:
+        notes.append(f"no interval of rho, the number of images is not known: {few(unsized)}")
+    x_known, y_known = xs[known], ys[known]
+    expected = line.predict(x_known)
+    low, high, sources = _rho_interval(x_known, y_known, expected, line, sizes[0], sizes[1], level)
+    rows = _rows(kept, x_known, y_known, expected, low, high, line)
+    return EffectiveRobustness(line, rows, level, sources, tuple(notes))
+
+
+def _rows(
+    names: Sequence[str],
+    x: FloatArray,
+    y: FloatArray,
+    expected: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    line: Line,
+) -> tuple[Effective, ...]:
+    fitted, outside = set(line.models), line.extrapolates(x)
+    return tuple(
+        Effective(name, float(x[i]), float(y[i]), float(expected[i]), float(y[i] - expected[i]), float(low[i]),
+                  float(high[i]), name in fitted, bool(outside[i]))
+        for i, name in enumerate(names)
+    )  # fmt: skip
+
+
+def _rho_interval(
+    x: FloatArray,
+    y: FloatArray,
+    expected: FloatArray,
+    line: Line,
+    n_x: FloatArray | None,
+    n_y: FloatArray | None,
+    level: float,
+) -> tuple[FloatArray, FloatArray, str]:
+    """Zou and Donner's rule over whatever sources are known; nan where none is."""
+    size = whole(line.unit)
+    down, up = np.zeros(len(x)), np.zeros(len(x))
+    sources = []
+    if n_y is not None:
+        low, high = accuracy_interval(y, n_y, line.unit, level)
+        down, up = down + (y - low) ** 2, up + (high - y) ** 2
+        sources.append("images of y")
+    if n_x is not None:
+        low, high = accuracy_interval(x, n_x, line.unit, level)
+        # The ends of the axis have no logit; as far as the line is concerned just inside is the same.
+        ends = [line.predict(np.clip(end, 1e-12 * size, (1 - 1e-12) * size)) for end in (low, high)]
+        b_low, b_high = np.minimum(*ends), np.maximum(*ends)
+        down, up = down + (b_high - expected) ** 2, up + (expected - b_low) ** 2
+        sources.append("images of x")
+    band = line.band(x, level=level)
+    if band is not None:
+        down, up = down + (band.high - expected) ** 2, up + (expected - band.low) ** 2
+        sources.append("fit")
+    if not sources:
+        nothing = np.full(len(x), np.nan)
+        return nothing, nothing, "none: no image counts, and no resamples of the fit"
+    rho = y - expected
+    return rho - np.sqrt(down), rho + np.sqrt(up), ", ".join(sources)
+
+
+def accuracy_interval(value: FloatArray, n: FloatArray, unit: str, level: float) -> tuple[FloatArray, FloatArray]:
+    """Clopper-Pearson with k = accuracy * n as it comes, because published accuracies are rounded."""
+    size = whole(unit)
+    unknown = np.isnan(value) | np.isnan(n)
+    share = np.where(unknown, 0.0, value / size)
+    total = np.where(unknown, 1.0, n)
+    low, high = clopper_pearson(share * total, total, level)
+    return np.where(unknown, np.nan, low * size), np.where(unknown, np.nan, high * size)
+
+
+@dataclass(frozen=True)
+class Relative:
+    """One model against the model it was made from."""
+
+    model: str
+    base: str
+    y: float
+    y_base: float
+    tau: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class RelativeRobustness:
+    """tau of every model whose base is known and has an accuracy."""
+
+    unit: str
+    rows: tuple[Relative, ...]
+    level: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tau(self) -> dict[str, float]:
+        return {row.model: row.tau for row in self.rows}
+
+    def as_dict(self) -> dict[str, Any]:
+        rows = [{k: finite_or_none(v) if isinstance(v, float) else v for k, v in asdict(r).items()} for r in self.rows]
+        return {"unit": self.unit, "level": self.level, "models": rows, "notes": list(self.notes)}
+
+
+def relative_robustness(
+    y: Accuracies,
+    base: Mapping[str, str],
+    *,
+    models: Sequence[str] | None = None,
+    n_y: ArrayLike | None = None,
+    level: float = 0.95,
+    unit: str | None = None,
+) -> RelativeRobustness:
+    """tau = y(model) - y(base model), for the models that ``base`` names a base for.
+
+    With ``n_y`` images the interval combines both Clopper-Pearson intervals as if the images were different
+    ones; on the same images ``shiftbench.metrics.paired.compare`` is sharper.
+
+    >>> result = relative_robustness({"resnet50": 63.3, "resnet50_swsl": 70.4}, {"resnet50_swsl": "resnet50"})
+    >>> round(result.tau["resnet50_swsl"], 1)
+    7.1
+    """
+    names, (ys,) = named_values([y], models)
+    unit = recognise_unit({"y": ys}, unit)
+    place = {name: i for i, name in enumerate(names)}
+    sizes = np.broadcast_to(np.nan if n_y is None else np.asarray(n_y, dtype=np.float64), ys.shape)
+    lows, highs = accuracy_interval(ys, sizes, unit, level)
+    rows, lost = [], []
+    for name in (name for name in names if base.get(name)):
+        i, j = place[name], place.get(base[name])
+        if j is None or np.isnan(ys[i]) or np.isnan(ys[j]):
+            lost.append(f"{name} -> {base[name]}")
+            continue
+        tau = float(ys[i] - ys[j])
+        down = np.hypot(ys[i] - lows[i], highs[j] - ys[j])
+        up = np.hypot(highs[i] - ys[i], ys[j] - lows[j])
+        rows.append(Relative(name, base[name], float(ys[i]), float(ys[j]), tau, float(tau - down), float(tau + up)))
+    notes = [f"no tau, model or base has no value: {count_of(len(lost), 'pair')} ({few(lost)})"] if lost else []
+    return RelativeRobustness(unit, tuple(rows), level, tuple(notes))
+
+
+def sentence(result: EffectiveRobustness, model: str) -> str:
+    """One sentence for people: where a model lies relative to the line.
+
+    >>> x, y = {"a": 56.5, "b": 69.8, "c": 76.1, "mine": 79.0}, {"a": 44.0, "b": 57.2, "c": 63.3, "mine": 71.0}
+    >>> sentence(effective_robustness(x, y, baseline=["a", "b", "c"], resamples=0), "mine")
+    'mine lies 4.1 points above the line'
+    """
+    row, points = result[model], 100.0 / whole(result.line.unit)
+    up = row.rho >= 0
+    text = f"{model} lies {abs(row.rho) * points:.1f} points {'above' if up else 'below'} the line"
+    if np.isnan(row.low):
+        return text
+    low, high = (row.low, row.high) if up else (-row.high, -row.low)
+    return f"{text} [{low * points:.1f}, {high * points:.1f}]"

@@ -1,0 +1,193 @@
+"""A table of results and what is known about its models, ready to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shiftbench.studies import testbed
+from shiftbench.studies.base import BoolArray, StudyError, few, whole
+from shiftbench.studies.correlation import Correlation, correlate
+from shiftbench.studies.fits import fit
+from shiftbench.studies.models import STANDARD, Models
+from shiftbench.studies.piecewise import Line, fit_piecewise
+from shiftbench.studies.results import Results
+from shiftbench.studies.robustness import (
+    EffectiveRobustness,
+    RelativeRobustness,
+    effective_robustness,
+    relative_robustness,
+)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A setting and the reference it is compared with."""
+
+    x: str
+    y: str
+    min_x: float | None = None
+    #: In percent or as a fraction; "auto" takes the x of a baseline model with y = 0, if there is one.
+    pivot: float | str | None = None
+
+
+class Study:
+    """Models, settings, and the line through the baseline models.
+
+    >>> from shiftbench.studies.models import ModelInfo
+    >>> values = np.array([[56.5, 44.0], [69.8, 57.2], [76.1, 63.3], [82.7, 72.1], [79.0, 71.0]])
+    >>> results = Results(tuple("abcde"), ("val", "v2"), values, "percent")
+    >>> models = Models({m: ModelInfo(m, "standard" if m != "e" else "more_data") for m in "abcde"})
+    >>> study = Study(results, models)
+    >>> line = study.fit("val", "v2")
+    >>> line.n, round(study.effective("val", "v2").rho["e"], 2)
+    (4, 3.73)
+    """
+
+    def __init__(
+        self,
+        results: Results,
+        models: Models | None = None,
+        *,
+        baseline: str = STANDARD,
+        exclude: Sequence[str] | None = None,
+    ) -> None:
+        """Without ``models`` the line goes through all of them. ``exclude`` are parts of names that keep a
+        model out of the fit; for the testbed's own list of models its rule is the default."""
+        self.results, self.models, self.category = results, models, baseline
+        if exclude is None:
+            exclude = testbed.NOT_FITTED if models is not None and _is_testbed(models) else ()
+        self.exclude = tuple(exclude)
+
+    @property
+    def baseline(self) -> BoolArray:
+        """The models that the line may go through."""
+        if self.models is None:
+            return np.ones(len(self.results.models), dtype=bool)
+        chosen = self.models.baseline(self.results.models, self.category, exclude=self.exclude)
+        if not chosen.any():
+            categories = sorted({self.models.category(name) or "(none)" for name in self.results.models})
+            raise StudyError(
+                f"no model of the baseline category {self.category!r} in the results",
+                found=f"categories {', '.join(categories)}",
+                expected="a category of the table of models, and the same model names in both tables",
+            )
+        return chosen
+
+    @property
+    def others(self) -> BoolArray:
+        """The models of every other category: those whose robustness is in question."""
+        if self.models is None:
+            raise StudyError(
+                "which models are not standard is not known", hint="give a table of models (--models FILE)"
+            )
+        return self.models.others(self.results.models, self.category)
+
+    def category_of(self, model: str) -> str:
+        return "" if self.models is None else self.models.category(model)
+
+    def fit(
+        self, x: str, y: str, *, min_x: float | None = None, pivot: float | str | None = None, **options: Any
+    ) -> Line:
+        """The line of the baseline models with x of at least ``min_x`` (above 1 it is percent)."""
+        results = self.results
+        xs, ys = results.column(x), results.column(y)
+        chosen = self.baseline
+        if min_x is not None:
+            with np.errstate(invalid="ignore"):
+                chosen = chosen & (xs >= self._in_unit(min_x))
+        options = {"models": results.models, "baseline": chosen, "unit": results.unit, **options}
+        if pivot == "auto":
+            pivot = None
+            if not (chosen & (ys == 0)).any():
+                return fit(xs, ys, **options)
+        elif pivot is None:
+            return fit(xs, ys, **options)
+        else:
+            pivot = self._in_unit(float(pivot))
+        return fit_piecewise(xs, ys, pivot=pivot, **options)
+
+    def effective(
+        self,
+        x: str,
+        y: str,
+        line: Line | None = None,
+        *,
+        min_x: float | None = None,
+        pivot: float | str | None = None,
+        level: float = 0.95,
+        **options: Any,
+    ) -> EffectiveRobustness:
+        """rho of every model, with intervals from the numbers of images that the table knows."""
+        if line is None:
+            line = self.fit(x, y, min_x=min_x, pivot=pivot, level=level, **options)
+        results = self.results
+        return effective_robustness(
+            results.column(x), results.column(y), line, models=results.models, n_x=results.size(x),
+            n_y=results.size(y), level=level, unit=results.unit,
+        )  # fmt: skip
+
+    def relative(self, y: str, *, level: float = 0.95) -> RelativeRobustness:
+        """tau of every model whose base the table of models names."""
+        if self.models is None or not self.models.bases:
+            raise StudyError("no base models are known", hint="add a column base_model to the table of models")
+        results = self.results
+        return relative_robustness(
+            results.column(y), self.models.bases, models=results.models, n_y=results.size(y), level=level,
+            unit=results.unit,
+        )  # fmt: skip
+
+    def correlate(self, first: Shift, second: Shift, *, level: float = 0.95, scale: str = "logit") -> Correlation:
+        """Effective robustness to one shift against that to another, over the non-baseline models."""
+        return self._correlate(self._rho(first, scale), self._rho(second, scale), level)
+
+    def correlations(
+        self,
+        synthetic: Sequence[str],
+        natural: Sequence[str],
+        *,
+        x: str = "val",
+        level: float = 0.95,
+        scale: str = "logit",
+    ) -> list[tuple[str, str, Correlation]]:
+        """Every synthetic measure against every natural one (001 appendix I), each by name as in ``shift``."""
+        rho = {name: self._rho(self.shift(name, x), scale) for name in dict.fromkeys([*synthetic, *natural])}
+        return [(a, b, self._correlate(rho[a], rho[b], level)) for a in synthetic for b in natural]
+
+    def _rho(self, shift: Shift, scale: str) -> dict[str, float]:
+        return self.effective(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, scale=scale, resamples=0).rho
+
+    def _correlate(self, first: dict[str, float], second: dict[str, float], level: float) -> Correlation:
+        over = [name for name, here in zip(self.results.models, self.others, strict=True) if here]
+        return correlate(first, second, models=[name for name in over if name in first or name in second], level=level)
+
+    def shift(self, name: str, x: str = "val") -> Shift:
+        """A shift by name: one of the testbed's (``imagenetv2``), ``Y@X``, or a setting against ``x``."""
+        if name in testbed.SHIFTS:
+            known = testbed.SHIFTS[name]
+            pivot = "auto" if known.pivot is not None else None
+            return Shift(known.x, known.y, known.min_x, pivot)
+        y, _, reference = name.partition("@")
+        for setting in (y, reference or x):
+            self.results.column(setting)
+        return Shift(reference or x, y)
+
+    def _in_unit(self, value: float) -> float:
+        """A threshold that people give in percent or as a fraction, in the table's unit."""
+        fraction = value / 100.0 if value > 1.0 else value
+        return fraction * whole(self.results.unit)
+
+
+def _is_testbed(models: Models) -> bool:
+    return any("category_detail" in info.extra for info in models.values())
+
+
+def unlisted(study: Study) -> list[str]:
+    """Notes on models that only one of the two tables has."""
+    if study.models is None:
+        return ["no table of models: the line goes through all of them"]
+    lost = [name for name in study.results.models if name not in study.models]
+    return [f"not in the table of models, so in no category: {few(lost)}"] if lost else []

@@ -1,0 +1,172 @@
+"""Reading tables of results and of models: shapes, units, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from shiftbench.errors import UnknownNameError
+from shiftbench.metrics.base import Score
+from shiftbench.studies import Models, Results, StudyError, read_models, read_results, results_from_scores
+from shiftbench.studies.study import Shift, Study, unlisted
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_wide_csv(tmp_path: Path) -> None:
+    table = read_results(written(tmp_path / "r.csv", "model,val,shifted\na,70.5,60\nb,80,\nc,75,n/a\n"))
+    assert table.unit == "percent" and table.models == ("a", "b", "c")
+    assert table.of("shifted") == {"a": 60.0} and np.isnan(table.column("shifted")[1:]).all()
+    with pytest.raises(UnknownNameError, match="did you mean 'shifted'"):
+        table.column("shift")
+
+
+def test_parquet_is_the_same(tmp_path: Path) -> None:
+    rows = pyarrow.table({"model": ["a", "b"], "val": [0.7, 0.8], "shifted": [0.6, None]})
+    pyarrow.parquet.write_table(rows, tmp_path / "r.parquet")
+    table = read_results(tmp_path / "r.parquet", sizes={"val": 500})
+    assert table.unit == "fraction" and table.of("shifted") == {"a": 0.6} and table.size("val") == 500
+
+
+def test_the_tables_that_we_write_are_read(tmp_path: Path) -> None:
+    text = "classifier,setting,metric,value,low,high,n\na,val,top1,0.7,0.6,0.8,100\nb,val,top1,0.8,0.7,0.9,100\n"
+    table = read_results(written(tmp_path / "r.csv", text))
+    assert table.of("val") == {"a": 0.7, "b": 0.8}
+    size = table.size("val")
+    assert size is not None and size.tolist() == [100, 100]
+    two = read_results(written(tmp_path / "t.csv", text + "a,val,top5,0.9,0.8,1,100\n"))
+    assert two.settings == ("val:top1", "val:top5")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("model,val\n", "empty"),
+        ("name,val\na,1\n", "no column with the models' names"),
+        ("model,val\na,seventy\n", "line 2, column 'val' is not a number"),
+        ("model,val\na,70\na,71\n", "two different rows for one model"),
+        ("model,val,val\na,70,71\n", "a setting twice"),
+        ("model,val\na,70,71\n", "another number of cells"),
+        ("model,val,v2\na,70,0.6\nb,80,0.7\n", "percent and fractions in one table"),
+        ("model,val\na,170\n", "no accuracies"),
+        ("model,setting,value\na,val,0.5\na,val,0.6\n", "two values for one model and setting"),
+    ],
+)
+def test_bad_tables_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        read_results(written(tmp_path / "r.csv", text))
+
+
+def test_a_repeated_row_is_read_once_with_a_word(tmp_path: Path) -> None:
+    table = read_results(written(tmp_path / "r.csv", "model,val\na,70\nb,71\na,70\n"))
+    assert table.models == ("a", "b") and "1 model (a)" in table.notes[0]
+
+
+def test_unit_can_be_said(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.csv", "model,val,attack\na,70,0.6\nb,80,0.7\n")
+    assert read_results(path, unit="percent").of("attack") == {"a": 0.6, "b": 0.7}
+    with pytest.raises(StudyError, match="no accuracies"):
+        read_results(path, unit="fraction")
+
+
+def test_missing_file() -> None:
+    with pytest.raises(StudyError, match="no table of results"):
+        read_results("nowhere.csv")
+    with pytest.raises(StudyError, match="no table of models"):
+        read_models("nowhere.csv")
+
+
+def test_scores_of_a_run() -> None:
+    entries = [
+        ("a", "val", Score("top1", 0.7, 0.6, 0.8, n=100, provenance="p")),
+        ("b", "val", Score("top1", 0.8, 0.7, 0.9, n=100, provenance="q")),
+        ("a", "fog", Score("top1", 0.5, 0.4, 0.6, n=100)),
+    ]
+    table = results_from_scores(entries)
+    assert table.unit == "fraction" and table.of("fog") == {"a": 0.5} and "different provenance" in table.notes[0]
+    with pytest.raises(StudyError, match="two scores"):
+        results_from_scores([*entries, entries[0]])
+
+
+def test_models(tmp_path: Path) -> None:
+    text = "model,category,base_model,baseline,changes,licence\n"
+    text += "a,standard,,1,,x\nb,Standard,,0,,y\nc,more_data,a,,data; size,z\n"
+    models = read_models(written(tmp_path / "m.csv", text))
+    assert models.baseline(["a", "b", "c", "d"]).tolist() == [True, False, False, False]
+    assert models.others(["a", "b", "c", "d"]).tolist() == [False, False, True, False]
+    assert (
+        models.bases == {"c": "a"} and models["c"].changes == ("data", "size") and models["c"].extra == {"licence": "z"}
+    )
+    assert models.baseline(["a"], exclude=["A"]).tolist() == [False]
+    assert models.category("d") == "" and len(models) == 3 and list(models) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model,category\na,s\na,s\n", "twice"),
+        ("model,baseline\na,maybe\n", "unclear"),
+        ("x\n1\n", "no column 'model'"),
+    ],
+)
+def test_bad_models_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        read_models(written(tmp_path / "m.csv", text))
+
+
+def test_testbed_list_is_understood(testbed_models: Models) -> None:
+    assert len(testbed_models) == 338
+    assert testbed_models["resnet50_swsl"].base_model == "resnet50"
+    assert testbed_models["resnet50_aws_baseline"].baseline is False
+    assert testbed_models.category("alexnet") == "standard"
+
+
+def test_without_its_marks_the_testbed_rule_on_names_is_used(testbed_results: Results, testbed_models: Models) -> None:
+    from dataclasses import replace
+
+    unmarked = Models({name: replace(info, baseline=None) for name, info in testbed_models.items()})
+    marked, ruled = Study(testbed_results, testbed_models), Study(testbed_results, unmarked)
+    assert marked.baseline.sum() == 78 and (marked.baseline == ruled.baseline).all()
+
+
+def test_study_says_what_it_lacks() -> None:
+    table = Results(("a", "b"), ("val", "v2"), np.array([[0.7, 0.6], [0.8, 0.7]]), "fraction")
+    study = Study(table)
+    assert study.fit("val", "v2").n == 2 and "all of them" in unlisted(study)[0]
+    with pytest.raises(StudyError, match="not standard"):
+        study.correlate(Shift("val", "v2"), Shift("val", "v2"))
+    with pytest.raises(StudyError, match="no base models"):
+        study.relative("v2")
+    with pytest.raises(StudyError, match="baseline category"):
+        Study(table, Models({})).fit("val", "v2")
+    with pytest.raises(UnknownNameError):
+        study.shift("v3")
+    assert study.shift("v2@val") == Shift("val", "v2")
+
+
+def test_threshold_in_percent_or_as_a_fraction() -> None:
+    values = np.array([[0.5, 0.4], [0.6, 0.5], [0.7, 0.6], [0.8, 0.7]])
+    for unit, times in (("fraction", 1), ("percent", 100)):
+        study = Study(Results(tuple("abcd"), ("val", "v2"), values * times, unit))
+        assert study.fit("val", "v2", min_x=55).models == study.fit("val", "v2", min_x=0.55).models == ("b", "c", "d")
+
+
+def test_own_models_join_a_table_in_its_unit() -> None:
+    table = Results(
+        ("a", "b"), ("val", "v2"), np.array([[70.0, 60], [80, 70]]), "percent", {"v2": np.asarray(10_000.0)}
+    )
+    mine = Results(("m",), ("v2", "fog"), np.array([[0.65, 0.5]]), "fraction", {"v2": np.array([500.0])})
+    both = table.joined(mine)
+    assert both.settings == ("val", "v2", "fog") and both.of("v2") == {"a": 60.0, "b": 70.0, "m": 65.0}
+    assert both.of("val") == {"a": 70.0, "b": 80.0} and both.of("fog") == {"m": 50.0}
+    assert both.sizes["v2"].tolist() == [10_000, 10_000, 500] and "val" not in both.sizes
+    with pytest.raises(StudyError, match="listed twice"):
+        table.joined(table)
