@@ -37,6 +37,8 @@ class Classifier(ABC):
     engine: str = "python"
     #: (spec, options) of a classifier that was loaded by a spec: pickled as these, it is loaded anew.
     origin: tuple[str, Any] | None = None
+    #: What holds the torch classifier behind another engine's, where no spec could load it again.
+    twin: Any = None
 
     @property
     @abstractmethod
@@ -46,6 +48,17 @@ class Classifier(ABC):
     @abstractmethod
     def scores(self, images: Pixels) -> Scores:
         """uint8 (N, H, W, 3) RGB to float32 (N, classes)."""
+
+    def gradient_model(self) -> Any:
+        """The network for those who need its gradients: a torch module with ``device``, from float32 RGB pixels
+        (N, 3, H, W) in [0, 1] to scores, with the normalisation inside.
+
+        A classifier that another engine runs gives the torch module it was made from. One that has none is
+        refused by a ClassifierError.
+        """
+        from shiftbench.classifiers.torch_ import torch_twin
+
+        return torch_twin(self).gradient_model()
 
     def describe(self) -> dict[str, Any]:
         """JSON-able provenance."""

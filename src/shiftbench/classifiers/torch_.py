@@ -7,7 +7,9 @@ import inspect
 import re
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from shiftbench.classifiers.base import Classifier, Outputs, Pixels
@@ -78,6 +80,9 @@ class TorchClassifier(BatchedClassifier):
             scores: Scores = scores_of(self.module(inputs)).float().cpu().numpy()
         return scores
 
+    def gradient_model(self) -> Any:
+        return _on_pixels(self)
+
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.pop("_running")
@@ -102,6 +107,7 @@ def from_module(
     is not ``exportable`` has a fixed batch, ``options.batch_size``. A module in training stays so.
     """
     module = unwrapped(module)
+    is_object = name is None
     name = options.name or name or type(module).__name__
     preprocessing = options.preprocessing or _assumed_preprocessing(name, module)
     weights = weights or module_digest(module)
@@ -126,7 +132,83 @@ def from_module(
     trial.outputs = options.outputs or ("probabilities" if probabilities else "logits")
     if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
         return trial
-    return _through_onnxruntime(trial, images, reference, options)
+    classifier = _through_onnxruntime(trial, images, reference, options)
+    if is_object and classifier is not trial:
+        # No spec could load it again when its gradients are asked for.
+        classifier.twin = _Kept(trial)
+    return classifier
+
+
+class _Kept:
+    """A torch classifier that stays in its process: modules made in a function can't be pickled, their twins can."""
+
+    def __init__(self, classifier: TorchClassifier | None) -> None:
+        self.classifier = classifier
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Kept, (None,)
+
+
+_reloaded: weakref.WeakKeyDictionary[Classifier, Classifier] = weakref.WeakKeyDictionary()
+_reloading = threading.Lock()
+
+
+def torch_twin(classifier: Classifier) -> TorchClassifier:
+    """The classifier as torch runs it: itself, what it was made from, or what its spec gives with torch's engine."""
+    if isinstance(classifier, TorchClassifier):
+        return classifier
+    if isinstance(classifier.twin, _Kept) and classifier.twin.classifier is not None:
+        return classifier.twin.classifier
+    found: Classifier = classifier
+    if classifier.origin is not None:
+        from shiftbench.classifiers.loading import load_spec
+
+        with _reloading:
+            if classifier not in _reloaded:
+                spec, options = classifier.origin
+                _reloaded[classifier] = load_spec(spec, replace(options, engine="torch"))
+            found = _reloaded[classifier]
+    if isinstance(found, TorchClassifier):
+        return found
+    raise ClassifierError(
+        f"{classifier.name} gives no gradients, which attacks need",
+        found=f"{type(classifier).__name__}, run by {classifier.engine}",
+        expected="a torch module, or a spec that loads one: demo:, timm:, torchvision:, hf:, model.pt, file.py",
+        hint="give the torch model instead of its export"
+        if classifier.twin is None
+        else "a module can't follow into worker processes: use threads, or a spec that loads it",
+    )
+
+
+def _on_pixels(classifier: TorchClassifier) -> Any:
+    """``gradient_model``: in float32 on every device, for a coarser gradient would make the attack weaker."""
+    torch = import_torch()
+    normalisation = classifier.preprocessing.normalisation
+
+    class OnPixels(torch.nn.Module):  # type: ignore[misc, name-defined]
+        device = torch.device(classifier.device)
+
+        def __init__(self) -> None:
+            super().__init__()
+            # In a tuple, so that modes and moves of this module do not reach the classifier's own.
+            self.inner = (classifier.module,)
+            self.gain, self.offset = (
+                torch.from_numpy(values).to(self.device).reshape(1, 3, 1, 1)
+                for values in (255 * normalisation.gain, normalisation.offset)
+            )
+
+        def forward(self, pixels: Any) -> Any:
+            if normalisation.colour_order == "bgr":
+                pixels = pixels.flip(1)
+            inputs = pixels * self.gain - self.offset
+            if normalisation.layout == "nchw":
+                inputs = inputs.contiguous(memory_format=torch.channels_last)
+            else:
+                inputs = inputs.permute(0, 2, 3, 1).contiguous()
+            with classifier._running, evaluating(classifier.module):
+                return scores_of(self.inner[0](inputs))
+
+    return OnPixels()
 
 
 def _through_onnxruntime(trial: TorchClassifier, images: Pixels, reference: Scores, options: Options) -> Classifier:
@@ -279,4 +361,4 @@ def import_torch() -> Any:
     return torch
 
 
-__all__ = ["TorchClassifier", "from_module", "module_digest", "scores_of", "torch_device"]
+__all__ = ["TorchClassifier", "from_module", "module_digest", "scores_of", "torch_device", "torch_twin"]

@@ -127,8 +127,10 @@ def report_run(run: Run, caught: Sequence[str], level: float, *, as_json: bool) 
     tell_problems(run)
     for warning in caught:
         errors.print(f"[yellow]warning:[/] {warning}", highlight=False)
-    if run.left_out:
-        errors.print(f"left out, no data was given for them: {', '.join(run.left_out)}", style="dim")
+    for reason in dict.fromkeys(run.left_out.values()):
+        names = [name for name, why in run.left_out.items() if why == reason]
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        errors.print(f"left out: {shown}: {reason}", style="dim", markup=False, highlight=False)
     errors.print(f"predictions: {run.workspace.root}/predictions", style="dim", highlight=False)
 
 

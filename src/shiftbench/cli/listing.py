@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shiftbench.cli.console import output, print_json
+
+if TYPE_CHECKING:
+    from shiftbench.settings.base import Setting
 
 Rows = list[tuple[str, str]]
 
@@ -63,7 +66,12 @@ def _settings(suite: str | None) -> Rows:
 
     chosen = [suite] if suite else suites.names()
     found = {s.name: s for name in chosen for s in build_suite(name).settings}
-    return [(s.name, f"{s.dataset}, {s.shift.name}, {s.space or 'all classes'}") for s in found.values()]
+    return [(s.name, _setting_words(s)) for s in found.values()]
+
+
+def _setting_words(setting: Setting) -> str:
+    words = f"{setting.dataset}, {setting.shift.name}, {setting.space or 'all classes'}"
+    return f"{words}; {setting.note}" if setting.note else words
 
 
 def _corruptions() -> Rows:

@@ -87,6 +87,20 @@ def open_cifar_c(
     return cifar.open_cifar_c(path, severity=severity, corruption=corruption, space=space, name=name)
 
 
+def _seen_cifar10_2(path: Path) -> str | None:
+    found = path.is_file() and path.name.startswith("cifar102_") and path.suffix == ".npz"
+    return "CIFAR-10.2" if found else None
+
+
+@dataset_openers.register("cifar-10.2")
+@opener(_seen_cifar10_2)
+def open_cifar10_2(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
+    """CIFAR-10.2: cifar102_test.npz or cifar102_train.npz."""
+    from shiftbench.datasets import cifar102
+
+    return cifar102.open_cifar10_2(path, space=space, name=name)
+
+
 def _seen_array(path: Path) -> str | None:
     if {"images.npy", "labels.npy"} <= set(_names(path, 64)):
         return "a folder with images.npy and labels.npy"
@@ -130,6 +144,83 @@ def open_huggingface(
     from shiftbench.datasets import huggingface
 
     return huggingface.open_huggingface(path, split=split, space=space, name=name, image=image, label=label)
+
+
+def _seen_objectnet(path: Path) -> str | None:
+    from shiftbench.datasets.bordered import find_objectnet
+
+    return "the class folders of ObjectNet" if path.is_dir() and find_objectnet(path) else None
+
+
+@dataset_openers.register("objectnet")
+@opener(_seen_objectnet)
+def open_objectnet(path: str | Path, *, space: Space = None, name: str | None = None, border: int = 2) -> Dataset:
+    """ObjectNet: the 113 classes that ImageNet has too, without the red border."""
+    from shiftbench.datasets import bordered
+
+    return bordered.open_objectnet(path, space=space, name=name, border=border)
+
+
+def _seen_vid_robust(path: Path) -> str | None:
+    from shiftbench.datasets import video_sets
+
+    found = path.is_dir() and video_sets.find_metadata(path, video_sets.VID_FILES)
+    return "the frames of ImageNet-Vid-Robust" if found else None
+
+
+@dataset_openers.register("vid-robust")
+@opener(_seen_vid_robust)
+def open_vid_robust(
+    path: str | Path,
+    *,
+    space: Space = None,
+    name: str | None = None,
+    k: int | None = None,
+    metadata: str | Path | None = None,
+) -> Dataset:
+    """ImageNet-Vid-Robust: anchor frames and their neighbours, with metadata/pmsets.json and labels.json."""
+    from shiftbench.datasets import video_sets
+
+    return video_sets.open_vid_robust(path, space=space, name=name, k=k, metadata=metadata)
+
+
+def _seen_ytbb_robust(path: Path) -> str | None:
+    from shiftbench.datasets import video_sets
+
+    found = path.is_dir() and video_sets.find_metadata(path, video_sets.YTBB_FILES)
+    return "the frames of YTBB-Robust" if found else None
+
+
+@dataset_openers.register("ytbb-robust")
+@opener(_seen_ytbb_robust)
+def open_ytbb_robust(
+    path: str | Path,
+    *,
+    space: Space = None,
+    name: str | None = None,
+    k: int | None = 10,
+    metadata: str | Path | None = None,
+) -> Dataset:
+    """YTBB-Robust: anchor frames and their neighbours, with the three annotation files in metadata/."""
+    from shiftbench.datasets import video_sets
+
+    return video_sets.open_ytbb_robust(path, space=space, name=name, k=k, metadata=metadata)
+
+
+def _seen_imagenetv2(path: Path) -> str | None:
+    from shiftbench.datasets.imagenetv2 import packing_of
+
+    packing = packing_of(path)
+    return f"ImageNetV2, {'folders 0 to 999' if packing == 'integers' else 'wnid folders'}" if packing else None
+
+
+@dataset_openers.register("imagenetv2")
+@opener(_seen_imagenetv2)
+def open_imagenetv2(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
+    """ImageNetV2: folders 0 to 999 as released, or a re-packing in wnid folders."""
+    from shiftbench.datasets import imagenetv2
+
+    return imagenetv2.open_imagenetv2(path, space=space, name=name)
 
 
 def _seen_folder(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""The 1,000 classes of ImageNet (ILSVRC 2012) in order, and the 200 of ImageNet-A, -O and -R.
+"""The 1,000 classes of ImageNet (ILSVRC 2012) in order, the 200 of ImageNet-A, -O and -R, and a fixed eighth.
 
 The index of a class is the position of its wnid among the sorted wnids. Three short names are shared by two
 synsets each (crane, cardigan, maillot); here they carry a word in brackets.
@@ -54,3 +54,11 @@ def imagenet_o_200() -> LabelSpace:
 def imagenet_r_200() -> LabelSpace:
     """The classes of ImageNet-R (renditions)."""
     return _subset("r")
+
+
+@label_spaces.register("imagenet-eighth-125")
+@cache
+def imagenet_eighth_125() -> LabelSpace:
+    """The 125 classes of the ImageNet testbed's ``subsampled_class_1_8`` settings."""
+    wnids = tuple(row["wnid"] for row in _table() if "e" in row["subsets"])
+    return imagenet_1k().subset(wnids, "imagenet-eighth-125")

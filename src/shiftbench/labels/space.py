@@ -19,7 +19,9 @@ Labels = NDArray[np.int32]
 class LabelSpace:
     """Ordered classes. ``keys`` are stable identifiers (wnids for ImageNet), ``names`` are for people.
 
-    ``members`` is set for spaces of super-classes: for each class, the keys of the finer classes it holds.
+    ``members`` is set for spaces of super-classes: for each class, the keys of the finer classes it holds. A
+    class that holds none (YTBB-Robust has frames of giraffes, ImageNet has no such class) can be a label, never
+    a prediction.
 
     >>> pets = LabelSpace("pets", ("cat", "dog"))
     >>> pets.index("dog")
@@ -80,8 +82,9 @@ class LabelSpace:
             return Projection("identity", tuple((i,) for i in range(len(self))))
         if self.members is not None:
             groups = tuple(tuple(source.index(k) for k in group if k in source) for group in self.members)
-            empty = [self.keys[i] for i, group in enumerate(groups) if not group]
-            if empty:
+            # A class that is declared without members is meant so; one whose members the source lacks is not.
+            empty = [self.keys[i] for i, group in enumerate(groups) if not group and self.members[i]]
+            if empty or not any(groups):
                 raise LabelError(
                     f"{len(empty)} classes of {self.name!r} have no member in {source.name!r}",
                     found=", ".join(empty[:5]),
@@ -120,9 +123,16 @@ class Projection:
         array([[3., 1.]], dtype=float32)
         >>> Projection("max", ((0, 1), (2,)))(np.array([[1.0, 9.0, 3.0]], dtype=np.float32))
         array([[9., 3.]], dtype=float32)
+
+        A class without members gets the least score that any member has, so that it is never the best.
+
+        >>> Projection("max", ((0, 1), (), (2,)))(np.array([[1.0, 9.0, 3.0]], dtype=np.float32))
+        array([[9., 1., 3.]], dtype=float32)
         """
         if self.kind == "identity":
             return scores
         if self.kind == "subset":
             return scores[:, [group[0] for group in self.groups]]
-        return np.stack([scores[:, list(group)].max(axis=1) for group in self.groups], axis=1)
+        least = scores[:, sorted({i for group in self.groups for i in group})].min(axis=1)
+        best = [scores[:, list(group)].max(axis=1) if group else least for group in self.groups]
+        return np.stack(best, axis=1)

@@ -75,7 +75,7 @@ class Metric:
 
 
 metrics: Registry[Metric] = Registry(
-    "metric", builtin=("shiftbench.metrics.accuracy", "shiftbench.metrics.uncertainty")
+    "metric", builtin=("shiftbench.metrics.accuracy", "shiftbench.metrics.uncertainty", "shiftbench.metrics.video_rows")
 )
 
 

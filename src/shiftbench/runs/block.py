@@ -18,11 +18,12 @@ from shiftbench.errors import BadImageError, ClassifierError
 from shiftbench.labels.space import Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedCell, RunContext, WorkItem, is_complete, shard_is_complete
+from shiftbench.shifts.attacks.base import ClassifierShift
 from shiftbench.shifts.frames import PerturbationFrame
 from shiftbench.store.locks import claim
 from shiftbench.store.prediction_files import PredictionBlock, canonical_json, write_block
 from shiftbench.store.predictions import SKIPPED
-from shiftbench.store.workspace import Workspace
+from shiftbench.store.workspace import Workspace, setting_rows
 
 Pixels = NDArray[np.uint8]
 #: Told how many predictions were written; may raise to stop the run between two writes.
@@ -85,8 +86,12 @@ class _BlockComputation:
         for _, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry)):
             images = pictures.crops[same_geometry[0].geometry]
             for _, same_shift in _grouped(same_geometry, _computed_together):
-                if isinstance(same_shift[0].setting.shift, PerturbationFrame):
+                shift = same_shift[0].setting.shift
+                if isinstance(shift, PerturbationFrame):
                     self._run_sequence(same_shift, images, pictures)
+                elif isinstance(shift, ClassifierShift):
+                    for cell in same_shift:
+                        self._run_classifier_shift(cell, shift, images, pictures)
                 else:
                     self._run_shift(same_shift, images, pictures)
 
@@ -117,6 +122,30 @@ class _BlockComputation:
                 rows = [frames[index] for frames in by_picture]
                 scores = np.stack(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
                 self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
+
+    def _run_classifier_shift(
+        self, cell: PlannedCell, shift: ClassifierShift, images: Sequence[Pixels], pictures: _Pictures
+    ) -> None:
+        """Made for one classifier: of the pictures that the setting uses, the scores right away."""
+        classifier = self.context.classifiers[cell.cell.classifier]
+        columns = [group[0] for group in cell.projection.groups]
+        rows, labels = setting_rows(self.dataset.labels, self.dataset.space, cell.space)
+        label_of = dict(zip(rows.tolist(), labels.tolist(), strict=True))
+        used = [i for i, place in enumerate(pictures.readable) if self.item.start + place in label_of]
+        scores = np.zeros((len(images), len(classifier.space)), np.float32)
+        if used:
+            own = [label_of[self.item.start + pictures.readable[i]] for i in used]
+            ids = [pictures.ids[i] for i in used]
+            found = shift.scores(
+                classifier,
+                _stack([images[i] for i in used]),
+                np.array([columns[label] if label >= 0 else -1 for label in own], np.int32),
+                image_ids=ids,
+                seed=self.context.seed,
+                classes=None if cell.projection.kind == "identity" else columns,
+            )
+            scores[used] = _checked(classifier, found, ids)
+        self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
 
     def _read(self, geometries: Sequence[Geometry]) -> _Pictures:
         """Every readable picture once, in every geometry; the others are put on record."""
@@ -185,12 +214,15 @@ def _scores(classifier: Classifier, images: Pixels, ids: Sequence[str]) -> Score
         return np.empty((0, len(classifier.space)), np.float32)
     size = classifier.batch_size
     parts = [classifier.scores(images[start : start + size]) for start in range(0, len(images), size)]
-    scores = np.concatenate(parts)
-    if scores.shape != (len(images), len(classifier.space)):
+    return _checked(classifier, np.concatenate(parts), ids)
+
+
+def _checked(classifier: Classifier, scores: Scores, ids: Sequence[str]) -> Scores:
+    if scores.shape != (len(ids), len(classifier.space)):
         raise ClassifierError(
             f"classifier {classifier.name!r} returned scores of the wrong shape",
             found=scores.shape,
-            expected=(len(images), len(classifier.space)),
+            expected=(len(ids), len(classifier.space)),
             hint="name its label space with --labels, or mend the model's last layer",
         )
     if not np.isfinite(scores).all():

@@ -11,7 +11,7 @@ from shiftbench.datasets.catalogue import open_dataset, open_named
 from shiftbench.datasets.subset import per_class, sample
 from shiftbench.errors import SettingError
 from shiftbench.labels.space import LabelSpace
-from shiftbench.settings.base import Setting, Suite
+from shiftbench.settings.base import Suite
 
 DataSource = str | Path | Dataset
 Data = DataSource | Mapping[str, DataSource] | None
@@ -48,27 +48,33 @@ def data_name(data: Data) -> str:
 
 def open_data(
     suite: Suite, data: Data, *, space: LabelSpace | str | None = None, selection: Selection | None = None
-) -> tuple[dict[str, Dataset], list[Setting]]:
-    """The data sets of a suite by ``Setting.dataset``, and the optional settings that have none."""
+) -> tuple[dict[str, Dataset], dict[str, str]]:
+    """The data sets of a suite by ``Setting.dataset``, and why optional settings have none."""
     chosen = selection or Selection()
     opened: dict[str, Dataset] = {}
-    left_out: list[Setting] = []
+    left_out: dict[str, str] = {}
     missing: dict[str, None] = {}
     for setting in suite.settings:
         if setting.dataset in opened:
             continue
         source = _source(setting.dataset, suite, data)
-        if source is None:
-            if setting.optional:
-                left_out.append(setting)
-            else:
-                missing[setting.dataset.split("/")[0]] = None
-            continue
-        dataset = source if isinstance(source, Dataset) else _open(source, setting.dataset, space)
-        opened[setting.dataset] = chosen.of(dataset)
+        absent = isinstance(source, str | Path) and "/" in setting.dataset and not _lies_there(source)
+        if setting.optional and (source is None or absent):
+            left_out[setting.name] = "no data was given for it" if source is None else f"there is no {source}"
+        elif source is None:
+            missing[setting.dataset.split("/")[0]] = None
+        else:
+            dataset = source if isinstance(source, Dataset) else _open(source, setting.dataset, space)
+            opened[setting.dataset] = chosen.of(dataset)
     if missing:
         raise _missing(suite, list(missing), data)
     return opened, left_out
+
+
+def _lies_there(source: str | Path) -> bool:
+    """A folder below a role, or the array that stands for it."""
+    path = Path(source)
+    return path.exists() or (len(path.parents) > 1 and path.parents[1].joinpath(f"{path.parent.name}.npy").is_file())
 
 
 def _open(source: str | Path, wanted: str, space: LabelSpace | str | None) -> Dataset:
@@ -108,7 +114,8 @@ def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
 
 def _main_role(suite: Suite) -> str:
     """The role that a single ``--data`` fills: that of the first setting which can't be left out."""
-    return next(s.dataset.split("/")[0] for s in suite.settings if not s.optional)
+    needed = (s.dataset.split("/")[0] for s in suite.settings if not s.optional)
+    return next(needed, suite.roles[0])
 
 
 def _holds_any_role(suite: Suite, folder: Path) -> bool:

@@ -17,7 +17,7 @@ from shiftbench._version import __version__
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import SettingError, ShiftbenchError
 from shiftbench.labels.guard import OWN
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
@@ -84,9 +84,13 @@ def evaluate(
     loaded = _load_all(classifiers, own, trust)
     needs = _needs(metric, chosen, keep_scores)
     planned = _plan(chosen, left_out, loaded, datasets, needs, seed, store)
+    if not planned:
+        raise SettingError(
+            f"suite {chosen.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
+        )
     context = RunContext(store.root, datasets, loaded, tuple(planned), seed, f"shiftbench {__version__}")
     failures = _execute(context, _executor(engine, workers), progress, console)
-    run = Run(store, [p.cell for p in planned], left_out=[s.name for s in left_out])
+    run = Run(store, [p.cell for p in planned], left_out=left_out)
     if failures:
         raise _incomplete(failures, run)
     for warning in run.warnings():
@@ -125,7 +129,7 @@ def _needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:
 
 def _plan(
     suite: Suite,
-    left_out: Sequence[Setting],
+    left_out: dict[str, str],
     classifiers: Mapping[str, Classifier],
     datasets: Mapping[str, Dataset],
     needs: Needs,
@@ -136,12 +140,20 @@ def _plan(
         workspace.record_dataset(
             dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe()
         )
-    return [
-        plan_cell(classifier, setting, datasets[setting.dataset], needs, seed, workspace)
-        for setting in suite.settings
-        if setting not in left_out
-        for classifier in classifiers.values()
-    ]
+    planned = []
+    for setting in suite.settings:
+        if setting.name in left_out:
+            continue
+        for classifier in classifiers.values():
+            try:
+                cell = plan_cell(classifier, setting, datasets[setting.dataset], needs, seed, workspace)
+            except ShiftbenchError as error:
+                if not setting.optional:
+                    raise
+                left_out[f"{setting.name} ({classifier.name})"] = error.message
+            else:
+                planned.append(cell)
+    return planned
 
 
 def _executor(engine: Engine | Executor, workers: int | None) -> Executor:

@@ -21,6 +21,7 @@ from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace, Projection
 from shiftbench.metrics.base import Needs
 from shiftbench.settings.base import Setting
+from shiftbench.shifts.attacks.base import ClassifierShift
 from shiftbench.shifts.base import NoShift
 from shiftbench.store.prediction_files import columns_of, read_block
 from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
@@ -99,6 +100,8 @@ def plan_cell(
     if isinstance(classifier, RecordedPredictions):
         stored = _recorded_needs(classifier, setting, dataset, space, stored)
     cell = Cell(classifier.name, setting.name, spec)
+    if isinstance(setting.shift, ClassifierShift) and not workspace.predictions_path(cell).exists():
+        _check_classifier_shift(setting.shift, classifier, setting, dataset, projection)
     return PlannedCell(cell, setting, setting.dataset, geometry, space, projection, rows, stored)
 
 
@@ -110,6 +113,25 @@ def _geometry(classifier: Classifier, setting: Setting) -> Geometry:
         # A file that has the classifier's size stays as it is; a classifier of another size gets it resized once.
         return replace(geometry, resize=geometry.crop, resize_rule="exact")
     return geometry
+
+
+def _check_classifier_shift(
+    shift: ClassifierShift, classifier: Classifier, setting: Setting, dataset: Dataset, projection: Projection
+) -> None:
+    """What depends on classifier and labels must have both, in one label space; better said now than in a worker."""
+    if projection.kind == "max":
+        raise SettingError(
+            f"{setting.name!r} can't be run for {classifier.name!r}: an attack needs the class of an image among the "
+            "classifier's own",
+            found="a label space whose classes stand for several of them",
+            expected="the classifier's label space, or a part of it",
+        )
+    if shift.needs_labels and not np.any(dataset.labels >= 0):
+        raise SettingError(
+            f"{setting.name!r} needs labels: it drives images away from their class",
+            found=f"{dataset.name!r}, whose images have none",
+        )
+    shift.check(classifier)
 
 
 def _recorded_needs(

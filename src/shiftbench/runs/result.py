@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 class Run:
     """Complete cells of a workspace. Every number is computed anew from their stored predictions."""
 
-    def __init__(self, workspace: Workspace, cells: Sequence[Cell], *, left_out: Sequence[str] = ()) -> None:
-        self.workspace, self.cells, self.left_out = workspace, list(cells), list(left_out)
+    def __init__(
+        self, workspace: Workspace, cells: Sequence[Cell], *, left_out: Mapping[str, str] | None = None
+    ) -> None:
+        self.workspace, self.cells = workspace, list(cells)
+        #: Optional settings that were not evaluated, and why.
+        self.left_out = dict(left_out or {})
         self._titles = classifier_titles(self.cells)
 
     @classmethod

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shiftbench.errors import SettingError
@@ -36,6 +36,8 @@ class Setting:
     #: Left out, with a word, when no data fills its role.
     optional: bool = False
     source: Source | None = None
+    #: What a reader must know to compare the number with one published elsewhere.
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,12 @@ suites: Registry[SuiteBuilder] = Registry(
         "shiftbench.settings.corruption_suites",
         "shiftbench.settings.perturbation_suites",
         "shiftbench.settings.natural_suites",
+        "shiftbench.settings.attack_suites",
+        "shiftbench.settings.cifar_suites",
+        "shiftbench.settings.video_suites",
+        "shiftbench.settings.paper_suites",
+        "shiftbench.settings.factor_suites",
+        "shiftbench.settings.testbed_suite",
     ),
 )
 
@@ -86,6 +94,11 @@ def suite(name: str) -> Callable[[SuiteBuilder], SuiteBuilder]:
     return suites.register(name)
 
 
+def optional(settings: Iterable[Setting]) -> list[Setting]:
+    """The same settings, to be left out with a word where their data is missing."""
+    return [replace(setting, optional=True) for setting in settings]
+
+
 def build_suite(names: str | Sequence[str | Setting], options: SuiteOptions | None = None) -> Suite:
     """The settings of one suite, or the union of several suites and single settings."""
     wanted = names.split(",") if isinstance(names, str) else list(names)
@@ -93,9 +106,11 @@ def build_suite(names: str | Sequence[str | Setting], options: SuiteOptions | No
     for item in wanted:
         for setting in [item] if isinstance(item, Setting) else suites.get(item.strip())(options or SuiteOptions()):
             earlier = collected.setdefault(setting.name, setting)
-            if earlier != setting:
+            if replace(earlier, optional=setting.optional) != setting:
                 raise SettingError(
                     f"two different settings are called {setting.name!r}", hint="ask for one suite at a time"
                 )
+            if not setting.optional:  # what one of the suites can't do without is needed
+                collected[setting.name] = replace(earlier, optional=False)
     title = ",".join(item if isinstance(item, str) else item.name for item in wanted)
     return Suite(title, tuple(collected.values()))

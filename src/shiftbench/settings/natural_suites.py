@@ -1,8 +1,32 @@
-"""Settings on images as they are: your own data, ImageNet val and the sets that share its classes."""
+"""Settings on images as they are: your own data, ImageNet val and the test sets that share its classes.
+
+Each shifted set names its reference: val, or val restricted to its classes. The restricted ones read the same data
+set with the same (no) shift as val, so that a run computes all of them in one pass over val.
+"""
 
 from __future__ import annotations
 
 from shiftbench.settings.base import Setting, SuiteOptions, suite
+
+VAL = Setting("val", "imagenet-val")
+#: Setting, and the folder that the official archive (or a re-packing in wnid folders) unpacks to.
+IMAGENETV2 = {
+    "imagenetv2-matched-frequency": "imagenetv2-matched-frequency",
+    "imagenetv2-threshold0.7": "imagenetv2-threshold0.7",
+    "imagenetv2-topimages": "imagenetv2-top-images",
+    "imagenetv2-matched-frequency-format-val": "imagenetv2-matched-frequency-format-val",
+    "imagenetv2-threshold-0.7-format-val": "imagenetv2-threshold0.7-format-val",
+    "imagenetv2-top-images-format-val": "imagenetv2-top-images-format-val",
+}
+_PACKINGS = (
+    "the published numbers of the two packings of ImageNetV2 (with and without -format-val) differ by up to 0.55 "
+    "points; the data set's name and fingerprint say which files were used"
+)
+
+
+def val_on(name: str, space: str) -> Setting:
+    """Val restricted to the classes of a shifted set, scores included."""
+    return Setting(f"val-on-{name}-classes", "imagenet-val", space=space, optional=True)
 
 
 @suite("clean")
@@ -14,7 +38,7 @@ def own_data(options: SuiteOptions) -> list[Setting]:
 @suite("imagenet")
 def imagenet(options: SuiteOptions) -> list[Setting]:
     """ImageNet val, all 1,000 classes."""
-    return [Setting("val", "imagenet-val")]
+    return [VAL]
 
 
 @suite("imagenet-a")
@@ -29,11 +53,68 @@ def imagenet_r(options: SuiteOptions) -> list[Setting]:
     return _two_hundred("imagenet-r")
 
 
+@suite("imagenet-o")
+def imagenet_o(options: SuiteOptions) -> list[Setting]:
+    """ImageNet-O, whose images are of no ImageNet class, and val on the 200 classes it is confused with."""
+    reference = val_on("imagenet-o", "imagenet-o-200")
+    shifted = Setting(
+        "imagenet-o",
+        "imagenet-o",
+        space="imagenet-o-200",
+        reference=reference.name,
+        note="for detection: no prediction is right, and top-1 is the share taken for the class of the folder",
+    )
+    return [reference, shifted]
+
+
+@suite("imagenetv2")
+def imagenetv2(options: SuiteOptions) -> list[Setting]:
+    """ImageNetV2: MatchedFrequency, Threshold0.7 and TopImages in both packings, against val."""
+    v2 = [
+        Setting(name, role, space="imagenet-1k", reference="val", optional=True, note=_PACKINGS)
+        for name, role in IMAGENETV2.items()
+    ]
+    return [VAL, *v2]
+
+
+@suite("imagenet-sketch")
+def imagenet_sketch(options: SuiteOptions) -> list[Setting]:
+    """ImageNet-Sketch: 50,889 drawings of the 1,000 classes, against val."""
+    return [Setting("imagenet-sketch", "imagenet-sketch", space="imagenet-1k", reference="val")]
+
+
+@suite("objectnet")
+def objectnet(options: SuiteOptions) -> list[Setting]:
+    """ObjectNet: 113 classes over 125 of ImageNet's, 2-pixel border cropped, against val on the same classes."""
+    reference = val_on("objectnet", "objectnet-113")
+    shifted = Setting(
+        "objectnet-1.0-beta",
+        "objectnet",
+        space="objectnet-113",
+        reference=reference.name,
+        note="right if the best of the 125 ImageNet classes is one of the folder's, as in the testbed",
+    )
+    return [reference, shifted]
+
+
+@suite("real-blurry-images")
+def real_blurry_images(options: SuiteOptions) -> list[Setting]:
+    """Real Blurry Images: 1,000 blurred photographs of 100 ImageNet classes, over all 1,000, against val."""
+    return [Setting("real-blurry-images", "real-blurry-images", space="imagenet-1k", reference="val")]
+
+
+@suite("stylized-imagenet")
+def stylized_imagenet(options: SuiteOptions) -> list[Setting]:
+    """Stylized-ImageNet: val painted in the styles of paintings, shape without texture, against val."""
+    note = "through the classifier's own resize and crop, as published, though the files are 224 px already"
+    return [Setting("stylized_imagenet", "stylized-imagenet", space="imagenet-1k", reference="val", note=note)]
+
+
 def _two_hundred(name: str) -> list[Setting]:
     """Masked: scores restricted to the 200 classes first, as published. Unmasked: all 1,000 compete."""
-    reference = f"val-on-{name}-classes"
+    reference = val_on(name, f"{name}-200")
     return [
-        Setting(reference, "imagenet-val", space=f"{name}-200", optional=True),
-        Setting(name, name, space=f"{name}-200", reference=reference),
+        reference,
+        Setting(name, name, space=f"{name}-200", reference=reference.name),
         Setting(f"{name}.unmasked", name, space="imagenet-1k", reference="val"),
     ]

@@ -1,0 +1,160 @@
+"""AutoAttack as the Adversarial Robustness Toolbox assembles it: several attacks, each on what the last one left."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shiftbench.errors import MissingExtraError
+from shiftbench.labels.space import Labels, Scores
+from shiftbench.shifts.attacks.attack import batches
+from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
+from shiftbench.shifts.attacks.norms import REFERENCE_SIDE, Norm, radius
+from shiftbench.shifts.attacks.objective import Victim, import_torch, one_thread
+from shiftbench.shifts.base import Pixels
+from shiftbench.shifts.seeds import derive_seed
+
+_PACKAGE = "adversarial-robustness-toolbox"
+# The library draws from the generators of the whole process.
+_drawing = threading.Lock()
+
+
+@dataclass(frozen=True)
+class AutoAttack(ClassifierShift):
+    """Parameter-free attacks one after the other (Croce and Hein 2020): APGD on cross-entropy, APGD on the
+    difference of logits ratio, DeepFool, and the Square attack, which needs no gradients.
+
+    They are the Adversarial Robustness Toolbox's own. Its ensemble is not the standard one, which has targeted APGD
+    and FAB in place of untargeted APGD-DLR and DeepFool: accuracies can't stand beside RobustBench's.
+
+    One image at a time, since the library draws random numbers for a batch as a whole. An image that resists all
+    attacks costs ``queries`` forward passes and more: slow on a CPU for classifiers that are robust. Three classes
+    at least must compete, for the ratio of logits.
+
+    >>> AutoAttack("autoattack.linf.eps2", "linf", 2 / 255).describe()["members"]
+    ['apgd-ce', 'apgd-dlr', 'deepfool', 'square']
+    """
+
+    name: str
+    norm: Norm
+    eps: float
+    steps: int = 100
+    queries: int = 5000
+
+    def describe(self) -> dict[str, Any]:
+        about: dict[str, Any] = {
+            "shift": "attack",
+            "attack": self.name,
+            "norm": self.norm,
+            "eps": self.eps,
+            "steps": self.steps,
+            "queries": self.queries,
+            "members": ["apgd-ce", "apgd-dlr", "deepfool", "square"],
+            "away_from": "label",
+            "pixels": "[0, 1], clipped, not rounded",
+            "engine": "torch float32",
+            "generator": f"{_PACKAGE} {_version()}",
+        }
+        if self.norm == "l2":
+            about["eps_for_side"] = REFERENCE_SIDE
+        return about
+
+    def check(self, classifier: Attackable) -> None:
+        _import_art()
+        super().check(classifier)
+
+    def scores(
+        self,
+        classifier: Attackable,
+        images: Pixels,
+        labels: Labels,
+        *,
+        image_ids: Sequence[str],
+        seed: int,
+        classes: Sequence[int] | None = None,
+    ) -> Scores:
+        torch, victim = import_torch(), Victim.of(classifier, classes)
+        rows = []
+        with one_thread():
+            for pixels, label, (image_id,) in batches(victim, images, labels, image_ids, 1):
+                with _seeded(derive_seed(seed, "autoattack", self.norm, image_id)):
+                    found = self._attack(victim, pixels.cpu().numpy(), label.cpu().numpy(), len(classifier.space))
+                rows.append(victim.scores(torch.from_numpy(found).to(victim.model.device)).cpu().numpy())
+        return np.concatenate(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
+
+    def _attack(self, victim: Victim, pixels: Any, labels: Any, classes: int) -> Any:
+        torch, (evasion, estimators) = import_torch(), _import_art()
+        estimator = estimators.PyTorchClassifier(
+            _competing_only(victim),
+            loss=torch.nn.CrossEntropyLoss(),
+            input_shape=pixels.shape[1:],
+            nb_classes=classes,
+            clip_values=(0.0, 1.0),
+            device_type=victim.model.device.type.replace("cuda", "gpu"),
+        )
+        norm = np.inf if self.norm == "linf" else 2
+        eps = radius(self.eps, self.norm, pixels.shape[2])
+        common = {"norm": norm, "eps": eps, "batch_size": 1, "verbose": False}
+        # Both start with steps of twice the radius, as published.
+        adaptive = [
+            evasion.AutoProjectedGradientDescent(
+                estimator, **common, eps_step=2 * eps, max_iter=self.steps, nb_random_init=1, loss_type=loss
+            )
+            for loss in ("cross_entropy", "difference_logits_ratio")
+        ]
+        members = [
+            *adaptive,
+            evasion.DeepFool(estimator, max_iter=self.steps, epsilon=1e-3, nb_grads=10, batch_size=1, verbose=False),
+            evasion.SquareAttack(estimator, **common, max_iter=self.queries, p_init=0.8, nb_restarts=1),
+        ]
+        whole = evasion.AutoAttack(estimator, norm=norm, eps=eps, eps_step=2 * eps, attacks=members, batch_size=1)
+        return np.clip(whole.generate(pixels, labels), 0, 1).astype(np.float32)
+
+
+def _competing_only(victim: Victim) -> Any:
+    torch = import_torch()
+
+    class Competing(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, pixels: Any) -> Any:
+            return victim.competing(victim.model(pixels))
+
+    return Competing()
+
+
+def _import_art() -> tuple[Any, Any]:
+    """The toolbox's attacks and its estimators; its AutoAttack imports ``multiprocess`` without requiring it."""
+    try:
+        importlib.import_module("multiprocess")
+        evasion = importlib.import_module("art.attacks.evasion")
+        return evasion, importlib.import_module("art.estimators.classification")
+    except ImportError as error:
+        raise MissingExtraError(error.name or _PACKAGE, "attacks", "AutoAttack") from error
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version(_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The process's generators set for a while, by one thread at a time, and put back."""
+    with _drawing:
+        before, before_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(before)
+            np.random.set_state(before_numpy)  # noqa: NPY002

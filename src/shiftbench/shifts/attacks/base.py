@@ -1,0 +1,78 @@
+"""A shift that looks at the classifier: what is done to an image depends on who will see it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from shiftbench.errors import ShiftError
+from shiftbench.labels.space import Labels, LabelSpace, Scores
+from shiftbench.shifts.base import Pixels, Shift
+
+#: An attack keeps the activations of every layer for the way back, so it takes an eighth of the images at once.
+BATCH_SHARE = 8
+
+
+class Attackable(Protocol):
+    """What an attack uses of a classifier; every ``Classifier`` has it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def space(self) -> LabelSpace: ...
+    @property
+    def outputs(self) -> str: ...
+    @property
+    def batch_size(self) -> int: ...
+
+    def gradient_model(self) -> Any:
+        """A torch module from RGB pixels (N, 3, H, W) in [0, 1] to scores, or an error that says why not."""
+
+
+class ClassifierShift(Shift):
+    """Computed for each classifier by itself, and giving its scores directly.
+
+    A run asks for the scores, not for pixels: the shifted image stays in floating point, because rounding it to
+    8 bits would undo much of an attack of half a grey level.
+    """
+
+    #: Whether it can be run only on images whose class is known.
+    needs_labels: bool = True
+
+    @abstractmethod
+    def scores(
+        self,
+        classifier: Attackable,
+        images: Pixels,
+        labels: Labels,
+        *,
+        image_ids: Sequence[str],
+        seed: int,
+        classes: Sequence[int] | None = None,
+    ) -> Scores:
+        """Scores of the shifted images over the classifier's label space, float32 (N, classes).
+
+        ``images`` are uint8 (N, H, W, 3), ``labels`` index the classifier's label space. ``classes`` are the
+        columns that compete in the setting (None: all of them); the others can't be what the image is taken for.
+        An image's scores depend on nothing but itself, its id, the seed and the classifier.
+        """
+
+    def check(self, classifier: Attackable) -> None:
+        """Refuse a classifier that this shift can't be computed for, before the run begins."""
+        classifier.gradient_model()
+
+    def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
+        raise ShiftError(
+            f"{self.name} depends on the classifier, so it gives no pixels by itself",
+            hint="call its scores(classifier, images, labels, ...), or evaluate a setting that has it",
+        )
+
+
+def attack_batch(batch_size: int) -> int:
+    """How many images are attacked at once.
+
+    >>> attack_batch(128), attack_batch(4)
+    (16, 1)
+    """
+    return max(1, batch_size // BATCH_SHARE)

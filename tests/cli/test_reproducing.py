@@ -1,0 +1,53 @@
+"""``shiftbench reproduce`` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shiftbench.cli.app import app
+from shiftbench.errors import ShiftbenchError
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *(str(argument) for argument in arguments)])
+
+
+def test_prints_published_beside_recomputed() -> None:
+    result = call("002")
+    assert result.exit_code == 0, result.output
+    assert "recomputed" in result.stdout and "published" in result.stdout
+    assert "ResNet-50" in result.stdout and "76.7" in result.stdout and "not at hand" in result.stdout
+
+
+def test_json_and_nothing_else() -> None:
+    data = json.loads(call("002", "003", "--json").stdout)
+    assert [one["paper"] for one in data["papers"]] == ["002", "003"]
+    assert data["counts"]["same"] > 0 and set(data["papers"][0]) == {"paper", "title", "counts", "claims"}
+
+
+def test_writes_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    assert call("003", "-f", "md", "-o", page).exit_code == 0
+    assert page.read_text().startswith("# Published numbers, recomputed\n\nWritten by `shiftbench reproduce 003 -f md`")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("005",), "unknown paper '005'"),
+        (("001", "--testbed", "/no/such/folder"), "--testbed: no folder"),
+        (("004", "--predictions", "/no/such/folder"), "--predictions: no folder"),
+    ],
+)
+def test_errors_say_what_is_wrong(arguments: tuple[str, ...], message: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code != 0 and isinstance(result.exception, ShiftbenchError)
+    assert message in str(result.exception)
+
+
+def test_a_paper_must_be_named() -> None:
+    assert call().exit_code == 2
