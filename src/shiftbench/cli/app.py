@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from shiftbench.cli import checking, corrupting, demonstration, evaluating, listing, tabulating
+from shiftbench.cli import (
+    checking,
+    corrupting,
+    data,
+    demonstration,
+    evaluating,
+    listing,
+    reproducing,
+    studying,
+    tabulating,
+)
 
 app = typer.Typer(
     name="shiftbench",
@@ -42,8 +52,11 @@ app.command("eval")(evaluating.evaluate_command)
 app.command("table")(tabulating.table_command)
 app.command("compare")(tabulating.compare_command)
 app.command("images-needed")(tabulating.images_needed_command)
+app.add_typer(studying.app, name="study")
+app.command("reproduce")(reproducing.reproduce_command)
 app.command("corrupt")(corrupting.corrupt_command)
 app.command("preview")(corrupting.preview_command)
 app.command("list")(listing.list_command)
 app.add_typer(checking.app, name="check")
+app.add_typer(data.app, name="data")
 app.command("demo")(demonstration.demo_command)

@@ -42,6 +42,31 @@ def check_classifier_command(
     _tell(check_classifier(classifier), json)
 
 
+@app.command("attack")
+def check_attack_command(
+    spec: Annotated[str, typer.Argument(help="A classifier with gradients, as for `shiftbench eval`.")],
+    labels: Labels = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")
+    ] = False,
+    steps: Annotated[int, typer.Option(help="Steps of each attack.")] = 10,
+    json: Json = False,
+) -> None:
+    """Whether attacks on a classifier can be believed.
+
+    Signs of masked gradients: the loss must rise with the strength, restarts must not find much more than one
+    run, and an unbounded attack must always succeed.
+    """
+    from shiftbench.classifiers.loading import load_classifier
+    from shiftbench.classifiers.samples import sample_images
+    from shiftbench.runs.evaluate import find_label_space
+    from shiftbench.shifts.attacks import check_attack
+
+    classifier = load_classifier(spec, labels=find_label_space(labels), trust=trust)
+    images = sample_images(8, classifier.preprocessing.geometry.output or (224, 224))
+    _tell(check_attack(classifier, images, steps=steps), json)
+
+
 @app.command("dataset")
 def check_dataset_command(
     spec: Annotated[str, typer.Argument(help="A folder, file or name, as for --data.")],

@@ -1,0 +1,54 @@
+"""The papers' headline numbers, computed again from the data at hand, beside the published ones.
+
+>>> from shiftbench.studies.reproduce import reproduce
+>>> found = {one.claim.name: one for one in reproduce("002")}
+>>> [row.mark for row in found["002.mean_ce"].rows if row.name == "ResNet-50"]
+['rounding']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shiftbench.errors import UnknownNameError
+from shiftbench.published.tables import PAPERS
+from shiftbench.studies.reproduce.base import MARKS, Checked, Claim, Comparison, Recomputed, claims
+from shiftbench.studies.reproduce.sources import Data, open_data
+
+__all__ = [
+    "MARKS",
+    "TITLES",
+    "Checked",
+    "Claim",
+    "Comparison",
+    "Data",
+    "Recomputed",
+    "claims",
+    "open_data",
+    "reproduce",
+]
+
+TITLES = {
+    "000": "The many faces of robustness: ImageNet-R, DeepAugment, hypotheses",
+    "001": "Measuring robustness to natural distribution shifts: the testbed",
+    "002": "Benchmarking corruptions and surface variations: ImageNet-C, Icons-50",
+    "003": "Natural adversarial examples: ImageNet-A, ImageNet-O",
+    "004": "Do ImageNet classifiers generalise to ImageNet? ImageNetV2, CIFAR-10.1",
+}
+
+
+def reproduce(
+    papers: str | Sequence[str] = "all",
+    *,
+    testbed: str | Path | None = None,
+    predictions: str | Path | None = None,
+) -> list[Checked]:
+    """Every claim of the papers ("004", a list of them, or "all"), each number recomputed, compared and marked."""
+    asked = [papers] if isinstance(papers, str) else list(papers)
+    for paper in asked:
+        if paper not in (*PAPERS, "all"):
+            raise UnknownNameError("paper", paper, (*PAPERS, "all"))
+    chosen = PAPERS if "all" in asked else asked
+    data = open_data(testbed, predictions)
+    return [one.check(data) for paper in PAPERS if paper in chosen for _, one in claims if one.paper == paper]

@@ -1,0 +1,291 @@
+"""A claim of a paper: the numbers it printed, and a function that computes each of them again.
+
+A claim is a registered function of ten lines. It gets one printed number and the data at hand, and returns the
+number computed again:
+
+    @claim("002", "table 1", "mCE is the mean of fifteen corruption errors", of=..., source="the CE columns")
+    def mean_ce(row, data):
+        return mean_of(published("002", "1", model=row.model, metric="CE"))
+
+What it needs and does not find it says by raising ``NotAtHandError``: the number is then listed with what is missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from shiftbench.published.base import PublishedValue
+from shiftbench.published.tables import PAPERS
+from shiftbench.registry import Registry
+from shiftbench.studies.base import StudyError
+
+if TYPE_CHECKING:
+    from shiftbench.studies.reproduce.sources import Data
+
+SAME, ROUNDING, INTERVAL, DIFFERS, ABSENT = "same", "rounding", "interval", "differs", "not at hand"
+
+#: Every mark and what it says, from the best to the worst.
+MARKS = {
+    SAME: "prints as the published number",
+    ROUNDING: "may print so: what it was recomputed from is rounded itself, which can explain the difference",
+    INTERVAL: "another number, within the printed interval",
+    DIFFERS: "another number, beyond rounding and outside of any printed interval",
+    ABSENT: "not recomputed, for want of data",
+}
+
+
+class NotAtHandError(Exception):
+    """Raised by a claim whose data is missing; the message says what it would take."""
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A number computed again, in the unit of the printed one."""
+
+    value: float
+    #: How far the rounding of printed inputs can move it; 0 for what comes from images or full digits.
+    slack: float = 0.0
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One printed number beside the recomputed one.
+
+    >>> row = PublishedValue("002", "1", "ResNet-50", "imagenet-c", "mCE", 0.767, 0.0005)
+    >>> [Comparison("", row, found).mark for found in (Recomputed(0.7671), Recomputed(0.769, 0.002), Recomputed(0.79))]
+    ['same', 'rounding', 'differs']
+    """
+
+    name: str
+    printed: PublishedValue
+    found: Recomputed | None
+    #: What is missing, where nothing was found.
+    needed: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Recomputed minus published."""
+        return None if self.found is None else self.found.value - self.printed.value
+
+    @property
+    def mark(self) -> str:
+        printed, found = self.printed, self.found
+        if found is None:
+            return ABSENT
+        if printed.agrees(found.value):
+            return SAME
+        # The tiny bit is for sums of decimals that binary numbers can't hold.
+        if abs(found.value - printed.value) <= printed.rounding + found.slack + 1e-12:
+            return ROUNDING
+        if printed.low is not None and printed.high is not None and printed.low <= found.value <= printed.high:
+            return INTERVAL
+        return DIFFERS
+
+    def as_dict(self) -> dict[str, Any]:
+        printed, found = self.printed, self.found
+        return {
+            "name": self.name, "table": printed.table, "model": printed.model, "setting": printed.setting,
+            "metric": printed.metric, "unit": printed.unit,
+            "recomputed": found.value if found else None,
+            "recomputed_low": found.low if found else None, "recomputed_high": found.high if found else None,
+            "published": printed.value, "published_low": printed.low, "published_high": printed.high,
+            "difference": self.difference, "mark": self.mark, "needed": self.needed or None,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, where, and how it is computed again."""
+
+    name: str
+    paper: str
+    place: str
+    what: str
+    #: From what it is recomputed.
+    source: str
+    of: Callable[[], Sequence[PublishedValue]]
+    recompute: Callable[[PublishedValue, Data], Recomputed | float]
+    #: A word on how to read the result.
+    remark: str = ""
+    #: Tables with hundreds of numbers are counted, not listed: the group that a number belongs to.
+    group: Callable[[PublishedValue], str] | None = None
+
+    def check(self, data: Data) -> Checked:
+        rows = list(self.of())
+        return Checked(self, tuple(self._compare(row, name, data) for row, name in zip(rows, names(rows), strict=True)))
+
+    def _compare(self, row: PublishedValue, name: str, data: Data) -> Comparison:
+        try:
+            found = self.recompute(row, data)
+        except NotAtHandError as missing:
+            return Comparison(name, row, None, str(missing))
+        except StudyError as problem:
+            # Data that is there but too little of it: a line through one model, no base models.
+            return Comparison(name, row, None, f"more than was given: {problem.message}")
+        return Comparison(name, row, found if isinstance(found, Recomputed) else Recomputed(float(found)))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Many numbers of one table, counted."""
+
+    name: str
+    rows: tuple[Comparison, ...]
+
+    @property
+    def compared(self) -> tuple[Comparison, ...]:
+        return tuple(row for row in self.rows if row.found is not None)
+
+    @property
+    def same(self) -> int:
+        return sum(row.mark == SAME for row in self.rows)
+
+    @property
+    def worst(self) -> Comparison:
+        """With the worst mark, and among these the largest difference."""
+        order = list(MARKS)
+        return max(self.compared, key=lambda row: (order.index(row.mark), abs(row.difference or 0.0)))
+
+    def as_dict(self) -> dict[str, Any]:
+        worst = self.worst if self.compared else None
+        return {
+            "name": self.name, "printed": len(self.rows), "compared": len(self.compared), "same": self.same,
+            "largest_difference": worst.difference if worst else None, "mark": worst.mark if worst else ABSENT,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim and every number of it, compared."""
+
+    claim: Claim
+    rows: tuple[Comparison, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers by mark; every mark is there."""
+        found = Counter(row.mark for row in self.rows)
+        return {mark: found[mark] for mark in MARKS}
+
+    @property
+    def groups(self) -> list[Group]:
+        """Empty for a claim that is listed number by number."""
+        if self.claim.group is None:
+            return []
+        parts: dict[str, list[Comparison]] = {}
+        for row in self.rows:
+            parts.setdefault(self.claim.group(row.printed), []).append(row)
+        return [Group(name, tuple(rows)) for name, rows in parts.items()]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able. Of a counted table only the numbers that do not print the same are listed."""
+        groups = self.groups
+        listed = [row for row in self.rows if not groups or row.mark not in (SAME, ABSENT)]
+        return {
+            "name": self.claim.name, "place": self.claim.place, "claim": self.claim.what,
+            "recomputed_from": self.claim.source, "remark": self.claim.remark or None, "counts": self.counts,
+            "groups": [group.as_dict() for group in groups], "rows": [row.as_dict() for row in listed],
+            "needed": {what: len(waiting) for what, waiting in needed(self.rows).items()},
+        }  # fmt: skip
+
+
+#: All claims, in the order of the papers.
+claims: Registry[Claim] = Registry(
+    "claim", builtin=tuple(f"shiftbench.studies.reproduce.paper_{paper}" for paper in PAPERS)
+)
+
+Recompute = Callable[[PublishedValue, "Data"], "Recomputed | float"]
+
+
+def claim(
+    paper: str,
+    place: str,
+    what: str,
+    *,
+    of: Callable[[], Sequence[PublishedValue]],
+    source: str,
+    remark: str = "",
+    group: Callable[[PublishedValue], str] | None = None,
+) -> Callable[[Recompute], Recompute]:
+    """Register the decorated function as the one that recomputes the printed numbers ``of()``."""
+
+    def register(recompute: Recompute) -> Recompute:
+        name = f"{paper}.{recompute.__name__}"
+        claims.add(name, Claim(name, paper, place, what, source, of, recompute, remark, group))
+        return recompute
+
+    return register
+
+
+def out_of_reach(
+    name: str, paper: str, place: str, what: str, *, of: Callable[[], Sequence[PublishedValue]], needed: str
+) -> None:
+    """Register numbers that no table allows to recompute, with what it would take."""
+
+    def recompute(row: PublishedValue, data: Data) -> Recomputed:
+        raise NotAtHandError(needed)
+
+    claims.add(f"{paper}.{name}", Claim(f"{paper}.{name}", paper, place, what, "", of, recompute))
+
+
+def needed(rows: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+    """What would have to be at hand, and the numbers that wait for it."""
+    missing: dict[str, list[Comparison]] = {}
+    for row in rows:
+        if row.found is None:
+            missing.setdefault(row.needed, []).append(row)
+    return missing
+
+
+def names(rows: Sequence[PublishedValue]) -> list[str]:
+    """Each number by what tells it from the others: model, setting, metric.
+
+    >>> names([PublishedValue("002", "1", model, "imagenet-c", "mCE", 1.0, 0.1) for model in ("AlexNet", "VGG-11")])
+    ['AlexNet', 'VGG-11']
+    """
+    keys = [key for key in ("model", "setting", "metric") if len({getattr(row, key) for row in rows}) > 1]
+    return [", ".join(_plain(getattr(row, key)) for key in keys or ["metric"]) for row in rows]
+
+
+def _plain(word: str) -> str:
+    """Without the brackets of a description, and without what only tells formats of files apart."""
+    if word.startswith("(") and word.endswith(")"):
+        word = word[1:-1]
+    return word.replace("imagenetv2-matched-frequency-format-val", "imagenetv2")
+
+
+def mean_of(rows: Sequence[PublishedValue]) -> Recomputed:
+    """The mean of printed numbers. Each is off by up to half its last digit, evenly: the slack is three standard
+    deviations of what that does to the mean, and never more than the half digit itself."""
+    if not rows:
+        raise NotAtHandError("the numbers that the mean is of")
+    most = max(row.rounding for row in rows)
+    slack = min(1.0, (3.0 / len(rows)) ** 0.5) * most
+    return Recomputed(sum(row.value for row in rows) / len(rows), slack)
+
+
+def difference_of(first: PublishedValue, second: PublishedValue) -> Recomputed:
+    """first - second; both may be off by half their last digit."""
+    return Recomputed(first.value - second.value, first.rounding + second.rounding)
+
+
+def ends_of(rows: Sequence[PublishedValue]) -> list[PublishedValue]:
+    """The ends of printed intervals as numbers of their own."""
+    return [
+        replace(row, metric=f"{row.metric}, {side} end", value=end, low=None, high=None)
+        for row in rows
+        for side, end in (("lower", row.low), ("upper", row.high))
+        if end is not None
+    ]
+
+
+def stated(
+    paper: str, place: str, model: str, setting: str, metric: str, percent: float, digits: int = 1
+) -> PublishedValue:
+    """A percentage that a paper's running text states."""
+    return PublishedValue(paper, place, model, setting, metric, round(percent / 100, digits + 2), 0.005 * 10.0**-digits)

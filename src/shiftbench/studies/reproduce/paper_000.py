@@ -1,0 +1,145 @@
+"""000: gaps and means of its tables, its tables of hypotheses; ImageNet-R and -A from the testbed's evaluation."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from shiftbench.published import hypotheses_000
+from shiftbench.published.base import PublishedValue
+from shiftbench.published.tables import published
+from shiftbench.studies.hypotheses import weigh_hypotheses
+from shiftbench.studies.reproduce.base import NotAtHandError, Recomputed, claim, difference_of, mean_of, out_of_reach
+from shiftbench.studies.reproduce.sources import Data
+
+_Row = PublishedValue
+
+#: The networks whose weights the testbed evaluated, too.
+TESTBED_NAMES = {
+    "ResNet-50": "resnet50", "ResNet-101": "resnet101", "ResNet-152": "resnet152", "ResNet-50 + SE": "se_resnet50",
+    "ResNet-101 + SE": "se_resnet101", "ResNet-152 + SE": "se_resnet152", "ResNet-50 + AugMix": "resnet50_augmix",
+    "ResNet-50 + DeepAugment": "resnet50_deepaugment",
+    "ResNet-50 + DeepAugment + AugMix": "resnet50_deepaugment_augmix",
+    "ResNeXt-101 32x4d": "resnext101_32x4d", "ResNeXt-101 32x4d + SE": "se_resnext101_32x4d",
+    "ResNeXt-101 32x8d": "resnext101_32x8d", "ResNeXt-101 32x8d + WSL Pretraining": "instagram-resnext101_32x8d",
+    "ResNeXt-101 32x8d + DeepAugment + AugMix": "resnext101_32x8d_deepaugment_augmix",
+}  # fmt: skip
+
+
+def _by_table(row: _Row) -> str:
+    return f"table {row.table}"
+
+
+@claim(
+    "000", "table 8", "mCE is the mean of fifteen corruption errors",
+    of=lambda: published("000", "8", metric="mCE"), source="the CE columns, printed without decimals",
+)  # fmt: skip
+def mean_ce(row: _Row, data: Data) -> Recomputed:
+    return mean_of(published("000", "8", model=row.model, metric="CE"))
+
+
+@claim(
+    "000", "tables 1 and 7", "Gap: error on ImageNet-R minus error on the usual images of its 200 classes",
+    of=lambda: [*published("000", "1", metric="gap"), *published("000", "7", metric="gap")],
+    source="the printed errors", group=_by_table,
+)  # fmt: skip
+def gaps(row: _Row, data: Data) -> Recomputed:
+    [shifted] = published("000", row.table, model=row.model, setting="imagenet-r", metric="error")
+    [usual] = published("000", row.table, model=row.model, setting="imagenet-200", metric="error")
+    return difference_of(shifted, usual)
+
+
+@claim(
+    "000", "table 3", "mAP out of distribution is the mean over eight shifts of DeepFashion Remixed",
+    of=lambda: published("000", "3", setting="dfr.ood"), source="the eight columns",
+)  # fmt: skip
+def dfr_means(row: _Row, data: Data) -> Recomputed:
+    return mean_of([one for one in published("000", "3", model=row.model) if one.setting.count(".") == 2])
+
+
+@claim(
+    "000", "table 5", "Mean error over the four blurs",
+    of=lambda: published("000", "5", setting="imagenet-c.blur-mean"), source="the four columns, without decimals",
+)  # fmt: skip
+def blur_means(row: _Row, data: Data) -> Recomputed:
+    parts = [one for one in published("000", "5", model=row.model) if one.setting.endswith("_blur")]
+    if not parts:
+        raise NotAtHandError("four blur errors: those printed for this model repeat its corruption errors of table 8")
+    return mean_of(parts)
+
+
+@claim(
+    "000", "tables 4 and 6", "Evidence for (+) or not for (-) each hypothesis on each data set",
+    of=lambda: [*published("000", "4"), *published("000", "6")],
+    source="the scores printed in tables 1, 2, 3, 5, 8 and 9, by the rule of `study hypotheses`", group=_by_table,
+    remark="000 states no thresholds: the rule's are ours, chosen so that its marks follow",
+)  # fmt: skip
+def evidence(row: _Row, data: Data) -> float:
+    return 1.0 if _marks(row.table)[row.model, row.setting] == "+" else -1.0
+
+
+@cache
+def _marks(table: str) -> dict[tuple[str, str], str]:
+    datasets = hypotheses_000.table_4() if table == "4" else hypotheses_000.table_6()
+    found = weigh_hypotheses(hypotheses_000.hypotheses(), datasets)
+    return {(one.hypothesis, one.dataset): one.mark for one in found}
+
+
+@claim(
+    "000", "table 7", "Errors on ImageNet-R, from the testbed's evaluation",
+    of=lambda: published("000", "7", setting="imagenet-r", metric="error"), source="the testbed's column imagenet-r",
+)  # fmt: skip
+def errors_on_r(row: _Row, data: Data) -> Recomputed:
+    return data.testbed_score(_testbed_name(row, data), "imagenet-r", error=True)
+
+
+@claim(
+    "000", "table 7", "Errors on the usual images of its 200 classes, from the testbed's evaluation",
+    of=lambda: published("000", "7", setting="imagenet-200", metric="error"),
+    source="the testbed's column val-on-imagenet-r-classes",
+)  # fmt: skip
+def errors_on_200(row: _Row, data: Data) -> Recomputed:
+    return data.testbed_score(_testbed_name(row, data), "val-on-imagenet-r-classes", error=True)
+
+
+@claim(
+    "000", "table 9", "Accuracies on ImageNet-A, from the testbed's evaluation",
+    of=lambda: published("000", "9"), source="the testbed's column imagenet-a",
+    remark="ImageNet-A was filtered by the public ResNet-50, which has 0 there: 000's 2.2 must be another's",
+)  # fmt: skip
+def accuracies_on_a(row: _Row, data: Data) -> Recomputed:
+    return data.testbed_score(_testbed_name(row, data), "imagenet-a")
+
+
+def _testbed_name(row: _Row, data: Data) -> str:
+    # The testbed is asked for first: without it, it is what is missing, whatever the network.
+    if data.testbed and row.model not in TESTBED_NAMES:
+        raise NotAtHandError("networks that the testbed does not have")
+    return TESTBED_NAMES[row.model]
+
+
+def _not(table: str, *settings: str, metric: str | None = None) -> list[_Row]:
+    return [row for row in published("000", table, metric=metric) if row.setting not in settings]
+
+
+out_of_reach(
+    "storefronts", "000", "table 2", "Errors on StreetView StoreFronts",
+    of=lambda: published("000", "2"), needed="the images of StreetView StoreFronts, which were never released",
+)  # fmt: skip
+out_of_reach(
+    "fashion", "000", "table 3", "mAP on each shift of DeepFashion Remixed",
+    of=lambda: _not("3", "dfr.ood"), needed="the images of DeepFashion Remixed and the nine networks",
+)  # fmt: skip
+out_of_reach(
+    "blurs", "000", "table 5", "Errors on blurry photographs and on each blur",
+    of=lambda: _not("5", "imagenet-c.blur-mean"), needed="the real blurry images, ImageNet-C and the ten networks",
+)  # fmt: skip
+out_of_reach(
+    "columns", "000", "tables 1 and 8", "Clean errors, errors on ImageNet-R and corruption errors, network by network",
+    of=lambda: [*published("000", "1", metric="error"), *_not("8", "imagenet-c")],
+    needed="the networks run on the images (shiftbench eval --suite imagenet-r or imagenet-c); table 7 repeats table 1",
+)  # fmt: skip
+out_of_reach(
+    "others", "000", "table 11, appendix B", "Numbers of images; results with other code",
+    of=lambda: [*published("000", "11"), *published("000", "appendix B")],
+    needed="the data sets themselves and these networks",
+)  # fmt: skip

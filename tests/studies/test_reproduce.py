@@ -1,0 +1,273 @@
+"""The papers' headline numbers, recomputed; and that the marks can fail."""
+
+from __future__ import annotations
+
+import csv
+import doctest
+import importlib
+import io
+import json
+import pkgutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shiftbench.errors import DatasetError, UnknownNameError
+from shiftbench.published.base import PublishedValue
+from shiftbench.published.tables import PAPERS, published
+from shiftbench.reports.reproduction import Reproduction
+from shiftbench.studies import StudyError
+from shiftbench.studies.reproduce import Checked, Comparison, Data, claims, open_data, reproduce
+from shiftbench.studies.reproduce.base import (
+    ABSENT,
+    DIFFERS,
+    INTERVAL,
+    MARKS,
+    ROUNDING,
+    SAME,
+    Claim,
+    Recomputed,
+    mean_of,
+)
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reproduction.md"
+COMMAND = "shiftbench reproduce all --testbed DIR --predictions DIR -f md"
+
+
+@pytest.fixture(scope="module")
+def built_in() -> dict[str, Checked]:
+    """From the package's own tables alone."""
+    return {one.claim.name: one for one in reproduce("all")}
+
+
+@pytest.fixture(scope="module")
+def everything(reference_data: Path) -> dict[str, Checked]:
+    found = reproduce("all", testbed=reference_data / "imagenet-testbed", predictions=reference_data)
+    return {one.claim.name: one for one in found}
+
+
+def value_of(checked: Checked, name: str) -> Comparison:
+    [row] = [row for row in checked.rows if row.name == name]
+    return row
+
+
+def differing(found: dict[str, Checked]) -> dict[str, list[str]]:
+    lists = {name: [row.name for row in one.rows if row.mark == DIFFERS] for name, one in found.items()}
+    return {name: rows for name, rows in lists.items() if rows}
+
+
+@pytest.mark.parametrize("part", ["base", "sources", *(f"paper_{paper}" for paper in PAPERS)])
+def test_examples(part: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"shiftbench.studies.reproduce.{part}")).failed == 0
+
+
+def test_examples_of_the_report() -> None:
+    assert doctest.testmod(importlib.import_module("shiftbench.reports.reproduction")).failed == 0
+
+
+def test_no_module_is_forgotten() -> None:
+    package = importlib.import_module("shiftbench.studies.reproduce")
+    parts = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    assert parts == {"base", "sources", *(f"paper_{paper}" for paper in PAPERS)}
+
+
+def test_the_lines_of_004(built_in: dict[str, Checked]) -> None:
+    line = built_in["004.line"]
+    expected = {
+        "cifar-10.1-v4, slope": (1.69, 0.005), "cifar-10.1-v4, intercept": (-0.727, 0.001),
+        "imagenetv2-matched-frequency, slope": (1.11, 0.005),
+        "imagenetv2-matched-frequency, intercept": (-0.202, 0.001),
+    }  # fmt: skip
+    for name, (value, within) in expected.items():
+        row = value_of(line, name)
+        assert row.found is not None and row.found.value == pytest.approx(value, abs=within)
+        assert row.found.low is not None and row.found.high is not None
+        assert row.found.low < value < row.found.high
+        assert row.mark == (SAME if "slope" in name else ROUNDING)
+
+
+def test_average_changes_of_004(built_in: dict[str, Checked]) -> None:
+    changes = [row.found.value for row in built_in["004.average_change"].rows if row.found]
+    assert np.round(100 * np.array(changes), 1).tolist() == [-11.8, -8.2, -3.2, -1.2, 2.1, 1.8]
+    assert built_in["004.average_change"].counts[SAME] == 6
+
+
+def test_tables_of_004_hold_together(built_in: dict[str, Checked]) -> None:
+    for name, numbers in (("gaps", 485), ("ranks", 1455), ("interval_ends", 1880)):
+        counts = built_in[f"004.{name}"].counts
+        assert counts[SAME] + counts[ROUNDING] == numbers and counts[SAME] > 0.7 * numbers
+
+
+def test_mce_rows(built_in: dict[str, Checked]) -> None:
+    for name, models in (("002.mean_ce", 7), ("002.mean_relative_ce", 7), ("000.mean_ce", 14)):
+        counts = built_in[name].counts
+        assert counts[SAME] + counts[ROUNDING] == models and counts[SAME] >= 2
+    assert built_in["002.alexnet_means"].counts[SAME] == 19
+
+
+def test_hypotheses_of_000(built_in: dict[str, Checked]) -> None:
+    assert built_in["000.evidence"].counts == {SAME: 34, ROUNDING: 0, INTERVAL: 0, DIFFERS: 0, ABSENT: 0}
+    assert [group.same for group in built_in["000.evidence"].groups] == [17, 17]
+
+
+def test_what_differs_without_other_files(built_in: dict[str, Checked]) -> None:
+    """No more and no less: a new disagreement is to be understood, a lost one too."""
+    assert differing(built_in) == {
+        "003.stated_twice": ["ResNet-152, imagenet-o, AUPR"],
+        "004.line_ends": ["imagenetv2-matched-frequency, intercept, lower end"],
+        "004.drops": ["imagenetv2-matched-frequency, smallest drop"],
+    }
+
+
+def test_no_printed_number_is_dropped(built_in: dict[str, Checked]) -> None:
+    """Every number of the built-in tables is compared, or listed with what it would take."""
+    seen = {row.printed for one in built_in.values() for row in one.rows}
+    assert not [row for row in published() if row not in seen]
+    for one in built_in.values():
+        assert all(bool(row.needed) == (row.found is None) for row in one.rows)
+
+
+def test_testbed(everything: dict[str, Checked]) -> None:
+    assert everything["001.fits"].counts[SAME] == 4 and everything["001.rho_of_models"].counts[SAME] == 8
+    assert everything["002.clean_errors"].counts[SAME] == 7
+    assert value_of(everything["001.correlations"], "avg_corruptions x imagenetv2").mark == SAME
+    known = differing(everything)
+    assert known["001.rho_of_groups"] == ["mean of Lp adversarially robust, ytbb-robust_pm10"]
+    assert known["001.tau"] == [
+        "mean of ResNet-50 Lp adversarially robust, ytbb-robust_pm10",
+        "feature denoising, PGD-trained, imagenet-r",
+    ]
+    assert known["001.correlations"] == ["avg_pgd x imagenetv2"]
+
+
+def test_predictions(everything: dict[str, Checked]) -> None:
+    """Accuracies, gaps and ranks of 004 from images: all print the same but for one model's broken file."""
+    found = everything["004.accuracies_from_images"]
+    assert {row.printed.model for row in found.rows if row.mark == DIFFERS} == {"fv_16k"}
+    assert found.counts[SAME] == 884 and found.counts[ROUNDING] == 0
+    ranks = {group.name: group for group in everything["004.ranks_from_images"].groups}
+    assert ranks["table 16"].same == 201 and len(ranks["table 15"].compared) == 201
+    assert {row.printed.model for row in ranks["table 15"].rows if row.mark != SAME} == {"fv_16k", "fv_4k"}
+    assert "34 models" in everything["004.ranks_from_images"].rows[0].needed
+
+
+@pytest.mark.parametrize("shift", [0.01, -0.01])
+def test_an_altered_number_is_marked(shift: float) -> None:
+    """Whatever could be recomputed is marked as differing once the published number is another one."""
+    data = open_data()
+    listed = ("004.line", "004.average_change", "002.mean_ce", "000.dfr_means", "001.rho_from_drops")
+    counted = ("004.gaps", "004.interval_ends", "000.gaps", "000.evidence")
+    for name in (*listed, *counted):
+        true = claims.get(name)
+        moved = [_moved(row, shift) for row in true.of()]
+        altered = replace(true, of=moved.copy)
+        assert {row.mark for row in altered.check(data).rows} == {DIFFERS}, name
+
+
+def _moved(row: PublishedValue, shift: float) -> PublishedValue:
+    times = 2.0 if row.unit == "%" else 3.0
+    return replace(row, value=row.value + times * shift, low=None, high=None)
+
+
+def test_marks() -> None:
+    printed = PublishedValue("004", "t", "m", "s", "top1", 0.50, 0.005, 0.45, 0.55)
+    marks = {
+        value: Comparison("", printed, Recomputed(value, slack)).mark
+        for value, slack in ((0.5049, 0.0), (0.51, 0.01), (0.52, 0.0), (0.56, 0.0), (0.449, 0.01))
+    }
+    assert marks == {0.5049: SAME, 0.51: ROUNDING, 0.52: INTERVAL, 0.56: DIFFERS, 0.449: DIFFERS}
+    assert Comparison("", printed, None, "images").mark == ABSENT
+    sign = replace(printed, value=1.0, rounding=0.0, low=None, high=None, unit="sign")
+    assert Comparison("", sign, Recomputed(-1.0)).mark == DIFFERS
+
+
+def test_the_slack_of_a_mean_is_what_rounding_does_to_it() -> None:
+    """Three standard deviations, by simulation; one number alone can be off by its half digit and no more."""
+    row = PublishedValue("002", "1", "m", "s", "CE", 0.8, 0.005)
+    moved = np.random.default_rng(0).uniform(-0.005, 0.005, (20_000, 15)).mean(axis=1)
+    assert mean_of([row] * 15).slack == pytest.approx(3 * moved.std(), rel=0.02)
+    assert mean_of([row]).slack == 0.005
+
+
+def test_a_claim_says_what_it_lacks() -> None:
+    [missing] = [one for one in reproduce("001") if one.claim.name == "001.fits"]
+    assert missing.counts[ABSENT] == 4 and "--testbed" in missing.rows[0].needed
+    assert missing.as_dict()["needed"] == {missing.rows[0].needed: 4}
+
+
+def test_data_as_json_and_csv(built_in: dict[str, Checked]) -> None:
+    report = Reproduction(list(built_in.values()))
+    data = json.loads(report.to_json())
+    assert [one["paper"] for one in data["papers"]] == list(PAPERS) and set(data["marks"]) == set(MARKS)
+    assert sum(data["counts"].values()) == sum(len(one.rows) for one in built_in.values())
+    line = next(one for one in data["papers"][4]["claims"] if one["name"] == "004.line")
+    assert set(line) == {"name", "place", "claim", "recomputed_from", "remark", "counts", "groups", "rows", "needed"}
+    assert line["rows"][0]["mark"] == SAME and line["rows"][0]["published"] == 1.69
+    gaps = next(one for one in data["papers"][4]["claims"] if one["name"] == "004.gaps")
+    assert [group["printed"] for group in gaps["groups"]] == [15, 34, 34, 67, 67, 67, 67, 67, 67]
+    rows = list(csv.DictReader(io.StringIO(report.to_csv())))
+    assert len(rows) == sum(data["counts"].values()) and {row["mark"] for row in rows} <= set(MARKS)
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_a_terminal_of_any_width(built_in: dict[str, Checked], width: int) -> None:
+    text = Reproduction(list(built_in.values())).to_text(width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "DIFFERS" in text and "1.69" in text and "-72.7" in text
+    assert Reproduction(list(built_in.values())).to_text(width, ascii_only=True).isascii()
+
+
+def test_latex_and_markdown(built_in: dict[str, Checked]) -> None:
+    report = Reproduction([built_in["004.line"]], command="shiftbench reproduce 004")
+    assert r"1.69 [1.64, 1.75] & 1.69 [1.63, 1.76]" in report.to_latex()
+    assert "### Section 3.3" in report.to_markdown() and "`shiftbench reproduce 004`" in report.to_markdown()
+
+
+def test_the_page_is_current(everything: dict[str, Checked]) -> None:
+    expected = Reproduction(list(everything.values()), command=COMMAND).to_markdown()
+    assert DOCS.read_text(encoding="utf-8") == expected, f"write it anew: {COMMAND} -o docs/reproduction.md"
+
+
+def test_errors(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="unknown paper '005'"):
+        reproduce("005")
+    with pytest.raises(StudyError, match="--testbed: no folder"):
+        open_data(testbed=tmp_path / "none")
+    with pytest.raises(StudyError, match=r"results\*\.csv"):
+        open_data(testbed=tmp_path)
+    with pytest.raises(StudyError, match="--predictions: no folder"):
+        open_data(predictions=tmp_path / "none")
+    with pytest.raises(StudyError, match="no released predictions"):
+        open_data(predictions=tmp_path)
+    (tmp_path / "cifar10_and_10.1_predictions.npz").write_bytes(b"no archive")
+    with pytest.raises(DatasetError, match="can't be read"):
+        open_data(predictions=tmp_path).accuracies("cifar-10")
+
+
+def test_a_small_testbed_lists_what_it_lacks(tmp_path: Path) -> None:
+    """Three models: nothing breaks, and every number that takes more says so."""
+    (tmp_path / "results.csv").write_text("model,val,imagenet-a\nresnet34,73.3,1.9\nvgg11,69.0,1.0\nalexnet,56.5,1.8\n")
+    (tmp_path / "models.csv").write_text("model,category\nresnet34,standard\nvgg11,standard\nalexnet,standard\n")
+    found = {one.claim.name: one for one in reproduce("all", testbed=tmp_path)}
+    assert value_of(found["003.accuracies"], "ResNet-34, imagenet-a").mark == SAME
+    assert found["001.fits"].counts[ABSENT] == 4
+    assert value_of(found["002.testbed_mce"], "VGG-11, mCE").needed.startswith("vgg11 on imagenet-c")
+
+
+def test_a_testbed_without_base_models_has_no_tau(tmp_path: Path) -> None:
+    settings = ["val", "val-on-imagenet-r-classes", "imagenet-r"]
+    rows = "".join(f"{model},{x},{x + 5},{x - 30}\n" for model, x in (("a", 71), ("b", 75), ("c", 80)))
+    (tmp_path / "results.csv").write_text(f"model,{','.join(settings)}\n{rows}")
+    (tmp_path / "models.csv").write_text("model,category\na,standard\nb,standard\nc,more_data\n")
+    found = {one.claim.name: one for one in reproduce("001", testbed=tmp_path)}
+    assert "no base models" in found["001.tau"].rows[-1].needed
+    assert value_of(found["001.rho_of_groups"], "highest, more data, imagenet-r").mark == DIFFERS
+    assert found["001.best_on_r"].counts[DIFFERS] == 1
+
+
+def test_a_claim_is_ten_lines() -> None:
+    row = PublishedValue("002", "1", "mine", "s", "mCE", 0.5, 0.0005)
+    mine = Claim("002.mine", "002", "table 1", "half", "nothing", lambda: [row], lambda row, data: 0.5)
+    assert mine.check(Data()).counts[SAME] == 1
