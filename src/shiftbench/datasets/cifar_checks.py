@@ -7,8 +7,9 @@ from pathlib import Path
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.cifar import find_layout
 from shiftbench.datasets.official import DataReport, some
-from shiftbench.datasets.official_checks import CORRUPTIONS, array_length, missing_files
+from shiftbench.datasets.official_checks import array_length, missing_files
 from shiftbench.errors import ShiftbenchError
+from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS
 
 _CIFAR_HOME = "Alex Krizhevsky's page at cs.toronto.edu, the Python or the binary version"
 _SIZES = {"v4": 2_021, "v6": 2_000}
@@ -71,7 +72,7 @@ def check_cifar_c(path: Path) -> DataReport | None:
     """One npy file a corruption, 50,000 images each, and labels.npy."""
     if not path.is_dir() or not (path / "labels.npy").is_file():
         return None
-    known = [name for name in CORRUPTIONS if (path / f"{name}.npy").is_file()]
+    known = [name for name in BENCHMARK_CORRUPTIONS if (path / f"{name}.npy").is_file()]
     if not known:
         return None
     hundred = "100" in path.resolve().name
@@ -79,7 +80,7 @@ def check_cifar_c(path: Path) -> DataReport | None:
     suite = None if hundred else "cifar-10-c --source on-disk"
     report = DataReport(str(path), title, f"{len(known)} corruptions", title.casefold(), suite)
     report.home = f"Zenodo, {title}"
-    absent = [name for name in CORRUPTIONS if name not in known]
+    absent = [name for name in BENCHMARK_CORRUPTIONS if name not in known]
     if absent:
         report.missing.append(f"{len(absent)} of the 15 corruptions: {some(absent)}")
     short = {name: array_length(path / f"{name}.npy") for name in (*known, "labels")}

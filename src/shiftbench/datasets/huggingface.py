@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from shiftbench.datasets.arrays import array_labels
-from shiftbench.datasets.base import Picture
-from shiftbench.datasets.fingerprint import UNREADABLE, ContentDataset, Opened, digest_bytes
-from shiftbench.datasets.images import MAX_PIXELS, bad_image, decode
-from shiftbench.errors import BadImageError, DatasetError
+from shiftbench.datasets.encoded import EncodedDataset
+from shiftbench.datasets.fingerprint import Opened
+from shiftbench.datasets.images import MAX_PIXELS, bad_image
+from shiftbench.errors import DatasetError
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import Labels, LabelSpace
 
@@ -29,7 +29,7 @@ _SHARD = re.compile(r"(?:(.+)-)?\d{5}-of-\d{5}")
 _GROUPS = 4
 
 
-class TableDataset(ContentDataset):
+class TableDataset(EncodedDataset):
     """Rows of Arrow or Parquet files; made by ``open_huggingface``."""
 
     def __init__(
@@ -47,22 +47,6 @@ class TableDataset(ContentDataset):
         self.ids, self.labels = list(ids), labels
         self._image, self._metadata, self._max_pixels = image, dict(metadata), max_pixels
         self._opened = Opened()
-
-    @property
-    def metadata(self) -> Mapping[str, Sequence[Any]]:
-        return self._metadata
-
-    def read(self, index: int) -> Picture:
-        return decode(self._bytes(index), self.ids[index], max_pixels=self._max_pixels)
-
-    def digests(self, indices: Sequence[int]) -> list[bytes]:
-        return [self._digest(i) for i in indices]
-
-    def _digest(self, index: int) -> bytes:
-        try:
-            return digest_bytes(self._bytes(index))
-        except BadImageError:
-            return UNREADABLE
 
     def _bytes(self, index: int) -> bytes:
         import pyarrow as pa

@@ -16,27 +16,9 @@ from shiftbench.datasets.official import DataReport, OfficialSet, identify, some
 from shiftbench.errors import ShiftbenchError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.superclasses import objectnet_folders
+from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 
 SEVERITIES = ("1", "2", "3", "4", "5")
-#: The 15 of ImageNet-C and CIFAR-C, and the four held out for validation.
-CORRUPTIONS = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-)
-_EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 #: Of the 113 classes, as the testbed counts them.
 _OBJECTNET_IMAGES = 18_514
 
@@ -186,7 +168,11 @@ def check_imagenet_c(path: Path) -> DataReport | None:
     if not path.is_dir():
         return None
     present = {entry.name for entry in path.iterdir() if entry.is_dir()}
-    known = [name for name in (*CORRUPTIONS, *_EXTRA) if name in present and (path / name / "1").is_dir()]
+    known = [
+        name
+        for name in (*BENCHMARK_CORRUPTIONS, *EXTRA_CORRUPTIONS)
+        if name in present and (path / name / "1").is_dir()
+    ]
     if not known:
         return None
     report = DataReport(
@@ -198,10 +184,10 @@ def check_imagenet_c(path: Path) -> DataReport | None:
         space="imagenet-1k",
         home="Zenodo, record 2235448, archives noise, blur, weather, digital and extra",
     )
-    absent = [name for name in CORRUPTIONS if name not in known]
+    absent = [name for name in BENCHMARK_CORRUPTIONS if name not in known]
     if absent:
         report.missing.append(f"{len(absent)} of the 15 corruptions of mCE: {some(absent)}")
-    extra = [name for name in _EXTRA if name not in known]
+    extra = [name for name in EXTRA_CORRUPTIONS if name not in known]
     if extra:
         report.notes.append(f"without the extra corruptions {some(extra)}, which mCE does not need")
     gaps = [f"{name}/{s}" for name in known for s in SEVERITIES if not (path / name / s).is_dir()]

@@ -17,10 +17,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from shiftbench.datasets.base import Picture
-from shiftbench.datasets.fingerprint import UNREADABLE, ContentDataset, digest_bytes
-from shiftbench.datasets.images import MAX_PIXELS, bad_image, decode
-from shiftbench.errors import BadImageError, DatasetError
+from shiftbench.datasets.encoded import EncodedDataset
+from shiftbench.datasets.images import MAX_PIXELS, bad_image
+from shiftbench.errors import DatasetError
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 
@@ -49,7 +48,7 @@ class _Table:
     endings: set[str] = field(default_factory=set)
 
 
-class WebDataset(ContentDataset):
+class WebDataset(EncodedDataset):
     """Made by ``open_webdataset``."""
 
     def __init__(
@@ -69,22 +68,6 @@ class WebDataset(ContentDataset):
         self._places = np.asarray(places, dtype=np.int64).reshape(-1, 3)
         self._metadata = dict(metadata)
         self._max_pixels = max_pixels
-
-    @property
-    def metadata(self) -> Mapping[str, Sequence[Any]]:
-        return self._metadata
-
-    def read(self, index: int) -> Picture:
-        return decode(self._bytes(index), self.ids[index], max_pixels=self._max_pixels)
-
-    def digests(self, indices: Sequence[int]) -> list[bytes]:
-        return [self._digest(i) for i in indices]
-
-    def _digest(self, index: int) -> bytes:
-        try:
-            return digest_bytes(self._bytes(index))
-        except BadImageError:
-            return UNREADABLE
 
     def _bytes(self, index: int) -> bytes:
         shard, offset, size = self._places[index].tolist()

@@ -15,26 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shiftbench.errors import ShiftError
+from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.registry import Registry
 
-BENCHMARK: tuple[str, ...] = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-)
-EXTRA: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 GROUPS = ("noise", "blur", "weather", "digital")
 
 
@@ -92,8 +75,8 @@ def corruptions(which: str = "benchmark") -> list[str]:
     >>> corruptions("noise")
     ['gaussian_noise', 'shot_noise', 'impulse_noise', 'speckle_noise']
     """
-    published = BENCHMARK + EXTRA
-    sets = {"benchmark": list(BENCHMARK), "extra": list(EXTRA), "all": list(published)}
+    published = BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS
+    sets = {"benchmark": list(BENCHMARK_CORRUPTIONS), "extra": list(EXTRA_CORRUPTIONS), "all": list(published)}
     if which in sets:
         return sets[which]
     ordered = [*published, *(name for name in CORRUPTIONS.names() if name not in published)]
