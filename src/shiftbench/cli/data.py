@@ -36,12 +36,12 @@ def check_command(
         print_json(report.as_dict())
     else:
         for part in report.parts or [report]:
-            _show(part)
+            show_report(part)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def _show(report: DataReport) -> None:
+def show_report(report: DataReport) -> None:
     state = "[green]whole[/]" if report.ok else "[bold red]not whole[/]"
     if report.what is None:
         state = "[green]usable[/]" if report.ok else "[bold red]not usable[/]"

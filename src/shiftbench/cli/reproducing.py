@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shiftbench.cli.tabulating import Format, Output, _show
+from shiftbench.cli.tabulating import Format, Output, show_report
 
 
 def reproduce_command(
@@ -41,4 +41,4 @@ def reproduce_command(
     options = "".join(f" --{name} DIR" for name, at in (("testbed", testbed), ("predictions", predictions)) if at)
     command = f"shiftbench reproduce {' '.join(paper)}{options} -f md"
     found = reproduce(paper, testbed=testbed, predictions=predictions)
-    _show(Reproduction(found, command=command), "json" if json else format, file)
+    show_report(Reproduction(found, command=command), "json" if json else format, file)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.tabulating import _show
+from shiftbench.cli.tabulating import show_report
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +104,7 @@ def line_command(
     _set_sizes(study, {chosen.x: n_x, chosen.y: n_y})
     if bootstrap != "models":
         table = _over_images(study, workspace, chosen, scale, bootstrap, level, resamples, seed)
-        _show(table, "json" if json else format, file)
+        show_report(table, "json" if json else format, file)
         return
     result = study.effective(
         chosen.x, chosen.y, min_x=chosen.min_x, pivot=chosen.pivot, level=level, scale=scale, resamples=resamples,
@@ -112,7 +112,7 @@ def line_command(
     )  # fmt: skip
     extremes = EXTREMES if ctx.info_name == "fit" else None
     table = effective_table(study, chosen.x, chosen.y, result, extremes=extremes, own=mine)
-    _show(table, "json" if json else format, file)
+    show_report(table, "json" if json else format, file)
 
 
 @app.command("relative")
@@ -133,7 +133,7 @@ def relative_command(
 
     study = _study(results, workspace, models, "standard", None, unit)
     _set_sizes(study, {y: n_y})
-    _show(relative_table(study, y, study.relative(y, level=level)), "json" if json else format, file)
+    show_report(relative_table(study, y, study.relative(y, level=level)), "json" if json else format, file)
 
 
 @app.command("correlate")
@@ -169,7 +169,7 @@ def correlate_command(
     if "all" in natural:
         natural = [name for name in testbed.NATURAL if testbed.SHIFTS[name].y in study.results.settings]
     pairs = study.correlations(synthetic, natural, x=x, level=level, scale=scale)
-    _show(correlation_table(pairs, level), "json" if json else format, file)
+    show_report(correlation_table(pairs, level), "json" if json else format, file)
 
 
 @app.command("reproducibility")
@@ -200,7 +200,7 @@ def reproducibility_command(
         table.column(x), table.column(y), models=table.models, n_original=sizes[0], n_new=sizes[1], level=level,
         unit=table.unit,
     )  # fmt: skip
-    _show(reproducibility_table(result, x, y), "json" if json else format, file)
+    show_report(reproducibility_table(result, x, y), "json" if json else format, file)
 
 
 @app.command("agreement")
@@ -226,7 +226,7 @@ def agreement_command(
         shown = ", ".join(run.settings[:8]) or "none"
         raise typer.BadParameter(f"name one setting (there are: {shown})", param_hint="--setting")
     result = agreement_of([run.workspace.read(cell) for cell in run.cells], level=level)
-    _show(agreement_table(result, run.settings[0]), "json" if json else format, file)
+    show_report(agreement_table(result, run.settings[0]), "json" if json else format, file)
 
 
 @app.command("hypotheses")
@@ -259,7 +259,7 @@ def hypotheses_command(
     else:
         datasets = _score_data(_study(results, workspace, None, "standard", None, unit), setting, x)
     found = weigh_hypotheses(tested, datasets, level=level)
-    _show(hypotheses_table(found, level), "json" if json else format, file)
+    show_report(hypotheses_table(found, level), "json" if json else format, file)
 
 
 def _score_data(study: Study, settings: list[str], x: str | None) -> list[ScoredData | HitData]:

@@ -42,7 +42,7 @@ def table_command(
 
     run = Run.open(workspace, classifier or (), setting or ())
     table = run.corruption_table(baseline=baseline, level=level) if mce else run.table(metric, level=level)
-    _show(table, "json" if json else format, file)
+    show_report(table, "json" if json else format, file)
 
 
 def compare_command(
@@ -62,7 +62,7 @@ def compare_command(
     from shiftbench.runs.result import Run
 
     run = Run.open(workspace, classifier or (), [setting] if setting else ())
-    _show(run.compare(setting, level=level), "json" if json else format, file)
+    show_report(run.compare(setting, level=level), "json" if json else format, file)
 
 
 def images_needed_command(
@@ -81,7 +81,7 @@ def images_needed_command(
         output.print(f"{n:,} images for {accuracy:g} % ± {half_width:g} points at level {level:g}")
 
 
-def _show(report: object, format: str, file: Path | None) -> None:
+def show_report(report: object, format: str, file: Path | None) -> None:
     from shiftbench.reports.base import Report
 
     assert isinstance(report, Report)
