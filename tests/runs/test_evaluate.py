@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,11 +12,19 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.datasets.base import Dataset, Picture
 from shiftbench.runs.evaluate import IncompleteRunError
-from shiftbench.runs.plan import block_size
+from shiftbench.runs.plan import work_items
 from shiftbench.store.prediction_files import canonical_json
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
 SMALL = sb.Preprocessing(sb.Geometry(resize=36, crop=32))
+
+
+class _Sized:
+    def __init__(self, images: int) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return self.images
 
 
 def as_classifier(function: Any, name: str) -> sb.Classifier:
@@ -220,9 +228,13 @@ def test_provenance_says_what_decided_the_numbers(pictures: Path, tmp_path: Path
     assert str(tmp_path) not in text
 
 
-@pytest.mark.parametrize(("images", "size"), [(1, 16), (114, 16), (1000, 32), (50_000, 256)])
-def test_blocks_depend_on_the_data_set_alone(images: int, size: int) -> None:
-    assert block_size(images) == size
+@pytest.mark.parametrize("images", [1, 7, 16, 60, 114, 1000, 10_000, 50_000])
+def test_blocks_cover_every_image_once_and_are_even(images: int) -> None:
+    items = work_items("any", cast(Dataset, _Sized(images)))
+    assert [item.start for item in items[1:]] == [item.stop for item in items[:-1]]
+    assert items[0].start == 0 and items[-1].stop == images
+    sizes = {item.stop - item.start for item in items}
+    assert max(sizes) - min(sizes) <= 1 and max(sizes) <= 256
 
 
 def test_perturbation_sequences_equal_frames_made_by_hand(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -174,10 +175,14 @@ def _execute(context: RunContext, executor: Executor, progress: bool, console: C
         with progress_bar("predictions", to_do + already, already, show=progress, console=console) as report:
             failures = executor.run(replace(context, cells=tuple(todo)), items, report)
     failed_blocks = {(failure.item.dataset, failure.item.start) for failure in failures}
-    for cell in todo:
-        blocks = {(item.dataset, item.start) for item in work_items(cell.dataset, context.datasets[cell.dataset])}
-        if not blocks & failed_blocks:
-            _complete(workspace, cell, context)
+    whole = [
+        cell
+        for cell in todo
+        if not failed_blocks
+        & {(item.dataset, item.start) for item in work_items(cell.dataset, context.datasets[cell.dataset])}
+    ]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda cell: _complete(workspace, cell, context), whole))
     return failures
 
 
