@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -91,3 +92,14 @@ def test_two_results_for_one_place_are_refused() -> None:
 
 def test_prefixes() -> None:
     assert corruption_prefixes(["val", "a.b", "x.fog.1", "x.snow.2", "y-c.fog.5", "x.fog.high"]) == ["x", "y-c"]
+
+
+def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
+    """Released arrays and a user's own clean pictures have different ids."""
+    stored = shelf("good")
+    clean = stored._found[0]
+    stored._found[0] = replace(clean, ids=[f"elsewhere/{image}" for image in clean.ids])
+    table = corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", clean="demo")
+    shown = {column.metric for column in table.columns}
+    assert "error" in shown and "mCE over 2 types at 1,3,5" in shown
+    assert not any(metric.startswith("relative") for metric in shown)

@@ -84,15 +84,22 @@ def all_corruption_scores(
     if isinstance(baseline, str) and divisor is None:
         raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
     clean_of = {name: rows["clean", 0] for name, rows in cleans.items()}
-    base_clean = clean_of.get(baseline) if isinstance(baseline, str) else None
+    # Released arrays name their images otherwise than a user's own clean set: no rise over it can be paired.
+    paired = {name: _if_paired(clean_of.get(name), grid) for name, grid in grids.items()}
+    base_clean = paired.get(baseline) if isinstance(baseline, str) else None
     return [
         (
             name,
-            corruption_scores(grid, clean_of.get(name), baseline=divisor, baseline_clean=base_clean, level=level),
+            corruption_scores(grid, paired[name], baseline=divisor, baseline_clean=base_clean, level=level),
             clean_of.get(name),
         )
         for name, grid in grids.items()
     ]
+
+
+def _if_paired(clean: Predictions | None, grid: Grid) -> Predictions | None:
+    same = clean is not None and set(next(iter(grid.values())).ids) == set(clean.ids)
+    return clean if same else None
 
 
 def corruption_prefixes(settings: Sequence[str]) -> list[str]:

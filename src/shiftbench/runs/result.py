@@ -84,7 +84,7 @@ class Run:
         """mCE, relative mCE and the corruption error of every type, with intervals.
 
         ``prefix`` (``imagenet-c``) may be left out where there is only one. ``baseline`` is a classifier of this
-        run to divide by; without it, the published AlexNet errors.
+        run to divide by; without it, the published AlexNet errors, or nothing where the classes are not ImageNet's.
         """
         from shiftbench.metrics.corruption import ALEXNET
         from shiftbench.reports.corruption import corruption_prefixes, corruption_table
@@ -96,13 +96,15 @@ class Run:
                 found=", ".join(prefixes) or "none",
                 hint="evaluate a suite such as imagenet-c, or name the prefix",
             )
-        clean = {cell.spec["reference"] for cell in self.cells if cell.setting.startswith(f"{prefixes[0]}.")}
+        family = [cell for cell in self.cells if cell.setting.startswith(f"{prefixes[0]}.")]
+        # AlexNet's errors are over ImageNet's classes: dividing by them says nothing about another label space.
+        comparable = all(cell.spec["space"].startswith("imagenet-") for cell in family)
         return corruption_table(
             self.workspace,
             self.cells,
             prefix=prefixes[0],
-            clean=next(iter(clean)),
-            baseline=baseline or ALEXNET,
+            clean=next(iter({cell.spec["reference"] for cell in family})),
+            baseline=baseline or (ALEXNET if comparable else None),
             level=level,
         )
 
