@@ -31,6 +31,13 @@ def save(name: str, title: str, data: Any, markdown: str) -> None:
     write_page()
 
 
+def saved(name: str) -> dict[str, Any]:
+    """What an earlier run of a benchmark left."""
+    path = RESULTS / f"{name}.json"
+    data: dict[str, Any] = json.loads(path.read_text())["data"] if path.exists() else {}
+    return data
+
+
 def write_page() -> None:
     sections = [(RESULTS / f"{name}.md") for name in ORDER]
     PAGE.parent.mkdir(exist_ok=True)
