@@ -43,8 +43,9 @@ $(VENV)/.demo: $(VENV)/.base pyproject.toml constraints.txt
 	$(PIP) -e '.[demo]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.base pyproject.toml constraints.txt
+$(VENV)/.dev: $(VENV)/.base scripts/debian pyproject.toml constraints.txt
 	@echo "Installing shiftbench with everything its tests need (about three minutes) ..."
+	bash scripts/debian 'chromium=chromium' '/usr/lib/postgresql/*/bin/initdb=postgresql'
 	$(PIP) -e '.[dev]'
 	touch $@ $(VENV)/.demo
 
