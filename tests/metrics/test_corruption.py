@@ -6,7 +6,9 @@ import math
 
 import pytest
 
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
+from shiftbench.metrics.alexnet import ALEXNET_ERRORS
 from shiftbench.metrics.corruption import (
     ALEXNET,
     Baseline,
@@ -15,7 +17,6 @@ from shiftbench.metrics.corruption import (
     relative_corruption_errors,
     relative_mean_corruption_error,
 )
-from shiftbench.published.alexnet import ALEXNET_ERRORS, BENCHMARK_CORRUPTIONS
 from shiftbench.published.paper_002 import rows
 
 TABLE = {(row.model, row.metric, row.setting.removeprefix("imagenet-c.")): row for row in rows()}

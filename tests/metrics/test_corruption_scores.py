@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, ShiftbenchError
 from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors, relative_corruption_errors
 from shiftbench.metrics.corruption_scores import CorruptionScores, corruption_scores
-from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS
 from shiftbench.store.predictions import Predictions
 from tests.metrics.making import with_hits
 

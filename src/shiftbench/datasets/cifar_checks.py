@@ -6,10 +6,10 @@ from pathlib import Path
 
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.cifar import find_layout
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.datasets.official import DataReport, some
 from shiftbench.datasets.official_checks import array_length, missing_files
 from shiftbench.errors import ShiftbenchError
-from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS
 
 _CIFAR_HOME = "Alex Krizhevsky's page at cs.toronto.edu, the Python or the binary version"
 _SIZES = {"v4": 2_021, "v6": 2_000}

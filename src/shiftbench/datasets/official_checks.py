@@ -9,6 +9,7 @@ import numpy as np
 
 from shiftbench.datasets import video_sets
 from shiftbench.datasets.bordered import find_objectnet
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import Listing, list_classes
 from shiftbench.datasets.imagenetv2 import packing_of
@@ -16,7 +17,6 @@ from shiftbench.datasets.official import DataReport, OfficialSet, identify, some
 from shiftbench.errors import ShiftbenchError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.superclasses import objectnet_folders
-from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 
 SEVERITIES = ("1", "2", "3", "4", "5")
 #: Of the 113 classes, as the testbed counts them.

@@ -17,13 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
-from shiftbench.published.alexnet import (
-    ALEXNET_CLEAN_ERROR,
-    ALEXNET_ERRORS,
-    ALEXNET_SOURCE,
-    BENCHMARK_CORRUPTIONS,
-)
+from shiftbench.metrics.alexnet import ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS, ALEXNET_SOURCE
 
 SEVERITIES: tuple[float, ...] = (1, 2, 3, 4, 5)
 

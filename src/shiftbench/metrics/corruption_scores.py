@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET, SEVERITIES, Baseline
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
-from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS
 from shiftbench.store.predictions import Predictions
 
 FloatArray = NDArray[np.float64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.published.base import PublishedValue
 
 #: Model: clean error, mCE, then the fifteen corruption errors in benchmark order; per cent.

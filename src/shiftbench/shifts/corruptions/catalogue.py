@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.errors import ShiftError
-from shiftbench.published.alexnet import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.registry import Registry
 
 GROUPS = ("noise", "blur", "weather", "digital")

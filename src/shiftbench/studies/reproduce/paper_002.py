@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
+from shiftbench.metrics.alexnet import ALEXNET_ERRORS
 from shiftbench.metrics.corruption import Baseline, mean_corruption_error, relative_mean_corruption_error
-from shiftbench.published.alexnet import ALEXNET_ERRORS, BENCHMARK_CORRUPTIONS
 from shiftbench.published.base import PublishedValue
 from shiftbench.published.tables import published
 from shiftbench.studies.reproduce.base import Recomputed, claim, mean_of, out_of_reach, stated

@@ -33,10 +33,6 @@ ALEXNET_ERRORS: dict[str, tuple[float, float, float, float, float]] = {
     "saturate": (0.59342, 0.65514, 0.51174, 0.70834, 0.82260),
 }
 
-#: The corruptions over which mCE is the mean.
-BENCHMARK_CORRUPTIONS: tuple[str, ...] = tuple(ALEXNET_ERRORS)[:15]
-EXTRA_CORRUPTIONS: tuple[str, ...] = tuple(ALEXNET_ERRORS)[15:]
-
 #: Top-1 error on the clean validation set, as torchvision's page of models gave it when the paper was
 #: written; the paper prints 43.5 %. Measured with today's libraries the same weights give 43.48 %.
 ALEXNET_CLEAN_ERROR = 0.4345
