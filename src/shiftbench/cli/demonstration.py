@@ -11,6 +11,7 @@ import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.evaluating import parse_severities, tell_problems
+from shiftbench.cli.reporting import bars, show_written
 
 _CLASSIFIERS = (
     "demo:efficientnet-lite0",
@@ -29,9 +30,11 @@ def demo_command(
 ) -> None:
     """Four real classifiers on 114 real photographs.
 
-    Clean and under 15 corruptions. Weights and photographs come inside ordinary registry packages. Started
-    again, it continues, or only prints.
+    Clean and under 15 corruptions, ending with the report: report.html in the workspace. Weights and photographs
+    come inside ordinary registry packages. Started again, it continues, or only prints.
     """
+    from shiftbench.reports.page.build import Choices
+    from shiftbench.reports.page.report import write_report
     from shiftbench.runs.evaluate import evaluate
 
     severities = parse_severities(severity)
@@ -40,9 +43,12 @@ def demo_command(
         # A classifier at chance level under a corruption is no news here.
         warnings.simplefilter("ignore", UserWarning)
         run = evaluate(list(_CLASSIFIERS), "demo", None, workspace, severities=severities, console=errors)
+        choices = Choices("Four classifiers on 114 photographs, clean and corrupted")
+        written = write_report(workspace / "report.html", run, choices=choices, bar=bars())
     table = run.corruption_table()
     if json:
-        print_json({**run.summary(), "corruption_errors": json_module.loads(table.to_json())})
+        errors_by_type = json_module.loads(table.to_json())
+        print_json({**run.summary(), "corruption_errors": errors_by_type, "report": written.as_dict()})
         return
     output.print()
     output.print(table)
@@ -51,3 +57,5 @@ def demo_command(
     output.print(f"  shiftbench table -w {workspace} -s demo            the clean scores", highlight=False)
     output.print(f"  shiftbench compare -w {workspace} -s demo          who is really better", highlight=False)
     output.print(f"  shiftbench table -w {workspace} -f md -o table.md  for a paper", highlight=False)
+    output.print(f"  shiftbench serve -w {workspace} --open             the report, live\n", highlight=False)
+    show_written(written)

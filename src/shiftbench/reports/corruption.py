@@ -41,10 +41,10 @@ def corruption_table(
         if by_type:
             kinds = scores.ce or scores.error
             entries += [(name, corruption, score) for corruption, score in kinds.items()]
-    return ResultTable(entries, title=f"{prefix}: corruption errors", remarks=_remarks(cells, prefix, baseline))
+    return ResultTable(entries, title=f"{prefix}: corruption errors", remarks=comparability(cells, prefix, baseline))
 
 
-def _remarks(cells: Sequence[Cell], prefix: str, baseline: str | Baseline | None) -> list[str]:
+def comparability(cells: Sequence[Cell], prefix: str, baseline: str | Baseline | None) -> list[str]:
     """The papers' mCE is over the released files; anything else must not be read as if it were."""
     released = all(cell.spec["source"] == "on-disk" for cell in cells if cell.setting.startswith(f"{prefix}."))
     if baseline is not ALEXNET or (released and prefix == "imagenet-c"):

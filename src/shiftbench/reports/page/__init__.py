@@ -1,0 +1,1 @@
+"""The report as one page: what it says (JSON), and the file or the live viewer that shows it."""

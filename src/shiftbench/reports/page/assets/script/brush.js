@@ -1,0 +1,63 @@
+/** Drag over a plot to zoom in; Escape or a double click shows everything again; plus and minus do it by keyboard. */
+
+import { svg } from "./dom.js";
+import { inPicture } from "./explore.js";
+
+/** Shorter than this, in pixels, a drag is a click. */
+const LEAST_DRAG = 6;
+const FACTORS = { "+": 0.5, "=": 0.5, "-": 2 };
+
+/** `setZoom` gets limits {x, y} on the scale, or null. Returns the keys it takes, and whether a drag goes on. */
+export function addBrush(picture, x, y, { setZoom, isZoomed }) {
+  const mark = svg("rect", { class: "brush", visibility: "hidden", "data-screen-only": "" });
+  picture.append(mark);
+  let [from, dragging] = [null, false];
+
+  const boxTo = (event) => {
+    const within = ([a, b]) => [Math.min(x.to, Math.max(x.from, a)), Math.min(y.from, Math.max(y.to, b))];
+    const [[x1, y1], [x2, y2]] = [within(from), within(inPicture(picture, event))];
+    return { x: Math.min(x1, x2), y: Math.min(y1, y2), width: Math.abs(x2 - x1), height: Math.abs(y2 - y1) };
+  };
+  const stop = () => {
+    [from, dragging] = [null, false];
+    mark.setAttribute("visibility", "hidden");
+  };
+  picture.addEventListener("pointerdown", (event) => {
+    if (event.button === 0) from = inPicture(picture, event);
+  });
+  picture.addEventListener("pointermove", (event) => {
+    if (!from) return;
+    const box = boxTo(event);
+    if (!dragging && box.width < LEAST_DRAG && box.height < LEAST_DRAG) return;
+    if (!dragging) picture.setPointerCapture(event.pointerId);
+    dragging = true;
+    for (const [name, value] of Object.entries({ ...box, visibility: "visible" })) mark.setAttribute(name, value);
+  });
+  picture.addEventListener("pointerup", (event) => {
+    const box = dragging ? boxTo(event) : null;
+    stop();
+    if (!box || box.width < LEAST_DRAG || box.height < LEAST_DRAG) return;
+    setZoom({
+      x: [x.scaledAt(box.x), x.scaledAt(box.x + box.width)],
+      y: [y.scaledAt(box.y + box.height), y.scaledAt(box.y)],
+    });
+  });
+  picture.addEventListener("pointercancel", stop);
+  picture.addEventListener("dblclick", () => isZoomed && setZoom(null));
+  return {
+    isDragging: () => dragging,
+    /** Whether the key was one of ours; zooms around the target. */
+    onKey(event, target) {
+      const factor = FACTORS[event.key];
+      if (event.key === "Escape" && isZoomed) setZoom(null);
+      else if (factor && target) setZoom({ x: around(x, target.px, factor), y: around(y, target.py, factor) });
+      else return false;
+      return true;
+    },
+  };
+}
+
+function around(axis, pixel, factor) {
+  const half = ((axis.high - axis.low) * factor) / 2;
+  return [axis.scaledAt(pixel) - half, axis.scaledAt(pixel) + half];
+}

@@ -1,0 +1,123 @@
+/** Calibration: does a classifier know when it is right? Reliability diagrams and response-rate curves. */
+
+import { drawCurves, frame, linearSide } from "./chart.js";
+import { combobox } from "./combobox.js";
+import { figure, heading, modelChooser } from "./controls.js";
+import { el, responsive } from "./dom.js";
+import { cellTexts, count, MISSING, number } from "./format.js";
+import { reliabilityDiagram } from "./reliability.js";
+import { saveCsvButton, saveSvgButton } from "./save.js";
+import { choose, chosen, chosenList } from "./state.js";
+import { sortedTable } from "./tables.js";
+import { tipContent } from "./tooltip.js";
+
+const FIRST_MODELS = 4;
+const PANEL_WIDTH = 270;
+const MOST_WIDE = 860;
+const MEASURES = ["rms", "ece", "aurra"];
+
+export const calibrationSection = {
+  id: "calibration",
+  title: "Calibration",
+  has: (page) => page.calibration.length > 0,
+  build: buildCalibration,
+};
+
+function buildCalibration(host, page) {
+  const entries = page.calibration;
+  const models = [...new Set(entries.map((entry) => entry.model))];
+  const settings = [...new Set(entries.map((entry) => entry.setting))];
+  const pick = combobox({
+    label: "Setting", options: () => settings, value: settings[0], onPick: (name) => choose({ calibration: name }),
+  });
+  const chooser = el("div");
+  const reliability = figure("Reliability", {
+    caption: "Accuracy of the images of each bin over their mean confidence, with its interval; on the diagonal "
+      + "confidence is right. Below it the classifier is too sure of itself. The bars at the foot are the numbers of "
+      + "images.",
+  });
+  const response = figure("Accuracy over response rate", {
+    buttons: [saveSvgButton("response-rate", () => response.canvas.querySelector("svg"))],
+    caption: "Accuracy on the share of images that are answered, the most confident first; AURRA is the area below.",
+  });
+  const table = sortedTable({ id: "calibration", label: "Calibration", order: "model" });
+  host.append(
+    heading("Calibration", saveCsvButton("calibration", () => calibrationCsv(entries))),
+    el("div", { class: "controls" }, pick.node), chooser, table.node, reliability.node, response.node);
+
+  let shown = [];
+  const index = (entry) => models.indexOf(entry.model);
+  const drawReliability = responsive(reliability.canvas, (width) => {
+    const across = Math.max(1, Math.floor(width / PANEL_WIDTH));
+    const each = Math.min(360, Math.floor((width - (across - 1) * 12) / across));
+    const panels = shown.map((entry) => reliabilityPanel(entry, each, index(entry)));
+    reliability.canvas.replaceChildren(el("div", { class: "multiples" }, panels));
+  });
+  const drawResponse = responsive(response.canvas, (width) => {
+    response.canvas.replaceChildren(responseChart(shown, Math.min(width, MOST_WIDE), index));
+  });
+  return () => {
+    const setting = settings.includes(chosen("calibration")) ? chosen("calibration") : settings[0];
+    const picked = new Set(chosenList("curves", models.slice(0, FIRST_MODELS)));
+    const here = entries.filter((entry) => entry.setting === setting);
+    shown = here.filter((entry) => picked.has(entry.model));
+    pick.set(setting);
+    chooser.replaceChildren(modelChooser(models, picked));
+    table.show(here, calibrationColumns());
+    drawReliability();
+    drawResponse();
+  };
+}
+
+function calibrationColumns() {
+  const column = (key, title, explained, low) => ({
+    key, heading: title, title: explained, numeric: true, low,
+    value: (entry) => entry[key]?.[0] ?? null,
+    texts: (entry) => (entry[key] ? cellTexts(entry[key]) : [MISSING]),
+  });
+  return [
+    { key: "model", heading: "model", value: (entry) => entry.model },
+    { key: "n", heading: "n", numeric: true, value: (entry) => entry.n, texts: (entry) => [count(entry.n)] },
+    column("rms", "RMS calibration error, %", "root mean square of confidence minus accuracy; lower is better", true),
+    column("ece", "ECE, %", "expected calibration error; lower is better", true),
+    column("aurra", "AURRA, %", "area under the response rate accuracy curve; higher is better", false),
+  ];
+}
+
+function reliabilityPanel(entry, width, index) {
+  const picture = reliabilityDiagram(entry, width, index);
+  const numbers = MEASURES.filter((key) => entry[key]).map((key) => `${key.toUpperCase()} ${cellTexts(entry[key])[0]}`);
+  const save = saveSvgButton(`reliability-${entry.model}`, () => picture);
+  return el("div", { class: "multiple" },
+    el("div", { class: "figure-head" }, el("h4", {}, entry.model), el("div", { class: "saves" }, save)),
+    el("p", { class: "soft" }, numbers.join(" · ")), picture);
+}
+
+function responseChart(entries, width, index) {
+  const height = Math.round(Math.min(400, Math.max(260, width * 0.5)));
+  const values = entries.flatMap((entry) => entry.curve.map(([, accuracy]) => accuracy));
+  const low = Math.max(0, Math.floor(Math.min(1, ...values) * 10 - 0.5) / 10);
+  const x = linearSide(0, 1, 58, width - 14, { times: 100, gap: 50, label: "response rate, %" });
+  const y = linearSide(low, 1, height - 48, 12, { times: 100, gap: 36, label: "accuracy, %" });
+  const canvas = frame({ width, height, x, y, label: `Accuracy over response rate, ${entries.length} models` });
+  drawCurves(canvas, x, y, entries.map((entry) => ({
+    name: entry.model, index: index(entry), points: entry.curve.map((pair) => responsePoint(entry, ...pair)),
+  })), { dots: false });
+  return canvas.picture;
+}
+
+function responsePoint(entry, rate, accuracy) {
+  const [rateText, accuracyText] = [number(rate, 1), number(accuracy, 1)];
+  return {
+    x: rate, y: accuracy, low: null, high: null,
+    label: `${entry.model}: ${accuracyText} % at response rate ${rateText} %`,
+    tip: () => tipContent(entry.model, entry.setting, [["response rate", rateText], ["accuracy", accuracyText]]),
+  };
+}
+
+function calibrationCsv(entries) {
+  const header = ["model", "setting", "n", ...MEASURES.flatMap((key) => [key, `${key}_low`, `${key}_high`])];
+  const ends = (cell) => (cell ? cell.slice(0, 3) : [null, null, null]);
+  const row = (entry) => [entry.model, entry.setting, entry.n, ...MEASURES.flatMap((key) => ends(entry[key]))];
+  return [header, ...entries.map(row)];
+}

@@ -1,0 +1,120 @@
+/** Corruptions: the error of every type as a heat map, and accuracy over severity as curves. */
+
+import { figure, heading, modelChooser, remarks, segmented } from "./controls.js";
+import { el, responsive } from "./dom.js";
+import { spaced } from "./format.js";
+import { heatMap, heatScale } from "./heatmap.js";
+import { saveCsvButton, saveSvgButton } from "./save.js";
+import { severityChart } from "./severity.js";
+import { choose, chosen, chosenList } from "./state.js";
+
+/** So many curves in one small chart can be told apart. */
+const FIRST_CURVES = 6;
+/** Two of the small charts stand beside each other on a phone, five on a desk. */
+const SMALL_WIDTH = [165, 215];
+
+export const corruptionSection = {
+  id: "corruptions",
+  title: "Corruptions",
+  has: (page) => page.corruptions.some((family) => family.rows.length),
+  build: buildCorruptions,
+};
+
+function buildCorruptions(host, page) {
+  const families = page.corruptions.filter((family) => family.rows.length);
+  const prefixes = families.map((family) => family.prefix);
+  const onPick = (prefix) => choose({ family: prefix, corruption: null, model: null });
+  const pick = segmented("Family", prefixes, prefixes[0], onPick);
+  const body = el("div");
+  if (prefixes.length > 1) host.append(el("div", { class: "controls" }, pick.node));
+  host.append(body);
+  let drawn = { prefix: null, refresh: null };
+  return () => {
+    const prefix = prefixes.includes(chosen("family")) ? chosen("family") : prefixes[0];
+    pick.set(prefix);
+    if (drawn.prefix !== prefix) drawn = { prefix, refresh: buildFamily(body, families[prefixes.indexOf(prefix)]) };
+    drawn.refresh();
+  };
+}
+
+function buildFamily(host, family) {
+  const names = family.rows.map((row) => row.model);
+  const shown = () => new Set(chosenList("curves", names.slice(0, FIRST_CURVES)));
+  const what = family.baseline ? "corruption error" : "mean error";
+  const heat = el("div", { class: "table-box heat", role: "region", "aria-label": `${family.prefix}: ${what}s` });
+  const scale = el("div", { class: "heat-scale" });
+  const chooser = el("div");
+  const detail = figure("", {
+    buttons: [saveSvgButton(`${family.prefix}-curve`, () => detail.canvas.querySelector("svg"))],
+  });
+  const multiples = figure("Accuracy over severity", {
+    buttons: [saveCsvButton(`${family.prefix}-accuracy`, () => curvesCsv(family))],
+    caption: "A chart for each corruption, a line for each model with the interval of its accuracy; the first point is "
+      + "without corruption. All charts have the same axes.",
+  });
+  host.replaceChildren(
+    heading(`${family.prefix}: ${what} of every corruption`,
+      saveCsvButton(`${family.prefix}-errors`, () => errorsCsv(family))),
+    el("p", { class: "soft" }, `${explained(family)} Lower is better. Choose a cell to see its curve.`),
+    heat, scale, remarks(family.notes) ?? "", chooser, detail.node, multiples.node);
+  const drawDetail = responsive(detail.canvas, (width) => showDetail(detail, family, shown(), width));
+  const drawMultiples = responsive(multiples.canvas, (width) => {
+    multiples.canvas.replaceChildren(smallMultiples(family, shown(), width));
+  });
+  return () => {
+    heat.replaceChildren(...heatMap(family));
+    scale.replaceChildren(...heatScale(family));
+    chooser.replaceChildren(modelChooser(names, shown()));
+    drawDetail();
+    drawMultiples();
+  };
+}
+
+function explained(family) {
+  if (!family.baseline) return "Mean errors over all severities, in per cent.";
+  return `Errors over all severities, in per cent of those of ${family.baseline}; mCE is their mean.`;
+}
+
+/** The chosen corruption large, the chosen model in front. */
+function showDetail(detail, family, shown, width) {
+  const at = Math.max(0, family.corruptions.indexOf(chosen("corruption")));
+  const model = family.rows.some((row) => row.model === chosen("model")) ? chosen("model") : "";
+  const rows = family.rows.filter((row) => shown.has(row.model) || row.model === model);
+  const height = Math.min(380, Math.max(240, width * 0.45));
+  detail.node.querySelector("h3").textContent = `${spaced(family.corruptions[at])}: accuracy over severity`;
+  detail.canvas.replaceChildren(severityChart(family, at, rows, { width, height, model, large: true }));
+}
+
+function smallMultiples(family, shown, width) {
+  const across = Math.max(1, Math.floor(width / SMALL_WIDTH[width < 560 ? 0 : 1]));
+  const each = Math.floor((width - (across - 1) * 12) / across);
+  const size = { width: each, height: Math.round(Math.min(190, each * 0.72)) };
+  const rows = family.rows.filter((row) => shown.has(row.model));
+  return el("div", { class: "multiples" }, family.corruptions.map((name, at) => {
+    const onPick = () => choose({ corruption: name });
+    return el("div", { class: "multiple" },
+      el("button", { type: "button", class: "plain", on: { click: onPick } }, spaced(name)),
+      severityChart(family, at, rows, size));
+  }));
+}
+
+function errorsCsv(family) {
+  const cells = (row) => [
+    [family.baseline ? "mce" : "mean_error", row.mce], ["relative_mce", row.relative_mce],
+    ...family.corruptions.map((name, at) => [name, row.ce[at]]),
+  ];
+  const rows = family.rows.flatMap((row) => cells(row).filter(([, cell]) => cell)
+    .map(([name, cell]) => [row.model, name, ...cell]));
+  return [["model", "corruption", "value", "low", "high", "n"], ...rows];
+}
+
+function curvesCsv(family) {
+  const cells = (row) => [
+    ["", 0, row.clean],
+    ...family.corruptions.flatMap((name, at) =>
+      family.severities.map((severity, s) => [name, severity, row.accuracy[at]?.[s]])),
+  ];
+  const rows = family.rows.flatMap((row) => cells(row).filter(([, , cell]) => cell)
+    .map(([name, severity, cell]) => [row.model, name, severity, ...cell]));
+  return [["model", "corruption", "severity", "accuracy", "low", "high", "n"], ...rows];
+}

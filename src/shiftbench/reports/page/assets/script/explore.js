@@ -1,0 +1,100 @@
+/**
+ * Walking over the points of a chart: by mouse or finger to the nearest one, by arrow keys from one to the next.
+ * The point is ringed, its numbers are shown, and screen readers hear its label.
+ */
+
+import { announce, svg } from "./dom.js";
+import { hideTooltip, showTooltip } from "./tooltip.js";
+
+/** How far, in pixels, a pointer may be from a point that it means. */
+const REACH = 28;
+
+/**
+ * Targets: {px, py, group, label, tip: () => nodes}, in the picture's own units. `start` is where the keyboard begins,
+ * `onEnter` hears of every target, `onKey` may take a key for itself, `paused` stops the pointer.
+ */
+export function explorable(picture, targets, options = {}) {
+  const { start = null, onEnter, onKey = () => false, paused = () => false } = options;
+  const ring = svg("circle", { class: "ring", r: 9, visibility: "hidden", "data-screen-only": "" });
+  picture.append(ring);
+  let current = start;
+
+  const enter = (target, { quiet = false } = {}) => {
+    if (target === current && !document.getElementById("tooltip").hidden) return;
+    current = target;
+    ring.setAttribute("cx", target.px);
+    ring.setAttribute("cy", target.py);
+    ring.setAttribute("visibility", "visible");
+    const [left, top] = onScreen(picture, target);
+    showTooltip(target.tip(), left, top);
+    if (!quiet) announce(target.label);
+    onEnter?.(target);
+  };
+  const leave = () => {
+    ring.setAttribute("visibility", "hidden");
+    hideTooltip();
+  };
+  const follow = (event) => {
+    if (paused()) return leave();
+    const near = nearest(targets, ...inPicture(picture, event), REACH);
+    if (near) enter(near, { quiet: true });
+    else leave();
+  };
+
+  picture.addEventListener("pointermove", follow);
+  picture.addEventListener("pointerdown", follow);
+  // A finger leaves as soon as it is lifted, and its reader wants to read.
+  picture.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && leave());
+  picture.addEventListener("focus", () => {
+    if (targets.length && picture.matches(":focus-visible")) enter(current ?? first(targets));
+  });
+  picture.addEventListener("blur", leave);
+  picture.addEventListener("keydown", (event) => {
+    if (onKey(event, current)) return event.preventDefault();
+    const next = targets.length ? step(targets, current ?? first(targets), event.key) : null;
+    if (!next) return;
+    event.preventDefault();
+    enter(next);
+  });
+}
+
+/** Where an event is, in the picture's own units. */
+export function inPicture(picture, event) {
+  const box = picture.getBoundingClientRect();
+  const zoom = picture.viewBox.baseVal.width / box.width;
+  return [(event.clientX - box.left) * zoom, (event.clientY - box.top) * zoom];
+}
+
+function onScreen(picture, target) {
+  const box = picture.getBoundingClientRect();
+  const zoom = box.width / picture.viewBox.baseVal.width;
+  return [box.left + target.px * zoom, box.top + target.py * zoom];
+}
+
+function nearest(targets, x, y, reach) {
+  let [best, least] = [null, reach];
+  for (const target of targets) {
+    const distance = Math.hypot(target.px - x, target.py - y);
+    if (distance < least) [best, least] = [target, distance];
+  }
+  return best;
+}
+
+function first(targets) {
+  return targets.reduce((a, b) => (b.px < a.px ? b : a));
+}
+
+/** The target that a key leads to: along the group sideways, to another group or height up and down. */
+function step(targets, from, key) {
+  const same = targets.filter((target) => target.group === from.group);
+  if (key === "Home" || key === "End") return same.toSorted((a, b) => a.px - b.px).at(key === "Home" ? 0 : -1);
+  if (key === "ArrowLeft" || key === "ArrowRight") return neighbour(same, from, "px", key === "ArrowRight" ? 1 : -1);
+  if (key !== "ArrowUp" && key !== "ArrowDown") return null;
+  const others = same.length === targets.length ? same : targets.filter((target) => Math.abs(target.px - from.px) < 1);
+  return neighbour(others, from, "py", key === "ArrowDown" ? 1 : -1);
+}
+
+function neighbour(targets, from, along, direction) {
+  const order = targets.toSorted((a, b) => a[along] - b[along]);
+  return order[Math.min(order.length - 1, Math.max(0, order.indexOf(from) + direction))];
+}

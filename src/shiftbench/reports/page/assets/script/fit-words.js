@@ -1,0 +1,57 @@
+/** The line in the words of the terminal, and a sentence for each of the workspace's own models. */
+
+import { el } from "./dom.js";
+import { countOf, fixed, interval, MISSING, number } from "./format.js";
+import { shareText } from "./study.js";
+
+export function fitWords(study) {
+  const own = study.points.filter((point) => point.own && point.effective);
+  const title = study.parts.length > 1 ? `Two lines, pivot ${shareText(study.pivot)}` : "The line";
+  return [
+    el("h3", {}, title),
+    ...study.parts.map((part) => linePart(part, study)),
+    ...(own.length ? [el("h3", {}, "This workspace's models"), sentences(own, study)] : []),
+  ];
+}
+
+/** The numbers also stand in data attributes, with all digits. */
+function linePart({ side, line }, study) {
+  const where = side && `${side} the pivot`;
+  if (line.reason) return el("p", { class: "no-line" }, `No line${where && ` ${where}`}: ${line.reason}.`);
+  const slope = (value) => fixed(value, 4);
+  const inPoints = study.scale.holdsEnds && study.inPercent;
+  const intercept = (value) => (inPoints ? `${fixed(value * 100, 2)} %` : fixed(value, 4));
+  const models = countOf(line.n, study.baseline ? "baseline model" : "model");
+  return el("div", {
+    class: "fit", "data-side": side, "data-slope": line.slope, "data-intercept": line.intercept, "data-r2": line.r2,
+    "data-n": line.n, "data-slope-interval": line.slopeInterval.join(" "),
+    "data-intercept-interval": line.interceptInterval.join(" "),
+  },
+    where && el("h4", {}, where),
+    el("p", {}, `${study.scale.name} scale, ${models}`),
+    el("dl", {},
+      term("slope", slope(line.slope), line.slopeInterval.map(slope)),
+      term("intercept", intercept(line.intercept), line.interceptInterval.map(intercept)),
+      term("r²", line.r2 === null ? MISSING : fixed(line.r2, 4))));
+}
+
+function term(name, value, ends = null) {
+  return [el("dt", {}, name), el("dd", {}, value, ends && el("small", {}, ` [${ends.join(", ")}]`))];
+}
+
+function sentences(points, study) {
+  return el("ul", { class: "own-models" }, points.map((point) => el("li", {}, sentence(point, study))));
+}
+
+/** "mine lies 2.1 points above the line [1.4, 2.8]". */
+function sentence(point, { ySetting: { unit } }) {
+  const { rho, low, high, extrapolated } = point.effective;
+  const [places, points] = unit === "%" ? [1, "points "] : [3, ""];
+  const up = rho >= 0;
+  const ends = interval(...(up ? [low, high] : [-high, -low]), places, unit);
+  return [
+    el("b", {}, point.name),
+    ` lies ${number(Math.abs(rho), places, unit)} ${points}${up ? "above" : "below"} the line ${ends}`,
+    extrapolated && el("small", {}, " (the line is extrapolated there)"),
+  ];
+}

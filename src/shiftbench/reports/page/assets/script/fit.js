@@ -1,0 +1,174 @@
+/**
+ * The line that models of one kind fall on, s(y) = slope s(x) + intercept, by least squares on the scale s, with the
+ * bootstrap over models; and effective robustness, rho = y - line(x), with its interval. The same procedures as
+ * `shiftbench.studies`, so that page and command line agree.
+ */
+
+import { drawsBelow } from "./random.js";
+import { SCALES } from "./scales.js";
+
+const RESAMPLES = 1000;
+/** With fewer models a line is no finding. */
+const LEAST_MODELS = 3;
+/** With fewer models an interval from resampling them is rough. */
+const FEW_MODELS = 8;
+
+/** Slope, intercept and r2 of v on u; r2 is null where all v are equal. */
+function leastSquares(u, v) {
+  const [meanU, meanV] = [mean(u), mean(v)];
+  let [suu, suv, svv] = [0, 0, 0];
+  for (let i = 0; i < u.length; i++) {
+    const [du, dv] = [u[i] - meanU, v[i] - meanV];
+    suu += du * du;
+    suv += du * dv;
+    svv += dv * dv;
+  }
+  const slope = suv / suu;
+  return { slope, intercept: meanV - slope * meanU, r2: svv > 0 ? Math.min(1, (suv * suv) / (suu * svv)) : null };
+}
+
+function mean(values) {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+/** Slopes and intercepts of resampled models; resamples that drew one u only have no line and are left out. */
+function resampledLines(u, v) {
+  const n = u.length;
+  const [meanU, meanV] = [mean(u), mean(v)];
+  const [du, dv] = [u.map((value) => value - meanU), v.map((value) => value - meanV)];
+  const flat = 1e-12 * du.reduce((sum, value) => sum + value * value, 0);
+  const draw = drawsBelow(n);
+  const [slopes, intercepts] = [[], []];
+  for (let b = 0; b < RESAMPLES; b++) {
+    let [su, sv, suu, suv] = [0, 0, 0, 0];
+    for (let k = 0; k < n; k++) {
+      const i = draw();
+      su += du[i];
+      sv += dv[i];
+      suu += du[i] * du[i];
+      suv += du[i] * dv[i];
+    }
+    const spread = suu - (su * su) / n;
+    if (spread <= flat) continue;
+    const slope = (suv - (su * sv) / n) / spread;
+    slopes.push(slope);
+    intercepts.push(meanV + sv / n - slope * (meanU + su / n));
+  }
+  return { slopes: Float64Array.from(slopes), intercepts: Float64Array.from(intercepts) };
+}
+
+/** The central interval of samples: the order statistics just outside the percentiles. */
+function centralInterval(samples, level) {
+  const sorted = Float64Array.from(samples).sort();
+  const last = sorted.length - 1;
+  const tail = Number(((1 - level) / 2).toFixed(12));
+  return [sorted[Math.floor(tail * last)], sorted[Math.ceil((1 - tail) * last)]];
+}
+
+/** One line through points {name, x, y}, or {reason} where none is determined. */
+function fitOne(points, scaleName, level) {
+  const scale = SCALES[scaleName];
+  if (points.length < LEAST_MODELS) {
+    return { reason: `a line needs at least ${LEAST_MODELS} models with both numbers; found ${points.length}` };
+  }
+  const [u, v] = [points.map((p) => scale.forward(p.x)), points.map((p) => scale.forward(p.y))];
+  const xs = points.map((p) => p.x);
+  const range = [Math.min(...xs), Math.max(...xs)];
+  if (range[0] === range[1]) return { reason: "all models have the same number on the x axis: no line is determined" };
+  const line = { scale, level, ...leastSquares(u, v), n: points.length, names: points.map((p) => p.name), range };
+  line.lines = resampledLines(u, v);
+  line.slopeInterval = centralInterval(line.lines.slopes, level);
+  line.interceptInterval = centralInterval(line.lines.intercepts, level);
+  line.resamples = RESAMPLES;
+  line.notes = fitNotes(line);
+  return line;
+}
+
+function fitNotes(line) {
+  const lost = RESAMPLES - line.lines.slopes.length;
+  return [
+    ...(line.r2 === null ? ["all models have the same y: r2 is not defined"] : []),
+    ...(lost ? [`${lost} of ${RESAMPLES} resamples drew one x only and were left out`] : []),
+    ...(line.n < FEW_MODELS ? [`only ${line.n} models: the interval from resampling them is rough`] : []),
+  ];
+}
+
+/**
+ * The parts of the baseline: one line, or two around a pivot, whose own model belongs to neither.
+ * Each part: {from, to, side, line}; a part without a line has line.reason.
+ */
+export function fitBaseline(points, scaleName, { level, pivot }) {
+  if (pivot === null || pivot === undefined) {
+    return [{ from: -Infinity, to: Infinity, side: "", line: fitOne(points, scaleName, level) }];
+  }
+  const below = points.filter((p) => p.x < pivot);
+  const above = points.filter((p) => p.x > pivot);
+  return [
+    { from: -Infinity, to: pivot, side: "below", line: fitOne(below, scaleName, level) },
+    { from: pivot, to: Infinity, side: "above", line: fitOne(above, scaleName, level) },
+  ];
+}
+
+/** The line that holds at x, or null. */
+function lineAt(parts, x) {
+  const part = parts.find((one) => x <= one.to) ?? parts.at(-1);
+  return part.line.reason ? null : part.line;
+}
+
+function predict(line, x) {
+  return line.scale.inverse(line.slope * line.scale.forward(x) + line.intercept);
+}
+
+/** The interval of the line's height at a place of the scaled axis, on the scale. */
+export function bandAt(line, place) {
+  const { slopes, intercepts } = line.lines;
+  const heights = new Float64Array(slopes.length);
+  for (let b = 0; b < heights.length; b++) heights[b] = slopes[b] * place + intercepts[b];
+  return centralInterval(heights, line.level);
+}
+
+/**
+ * rho of a point {x: cell, y: cell} and its interval, by Zou and Donner's rule over the images of y, the images
+ * of x, and the fit; null where the line has no height.
+ */
+export function effectiveRobustness(x, y, parts) {
+  const line = lineAt(parts, x[0]);
+  if (!line || (!line.scale.holdsEnds && (x[0] <= 0 || x[0] >= 1))) return null;
+  const expected = predict(line, x[0]);
+  const rho = y[0] - expected;
+  let [down, up] = [0, 0];
+  if (y[1] !== null && y[2] !== null) {
+    down += (y[0] - y[1]) ** 2;
+    up += (y[2] - y[0]) ** 2;
+  }
+  if (x[1] !== null && x[2] !== null) {
+    const ends = [x[1], x[2]].map((end) => predictNear(lineAt(parts, end) ?? line, end));
+    down += (Math.max(...ends) - expected) ** 2;
+    up += (expected - Math.min(...ends)) ** 2;
+  }
+  const band = bandAt(line, line.scale.forward(x[0])).map(line.scale.inverse);
+  down += (band[1] - expected) ** 2;
+  up += (expected - band[0]) ** 2;
+  return { expected, rho, low: rho - Math.sqrt(down), high: rho + Math.sqrt(up), extrapolated: outside(parts, x[0]) };
+}
+
+/** The ends of the axis have no logit; as far as the line is concerned just inside is the same. */
+function predictNear(line, x) {
+  return line.scale.holdsEnds ? predict(line, x) : predict(line, Math.min(1 - 1e-12, Math.max(1e-12, x)));
+}
+
+function outside(parts, x) {
+  const ranges = parts.filter((part) => !part.line.reason).map((part) => part.line.range);
+  return x < Math.min(...ranges.map((range) => range[0])) || x > Math.max(...ranges.map((range) => range[1]));
+}
+
+/** tau = y(model) - y(base) with the interval of both models' images. */
+export function relativeRobustness(y, base) {
+  const tau = y[0] - base[0];
+  if ([y[1], y[2], base[1], base[2]].includes(null)) return { tau, low: null, high: null };
+  return {
+    tau,
+    low: tau - Math.hypot(y[0] - y[1], base[2] - base[0]),
+    high: tau + Math.hypot(y[2] - y[0], base[0] - base[1]),
+  };
+}

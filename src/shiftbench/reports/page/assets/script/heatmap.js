@@ -1,0 +1,152 @@
+/** The heat map of corruption errors: models by corruptions, numbers in the cells, a cell leads to its curve. */
+
+import { announce, breakable, el, isPrinting, styled } from "./dom.js";
+import { cellTexts, MISSING, number, spaced } from "./format.js";
+import { heatColour, isDark } from "./palette.js";
+import { choose, chosen } from "./state.js";
+import { orderedRows, readOrder, sortArrow, sortState } from "./tables.js";
+import { hideTooltip, showTooltip, tipContent } from "./tooltip.js";
+
+const MOST_MODELS = 60;
+const SCALE_STEPS = 24;
+
+/** The table of a family, and a button for the rest of its rows where there are many. */
+export function heatMap(family) {
+  const order = readOrder("heat", "mce");
+  const { summaries, types } = columnsOf(family);
+  const columns = [...summaries, ...types];
+  const rows = orderedRows(family.rows, columns, order);
+  const shown = isPrinting() || chosen("rows") === "all" ? rows : rows.slice(0, MOST_MODELS);
+  const colour = colouring(family);
+  const table = el("table", { "aria-label": "Errors by model and corruption" },
+    el("thead", {}, groupRow(family, summaries.length), el("tr", {},
+      el("th", { scope: "col", class: "corner" }, "model"),
+      summaries.map((column) => headingOf(column, order, "number")),
+      types.map((column) => headingOf(column, order, "steep")))),
+    el("tbody", {}, shown.map((row) => el("tr", {},
+      el("th", { scope: "row" }, breakable(row.model)),
+      summaries.map((column) => summaryCell(column.cell(row))),
+      types.map((column) => heatCell(row, column.key, column.cell(row), colour))))));
+  walkable(table);
+  if (shown.length === rows.length) return [table];
+  const showAll = () => choose({ rows: "all" });
+  return [table, el("button", { type: "button", on: { click: showAll } }, `all ${rows.length} models`)];
+}
+
+function columnsOf(family) {
+  const column = (key, heading, cell) => ({ key, heading, cell, value: (row) => cell(row)?.[0] ?? null });
+  const relative = column("relative", "relative mCE", (row) => row.relative_mce);
+  return {
+    summaries: [
+      column("mce", family.baseline ? "mCE" : "mean error", (row) => row.mce),
+      ...(family.rows.some((row) => row.relative_mce) ? [relative] : []),
+    ],
+    types: family.corruptions.map((name, at) => column(name, spaced(name), (row) => row.ce[at])),
+  };
+}
+
+function headingOf(column, order, look) {
+  const down = order.key === column.key && !order.down;
+  const sort = () => choose({ "sort.heat": `${down ? "-" : ""}${column.key}` });
+  return el("th", { scope: "col", class: look, "aria-sort": sortState(column, order) },
+    el("button", { type: "button", "data-key": column.key, on: { click: sort } },
+      el("span", {}, column.heading), sortArrow(column, order)));
+}
+
+/** Noise, blur, weather, digital: one heading over the types of each. */
+function groupRow(family, before) {
+  const runs = [];
+  for (const group of family.groups) {
+    if (runs.at(-1)?.group === group) runs.at(-1).n++;
+    else runs.push({ group, n: 1 });
+  }
+  return el("tr", { class: "groups" }, el("td", { colspan: before + 1 }),
+    runs.map(({ group, n }) => el("th", { scope: "colgroup", colspan: n }, group)));
+}
+
+function summaryCell(cell) {
+  const [value, ends] = cellTexts(cell);
+  return el("td", { class: "number" }, el("b", {}, value), el("small", {}, ` ${ends}`));
+}
+
+function heatCell(row, corruption, cell, colour) {
+  if (!cell) return el("td", { class: "number soft" }, MISSING);
+  const [value, ends] = cellTexts(cell);
+  const current = chosen("model") === row.model && chosen("corruption") === corruption;
+  const showTip = () => {
+    const box = button.getBoundingClientRect();
+    const content = tipContent(row.model, spaced(corruption), [["error", value, ends]]);
+    showTooltip(content, box.right - 8, box.top + box.height / 2);
+  };
+  const pick = () => {
+    choose({ model: current ? null : row.model, corruption });
+    announce(`${row.model}, ${spaced(corruption)}: ${value}`);
+  };
+  const button = el("button", {
+    type: "button", tabindex: -1, "aria-pressed": String(current),
+    "aria-label": `${row.model}, ${spaced(corruption)}: ${value} ${ends}`,
+    on: {
+      click: pick,
+      pointerenter: showTip,
+      pointerleave: hideTooltip,
+      focus: () => button.matches(":focus-visible") && showTip(),
+      blur: hideTooltip,
+    },
+  }, number(cell[0], 1));
+  const { background, ink } = colour(cell[0]);
+  return styled(el("td", { class: "heat-cell", "data-corruption": corruption }, button), { background, color: ink });
+}
+
+/** One tab stop for all cells; arrow keys go from one to the next. */
+function walkable(table) {
+  const { rows } = table.tBodies[0];
+  const first = table.querySelector('.heat-cell [aria-pressed="true"]') ?? table.querySelector(".heat-cell button");
+  if (first) first.tabIndex = 0;
+  table.addEventListener("keydown", (event) => {
+    const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    const cell = document.activeElement.closest(".heat-cell");
+    if (!way || !cell) return;
+    event.preventDefault();
+    const next = nextButton(rows, cell, way);
+    if (!next) return;
+    document.activeElement.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
+}
+
+/** The next cell in a direction that has a number; missing ones are passed over. */
+function nextButton(rows, cell, [down, across]) {
+  let [row, column] = [cell.parentElement.sectionRowIndex, cell.cellIndex];
+  for (;;) {
+    [row, column] = [row + down, column + across];
+    const next = rows[row]?.cells[column];
+    if (!next) return null;
+    const button = next.querySelector(".heat-cell button");
+    if (button) return button;
+  }
+}
+
+function errorRange(family) {
+  const values = family.rows.flatMap((row) => row.ce).filter(Boolean).map((cell) => cell[0]);
+  return [Math.min(...values), Math.max(...values)];
+}
+
+function colouring(family) {
+  const [low, high] = errorRange(family);
+  const dark = isDark();
+  return (value) => heatColour(high > low ? (value - low) / (high - low) : 0, dark);
+}
+
+/** The colours from the lowest to the highest error. */
+export function heatScale(family) {
+  const [low, high] = errorRange(family);
+  if (!Number.isFinite(low)) return [];
+  const dark = isDark();
+  const step = (_, i) => styled(el("i"), { background: heatColour(i / (SCALE_STEPS - 1), dark).background });
+  return [
+    el("span", {}, number(low, 1)),
+    el("div", { "aria-hidden": "true" }, Array.from({ length: SCALE_STEPS }, step)),
+    el("span", {}, number(high, 1)),
+  ];
+}

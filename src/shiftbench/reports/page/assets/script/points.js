@@ -1,0 +1,117 @@
+/** The models in the scatter plot: markers, error bars, names, and what is said about each. */
+
+import { svg } from "./dom.js";
+import { categoryName, cellTexts, count, digits, interval, matches, number, shortened } from "./format.js";
+import { placeLabels } from "./labels.js";
+import { markerPath, slotClass } from "./palette.js";
+import { placeable } from "./scales.js";
+import { tipContent } from "./tooltip.js";
+
+/** More names than this in one plot can't be read. */
+const MOST_LABELS = 12;
+const SIZES = { own: 6.5, matched: 5.5, other: 4 };
+/** The mark of a model that lies beyond the edge, pointing up, and how far its tip is from its middle. */
+const [ARROW, TIP] = ["M0,-7L5,3L-5,3Z", 7];
+
+/** Markers with their error bars, own models last and largest; returns what can be hovered. */
+export function drawPoints({ picture, plot }, points, x, y, { study, slots, query }) {
+  const [whiskers, markers] = [svg("g"), svg("g", { class: "markers" })];
+  plot.append(whiskers);
+  picture.append(markers);
+  const targets = [];
+  for (const point of points.toSorted((a, b) => Number(a.own) - Number(b.own))) {
+    const spot = spotOf(point, x, y, study.scale);
+    if (!spot) continue;
+    const slot = slots.get(point.category);
+    const matched = Boolean(query) && matches(point.name, query);
+    const state = [point.own && "own", query && (matched ? "matched" : "faded"), spot.edge && "edge"];
+    const look = [slotClass(slot), ...state].filter(Boolean).join(" ");
+    const size = SIZES[point.own ? "own" : matched ? "matched" : "other"];
+    if (!spot.edge) whiskers.append(...errorBars(point, spot, x, y, study.scale, look));
+    markers.append(svg("path", {
+      class: `marker ${look}`, "data-model": point.name, d: spot.edge ? ARROW : markerPath(slot, size),
+      transform: `translate(${spot.px.toFixed(1)},${spot.py.toFixed(1)}) rotate(${spot.edge ?? 0})`,
+    }));
+    const label = spoken(point, study);
+    targets.push({ ...spot, point, matched, group: "models", label, tip: () => pointTip(point, study) });
+  }
+  return targets;
+}
+
+/**
+ * Where a point goes: null outside a zoomed view; at the edge, with the turn of its arrow, where the scale has no
+ * place for 0 or 100 %.
+ */
+function spotOf(point, x, y, scale) {
+  const place = (axis, value) => (placeable(scale, value) ? axis.place(value) : null);
+  let [px, py, edge] = [place(x, point.x[0]), place(y, point.y[0]), null];
+  if (py === null) [py, edge] = point.y[0] <= 0 ? [y.from - TIP, 180] : [y.to + TIP, 360];
+  if (px === null) [px, edge] = point.x[0] <= 0 ? [x.from + TIP, 270] : [x.to - TIP, 90];
+  const inside = px >= x.from - 1 && px <= x.to + 1 && py <= y.from + 1 && py >= y.to - 1;
+  return inside ? { px, py, edge } : null;
+}
+
+/** An end that the scale has no place for is the plot's edge. */
+function errorBars(point, spot, x, y, scale, look) {
+  const reach = (axis, [, low, high]) => {
+    if (low === null || high === null) return null;
+    return [placeable(scale, low) ? axis.place(low) : axis.from, placeable(scale, high) ? axis.place(high) : axis.to];
+  };
+  const [across, upright] = [reach(x, point.x), reach(y, point.y)];
+  const bar = (x1, x2, y1, y2) => svg("line", { class: `whisker ${look}`, x1, x2, y1, y2 });
+  return [
+    across && bar(...across, spot.py, spot.py),
+    upright && bar(spot.px, spot.px, ...upright),
+  ].filter(Boolean);
+}
+
+/** Names of the workspace's own models, or of what the reader looks for. */
+export function drawLabels(picture, targets, x, y, query) {
+  const wanted = targets.filter((target) => (query ? target.matched : target.point.own));
+  if (!wanted.length || wanted.length > MOST_LABELS) return;
+  const bounds = { left: x.from, right: x.to, top: y.to, bottom: y.from };
+  const most = Math.max(14, Math.floor((x.to - x.from) / 18));
+  const items = wanted.map(({ px, py, point }) => ({ px, py, text: shortened(point.name, most) }));
+  for (const { px, py, text, box } of placeLabels(items, bounds, targets)) {
+    const x2 = Math.min(box.x + box.width, Math.max(box.x, px));
+    const y2 = Math.min(box.y + box.height, Math.max(box.y, py));
+    if (box.far > 14) picture.append(svg("line", { class: "leader", x1: px, y1: py, x2, y2 }));
+    picture.append(svg("text", { class: "point-label", x: box.x + 3, y: box.y + 11.5 }, text));
+  }
+}
+
+/** What a point's tooltip holds. */
+function pointTip(point, study) {
+  const { effective, relative } = point;
+  const { xSetting, ySetting } = study;
+  const places = Math.min(digits(point.x[3], xSetting.unit), digits(point.y[3], ySetting.unit));
+  const signed = (value) => number(value, places, ySetting.unit, { signed: true });
+  const ends = ({ low, high }) => interval(low, high, places, ySetting.unit, { signed: true });
+  return tipContent(point.name, tags(point), [
+    [xSetting.name, ...valueAndN(point.x, xSetting.unit)],
+    [ySetting.name, ...valueAndN(point.y, ySetting.unit)],
+    effective && [
+      "line at x", number(effective.expected, places, ySetting.unit), effective.extrapolated ? "extrapolated" : "",
+    ],
+    effective && ["ρ, above the line", signed(effective.rho), ends(effective)],
+    relative && [`τ, over ${shortened(point.baseModel, 24)}`, signed(relative.tau), ends(relative)],
+  ]);
+}
+
+function valueAndN(cell, unit) {
+  const [value, ends] = cellTexts(cell, unit);
+  return [value, [ends, cell[3] === null ? "" : `n\u00a0=\u00a0${count(cell[3])}`].filter(Boolean).join(" ")];
+}
+
+function tags(point) {
+  const edge = point.placed ? "" : "at the edge: no place on this scale";
+  return [categoryName(point.category), point.fitted && "in the fit", edge].filter(Boolean).join(" · ");
+}
+
+/** What screen readers say of a point. */
+function spoken(point, { xSetting, ySetting }) {
+  const says = (cell, unit) => `${cellTexts(cell, unit)[0]}${unit === "%" ? " %" : ""}`;
+  const rho = point.effective && number(point.effective.rho, 1, ySetting.unit, { signed: true });
+  const words = [says(point.x, xSetting.unit), says(point.y, ySetting.unit), rho && `${rho} from the line`];
+  return `${point.name}: ${words.filter(Boolean).join(", ")}`;
+}

@@ -1,0 +1,119 @@
+/** The table of results: models by settings, with intervals; the best, and what is not clearly worse, bold. */
+
+import { heading, remarks, searchField, ticklist } from "./controls.js";
+import { el } from "./dom.js";
+import { cellTexts, count, countOf, digits, levelText, matches, measured } from "./format.js";
+import { saveCsvButton } from "./save.js";
+import { choose, chosen, chosenList } from "./state.js";
+import { sortedTable } from "./tables.js";
+
+/** So many settings fit a page; more are there for the asking. */
+const FIRST_SETTINGS = 8;
+
+export const resultsSection = {
+  id: "results",
+  title: "Results",
+  has: (page) => Boolean(page.results?.models.length && page.results.settings.length),
+  build: buildResults,
+};
+
+function buildResults(host, page) {
+  const { results } = page;
+  const names = results.settings.map((setting) => setting.name);
+  const first = firstSettings(results);
+  const all = results.models.map((model, i) => ({ model, cells: results.cells[i] }));
+  const search = searchField("Find a model", chosen("q"));
+  const counter = el("p", { class: "soft", role: "status" });
+  const notes = el("div", { class: "notes" });
+  const table = sortedTable({
+    id: "results", label: "Results, models by settings", order: "model",
+    rowClass: (row) => (row.model.own ? "own" : ""),
+  });
+  const ticked = chosenList("settings", first).filter((name) => names.includes(name));
+  const chooser = ticklist({ summary: "Settings", names, ticked, onChange: (picked) => choose({ settings: picked }) });
+  let columns = [];
+  const save = saveCsvButton("results", () => resultsCsv(columns, table.rows()));
+  host.append(heading("Results", search.input, save), chooser, counter, table.node, notes);
+
+  return () => {
+    const query = chosen("q").trim();
+    const picked = new Set(chosenList("settings", first));
+    const rows = all.filter((row) => !query || matches(row.model.name, query));
+    columns = results.settings.map((setting, at) => ({ setting, at }))
+      .filter(({ setting }) => picked.has(setting.name))
+      .map((column) => ({ ...column, ...columnFacts(column, all) }));
+    const models = `${query ? `${rows.length} of ` : ""}${countOf(all.length, "model")}`;
+    counter.textContent = `${models}, ${columns.length} of ${countOf(names.length, "setting")}`;
+    search.set(query);
+    table.show(rows, [{ key: "model", heading: "model", value: (row) => row.model.name }, ...columns.map(tableColumn)]);
+    notes.replaceChildren(remarks(tableNotes(columns, results)) ?? "");
+  };
+}
+
+/** What is compared first: the axes of the shifts, and as much else as fits. */
+function firstSettings(results) {
+  const names = results.settings.map((setting) => setting.name);
+  const wanted = new Set([...results.shifts.flatMap((shift) => [shift.x, shift.y]), ...names]);
+  const picked = new Set([...wanted].filter((name) => names.includes(name)).slice(0, FIRST_SETTINGS));
+  return names.filter((name) => picked.has(name));
+}
+
+/** The column's usual n, its digits, and who is best or not clearly worse. */
+function columnFacts({ setting, at }, rows) {
+  const cells = rows.map((row) => row.cells[at]).filter(Boolean);
+  const usual = mostCommon(cells.map((cell) => cell[3]));
+  return { usual, places: digits(usual, setting.unit), bold: notClearlyWorse(cells, setting.higher_is_better) };
+}
+
+function mostCommon(values) {
+  const tally = new Map();
+  for (const value of values) tally.set(value, (tally.get(value) ?? 0) + 1);
+  return [...tally].reduce((best, one) => (one[1] > best[1] ? one : best), [null, 0])[0];
+}
+
+/** The cells whose interval overlaps the best one's; none where that is every row. */
+function notClearlyWorse(cells, higherIsBetter) {
+  if (!cells.length) return new Set();
+  const better = (a, b) => (higherIsBetter ? a[0] > b[0] : a[0] < b[0]);
+  const best = cells.reduce((a, b) => (better(b, a) ? b : a));
+  const overlaps = (cell) => cell[1] !== null && best[1] !== null && cell[2] >= best[1] && cell[1] <= best[2];
+  const bold = cells.filter((cell) => cell[0] === best[0] || overlaps(cell));
+  return new Set(bold.length < cells.length ? bold : []);
+}
+
+function tableColumn({ setting, at, usual, places, bold }) {
+  const texts = (cell) => {
+    const [value, ends] = cellTexts(cell, setting.unit, places);
+    return [cell && cell[3] !== usual ? `${value}*` : value, ends];
+  };
+  return {
+    key: setting.name, heading: setting.name, numeric: true, low: !setting.higher_is_better,
+    title: [setting.metric, setting.note, setting.provenance].filter(Boolean).join("\n"),
+    value: (row) => row.cells[at]?.[0] ?? null,
+    texts: (row) => texts(row.cells[at]),
+    bold: (row) => bold.has(row.cells[at]),
+  };
+}
+
+function tableNotes(columns, results) {
+  const metrics = [...new Set(columns.map(({ setting }) => measured(setting)))].join("; ");
+  const sizes = [...new Set(columns.map(({ usual }) => usual).filter((n) => n !== null))];
+  const odd = columns.some(({ at, usual }) => results.cells.some((row) => row[at] && row[at][3] !== usual));
+  const sources = [...new Set(columns.map(({ setting }) => setting.source))].filter((source) => source !== "own");
+  const n = sizes.length === 1 ? `; n = ${count(sizes[0])}` : "";
+  return [
+    columns.length && `${metrics}; ${levelText(results.level)} intervals${n}`,
+    columns.some(({ bold }) => bold.size) && "bold: best, or its interval overlaps the best one's",
+    odd && "*: from another number of images than the rest of its column",
+    sources.length && `from ${sources.join(", ")}`,
+    ...columns.filter(({ setting }) => setting.note).map(({ setting }) => `${setting.name}: ${setting.note}`),
+    ...results.notes,
+  ].filter(Boolean);
+}
+
+/** Tidy, as `shiftbench table --format csv` writes it. */
+function resultsCsv(columns, rows) {
+  const cellsOf = (row) => columns.filter(({ at }) => row.cells[at])
+    .map(({ setting, at }) => [row.model.name, setting.name, setting.metric, ...row.cells[at]]);
+  return [["model", "setting", "metric", "value", "low", "high", "n"], ...rows.flatMap(cellsOf)];
+}

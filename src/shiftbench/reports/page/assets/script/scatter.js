@@ -1,0 +1,128 @@
+/** The scatter plot: every model at its two numbers, the baseline's line with its band, and y = x. */
+
+import { addBrush } from "./brush.js";
+import { areaBetween, frame, pathThrough } from "./chart.js";
+import { responsive, svg } from "./dom.js";
+import { explorable } from "./explore.js";
+import { bandAt } from "./fit.js";
+import { measured, shortened } from "./format.js";
+import { drawLabels, drawPoints } from "./points.js";
+import { makeAxis, padded, placeable, ticks } from "./scales.js";
+
+const MARGIN = { left: 58, right: 18, top: 14, bottom: 50 };
+const BAND_STEPS = 60;
+/** Error bars may widen an axis by this share of its values' range, or so far on a scale where that is little. */
+const ROOM_FOR_BARS = { share: 0.8, stretched: 1, even: 0.12 };
+
+/** The limits that the reader zoomed to, and for which axes; they outlive a redraw. */
+let zoomed = { key: "", limits: null };
+/** The model that the reader looked at last. */
+let visited = "";
+
+/**
+ * A plot in `host`; `draw(view)` shows a view {key, study, slots, hidden, query}. `onZoom` hears whether it is zoomed.
+ */
+export function scatterPlot(host, onZoom) {
+  let view = null;
+  const setZoom = (limits) => {
+    zoomed = { key: view.key, limits };
+    onZoom(Boolean(limits));
+    redraw();
+  };
+  const redraw = responsive(host, (width) => {
+    if (!view) return;
+    const focused = host.querySelector(":focus");
+    const byKeyboard = Boolean(focused?.matches(":focus-visible"));
+    const picture = drawn(view, width, zoomed.limits, setZoom);
+    host.replaceChildren(picture);
+    if (focused) picture.focus({ preventScroll: true, focusVisible: byKeyboard });
+  });
+  return {
+    draw(next) {
+      view = next;
+      if (zoomed.key !== view.key) zoomed = { key: view.key, limits: null };
+      onZoom(Boolean(zoomed.limits));
+      redraw();
+    },
+    reset: () => setZoom(null),
+  };
+}
+
+function drawn(view, width, zoom, setZoom) {
+  const { study } = view;
+  const height = Math.round(Math.min(600, Math.max(340, Math.min(width * 0.72, innerHeight * 0.64))));
+  const points = study.points.filter((point) => point.shown && !view.hidden.has(point.category));
+  const limits = zoom ?? { x: limitsOf(points, "x", study), y: limitsOf(points, "y", study) };
+  const x = axisSide(study.xSetting, study.scale, limits.x, [MARGIN.left, width - MARGIN.right], 62);
+  const y = axisSide(study.ySetting, study.scale, limits.y, [height - MARGIN.bottom, MARGIN.top], 34);
+  const canvas = frame({ width, height, x, y, label: describe(study, points), description: "scatter plot" });
+  if (study.xSetting.unit === study.ySetting.unit) canvas.plot.append(identity(x.axis, y.axis));
+  for (const part of study.parts) if (!part.line.reason) canvas.plot.append(...baseline(part, x.axis, y.axis));
+  const targets = drawPoints(canvas, points, x.axis, y.axis, view);
+  drawLabels(canvas.picture, targets, x.axis, y.axis, view.query);
+  const brush = addBrush(canvas.picture, x.axis, y.axis, { setZoom, isZoomed: Boolean(zoom) });
+  explorable(canvas.picture, targets, {
+    start: targets.find((target) => target.point.name === visited) ?? null,
+    onEnter: (target) => (visited = target.point.name),
+    onKey: brush.onKey,
+    paused: brush.isDragging,
+  });
+  return canvas.picture;
+}
+
+/** The limits of an axis, on the scale: around the values, and around error bars as far as these do not crowd them. */
+function limitsOf(points, key, { scale, inPercent }) {
+  const cells = points.map((point) => point[key]).filter((cell) => placeable(scale, cell[0]));
+  if (!cells.length) return [0.05, 0.95].map(scale.forward);
+  const least = scale.holdsEnds ? (inPercent ? 0.005 : 0.01) : 0.05;
+  const [low, high] = padded(cells.map((cell) => scale.forward(cell[0])), 0.06, least);
+  const room = Math.max(ROOM_FOR_BARS.share * (high - low), ROOM_FOR_BARS[scale.holdsEnds ? "even" : "stretched"]);
+  const air = 0.03 * (high - low);
+  const ends = cells.flatMap((cell) => [cell[1], cell[2]]).filter((end) => placeable(scale, end)).map(scale.forward);
+  return [
+    Math.max(low - room, Math.min(low, ...ends.map((end) => end - air))),
+    Math.min(high + room, Math.max(high, ...ends.map((end) => end + air))),
+  ];
+}
+
+function axisSide(setting, scale, limits, pixels, gap) {
+  const axis = makeAxis(scale, ...limits, ...pixels);
+  const times = setting.unit === "%" ? 100 : 1;
+  const about = ` (${measured(setting)})`;
+  const room = Math.max(12, Math.floor(Math.abs(pixels[1] - pixels[0]) / 7.5) - about.length);
+  return { axis, times, ticks: ticks(axis, gap, times), text: String, label: shortened(setting.name, room) + about };
+}
+
+function describe(study, points) {
+  return `${study.ySetting.name} against ${study.xSetting.name}, ${study.scale.name} axes, ${points.length} models. `
+    + "Arrow keys move between models, plus and minus zoom, Escape shows everything again.";
+}
+
+function identity(x, y) {
+  const [low, high] = [Math.max(x.low, y.low), Math.min(x.high, y.high)];
+  return svg("line", {
+    class: "identity", visibility: low < high ? null : "hidden",
+    x1: x.placeScaled(low), y1: y.placeScaled(low), x2: x.placeScaled(high), y2: y.placeScaled(high),
+  });
+}
+
+/** The line, dashed where no fitted model is, and its band. */
+function baseline({ from, to, line }, x, y) {
+  const scaled = (value) => (Number.isFinite(value) ? line.scale.forward(value) : value);
+  const [low, high] = [Math.max(x.low, scaled(from)), Math.min(x.high, scaled(to))];
+  if (!(low < high)) return [];
+  const places = Array.from({ length: BAND_STEPS + 1 }, (_, i) => low + ((high - low) * i) / BAND_STEPS);
+  const bands = places.map((place) => bandAt(line, place));
+  const at = (place, level) => [x.placeScaled(place), y.placeScaled(level)];
+  const border = (end) => places.map((place, i) => at(place, bands[i][end]));
+  const stretch = (a, b, look) => a < b && svg("path", {
+    class: look, d: pathThrough([a, b].map((place) => at(place, line.slope * place + line.intercept))),
+  });
+  const [first, last] = line.range.map(scaled);
+  return [
+    svg("path", { class: "fit-band", d: areaBetween(border(1), border(0)) }),
+    stretch(low, Math.min(first, high), "fit-line beyond"),
+    stretch(Math.max(low, first), Math.min(high, last), "fit-line"),
+    stretch(Math.max(last, low), high, "fit-line beyond"),
+  ].filter(Boolean);
+}

@@ -1,0 +1,70 @@
+/** Training runs: every logged number over the steps. */
+
+import { drawCurves, frame, linearSide } from "./chart.js";
+import { figure, heading } from "./controls.js";
+import { el, responsive } from "./dom.js";
+import { spaced } from "./format.js";
+import { lineSwatch } from "./palette.js";
+import { saveCsvButton, saveSvgButton } from "./save.js";
+import { tipContent } from "./tooltip.js";
+
+const MOST_DOTS = 60;
+
+export const trainingSection = {
+  id: "training",
+  title: "Training",
+  has: (page) => page.training.some((run) => run.steps.length),
+  build: buildTraining,
+};
+
+function buildTraining(host, page) {
+  const runs = page.training;
+  const measures = [...new Set(runs.flatMap((run) => Object.keys(run.series)))]
+    .filter((measure) => runs.some((run) => run.series[measure]?.some(Number.isFinite)));
+  const keys = runs.map((run, i) => el("span", { class: "key" }, lineSwatch(i), run.name));
+  const charts = measures.map((measure) => {
+    const save = saveSvgButton(`training-${measure}`, () => drawing.canvas.querySelector("svg"));
+    const drawing = figure(spaced(measure), { buttons: [save] });
+    return { measure, ...drawing };
+  });
+  host.append(
+    heading("Training", saveCsvButton("training", () => trainingCsv(runs))),
+    el("div", { class: "legend" }, keys), el("div", { class: "two-columns" }, charts.map((chart) => chart.node)));
+  for (const { measure, canvas } of charts) {
+    responsive(canvas, (width) => canvas.replaceChildren(trainingChart(runs, measure, width)));
+  }
+  return () => {};
+}
+
+function trainingChart(runs, measure, width) {
+  const height = Math.round(Math.min(300, Math.max(200, width * 0.55)));
+  const logged = runs.map((run, i) => ({ run, i, values: run.series[measure] ?? [] }));
+  const numbers = logged.flatMap(({ values }) => values.filter(Number.isFinite));
+  const steps = runs.flatMap((run) => run.steps);
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
+  const [first, last] = [Math.min(...steps), Math.max(...steps)];
+  const air = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
+  const x = linearSide(first, last > first ? last : first + 1, 58, width - 14, { gap: 56, label: "step" });
+  const y = linearSide(low - air, high + air, height - 48, 12, { gap: 34 });
+  const canvas = frame({ width, height, x, y, label: `${spaced(measure)} over steps, ${runs.length} runs` });
+  const curves = logged.map(({ run, i, values }) => ({
+    name: run.name, index: i, points: run.steps.map((step, k) => stepPoint(run, measure, step, values[k])),
+  }));
+  drawCurves(canvas, x, y, curves, { dots: steps.length < MOST_DOTS });
+  return canvas.picture;
+}
+
+function stepPoint(run, measure, step, value) {
+  if (!Number.isFinite(value)) return null;
+  const text = value.toPrecision(4);
+  return {
+    x: step, y: value, low: null, high: null, label: `${run.name}, step ${step}: ${text}`,
+    tip: () => tipContent(run.name, `step ${step}`, [[spaced(measure), text]]),
+  };
+}
+
+function trainingCsv(runs) {
+  const rows = runs.flatMap((run) => Object.entries(run.series).flatMap(([measure, values]) =>
+    run.steps.map((step, i) => [run.name, measure, step, values[i]])));
+  return [["run", "measure", "step", "value"], ...rows];
+}

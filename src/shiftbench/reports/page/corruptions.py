@@ -1,0 +1,162 @@
+"""Families of corrupted settings (``imagenet-c.fog.3``): accuracies by severity, corruption errors, mCE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shiftbench.errors import SettingError
+from shiftbench.metrics.base import Score
+from shiftbench.metrics.corruption import ALEXNET, Baseline
+from shiftbench.metrics.corruption_scores import CorruptionScores
+from shiftbench.reports.corruption import all_corruption_scores, comparability, corruption_prefixes
+from shiftbench.reports.page.numbers import score_cell
+from shiftbench.reports.page.payload import CorruptionFamily, CorruptionRow
+from shiftbench.runs.result import Run
+from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
+from shiftbench.store.titles import classifier_titles
+from shiftbench.store.workspace import Cell
+
+#: Scores by (classifier's title, setting).
+ScoresByPlace = Mapping[tuple[str, str], Score]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of a run, and what could be averaged of it."""
+
+    prefix: str
+    clean: str | None
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...]
+    baseline: Baseline | None
+    #: By title; a classifier that lacks a setting has none.
+    scores: Mapping[str, CorruptionScores]
+    classifiers: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def setting(self, corruption: str, severity: int) -> str:
+        return f"{self.prefix}.{corruption}.{severity}"
+
+    @property
+    def settings(self) -> list[str]:
+        return [self.setting(corruption, severity) for corruption in self.corruptions for severity in self.severities]
+
+    def looked_at_closely(self) -> set[str]:
+        """The settings of which the page shows more than a number: the middle and the worst severity."""
+        chosen = {self.severities[(len(self.severities) - 1) // 2], self.severities[-1]}
+        return {self.setting(corruption, severity) for corruption in self.corruptions for severity in chosen}
+
+
+def read_families(run: Run, level: float) -> list[Family]:
+    """All families of a run. One that is incomplete keeps its accuracies, and says why it has no mean."""
+    return [_family(run, prefix, places, level) for prefix, places in _places(run.settings).items()]
+
+
+def family_payload(family: Family, scores: ScoresByPlace) -> CorruptionFamily:
+    return {
+        "prefix": family.prefix,
+        "corruptions": list(family.corruptions),
+        "groups": [_group(name) for name in family.corruptions],
+        "severities": list(family.severities),
+        "baseline": f"{family.baseline.name} (published)" if family.baseline else "",
+        "rows": [_row(family, title, scores) for title in family.classifiers],
+        "notes": list(family.notes),
+    }
+
+
+def _places(settings: Sequence[str]) -> dict[str, dict[str, tuple[str, int]]]:
+    """Prefix to the (corruption, severity) of each of its settings."""
+    found: dict[str, dict[str, tuple[str, int]]] = {}
+    for prefix in corruption_prefixes(settings):
+        members = [name for name in settings if name.startswith(f"{prefix}.")]
+        parts = {name: name.removeprefix(f"{prefix}.").split(".") for name in members}
+        # ``fog.2.5`` is no corruption called 2: fractional severities have no published errors and no family.
+        whole = {
+            name: (part[0], int(part[1]))
+            for name, part in parts.items()
+            if len(part) == 2 and part[1].isdigit() and not part[0].isdigit()
+        }
+        if whole:
+            found[prefix] = whole
+    return found
+
+
+def _family(run: Run, prefix: str, places: Mapping[str, tuple[str, int]], level: float) -> Family:
+    cells = [cell for cell in run.cells if cell.setting in places]
+    names = {corruption for corruption, _ in places.values()}
+    ordered = [name for name in corruptions("all") if name in names]
+    clean = cells[0].spec["reference"]
+    baseline = ALEXNET if _divisible_by_alexnet(cells, names) else None
+    titles = classifier_titles(run.cells)
+    by_title: dict[str, list[Cell]] = {}
+    for cell in run.cells:
+        if cell.setting in places or cell.setting == clean:
+            by_title.setdefault(titles[cell.key], []).append(cell)
+    scores, notes = _scores(run, prefix, by_title, clean, baseline, level)
+    return Family(
+        prefix,
+        clean,
+        (*ordered, *sorted(names.difference(ordered))),
+        tuple(sorted({severity for _, severity in places.values()})),
+        baseline,
+        scores,
+        tuple(title for title, own in by_title.items() if any(cell.setting in places for cell in own)),
+        (*notes, *_notes(cells, prefix, baseline)),
+    )
+
+
+def _scores(
+    run: Run,
+    prefix: str,
+    by_title: Mapping[str, Sequence[Cell]],
+    clean: str | None,
+    baseline: Baseline | None,
+    level: float,
+) -> tuple[dict[str, CorruptionScores], list[str]]:
+    """One classifier at a time, so that one that is incomplete does not cost the others their mean."""
+    scores, notes = {}, []
+    for title, cells in by_title.items():
+        if all(cell.setting == clean for cell in cells):
+            continue
+        try:
+            [(_, found, _)] = all_corruption_scores(run.workspace, cells, prefix, clean, baseline, level)
+        except SettingError as error:
+            notes.append(f"{title} has no mean over {prefix}: {error.message} ({error.found})")
+        else:
+            scores[title] = found
+    return scores, notes
+
+
+def _divisible_by_alexnet(cells: Sequence[Cell], names: set[str]) -> bool:
+    """Its errors are over ImageNet's classes and known for the published corruptions only."""
+    return names <= set(ALEXNET.errors) and all(cell.spec["space"].startswith("imagenet-") for cell in cells)
+
+
+def _notes(cells: Sequence[Cell], prefix: str, baseline: Baseline | None) -> list[str]:
+    if baseline is None:
+        return ["errors are not divided by AlexNet's: it was published for ImageNet's classes and corruptions only"]
+    return comparability(cells, prefix, baseline)
+
+
+def _row(family: Family, title: str, scores: ScoresByPlace) -> CorruptionRow:
+    found = family.scores.get(title)
+    by_type = {} if found is None else (found.ce or found.error)
+    mean = None if found is None else (found.mce or found.mean_error)
+    return {
+        "model": title,
+        "mce": score_cell(mean),
+        "relative_mce": score_cell(found.relative_mce if found else None),
+        "ce": [score_cell(by_type.get(name)) for name in family.corruptions],
+        "accuracy": [
+            [score_cell(scores.get((title, family.setting(name, severity)))) for severity in family.severities]
+            for name in family.corruptions
+        ],
+        "clean": score_cell(scores.get((title, family.clean))) if family.clean else None,
+    }
+
+
+def _group(name: str) -> str:
+    if name in corruptions("extra"):
+        return "extra"
+    return CORRUPTIONS.get(name).group if name in CORRUPTIONS else ""

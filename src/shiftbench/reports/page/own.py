@@ -1,0 +1,125 @@
+"""The settings that a workspace evaluated, as columns of the page's grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.base import Score
+from shiftbench.reports.page.columns import OWN, GridColumn
+from shiftbench.reports.page.corruptions import Family
+from shiftbench.reports.page.numbers import cell, score_cell
+from shiftbench.reports.page.payload import Cell as Number
+from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
+from shiftbench.reports.tables import Column, ResultTable
+from shiftbench.runs.result import Run
+from shiftbench.settings.base import Setting, SuiteOptions, suites
+from shiftbench.store.workspace import Cell
+
+Entries = Sequence[tuple[str, str, Score]]
+
+
+def own_columns(run: Run, entries: Entries, families: Iterable[Family], level: float) -> list[GridColumn]:
+    """Every setting with its scores; the mean of every family; flips in place of the frames of sequences."""
+    frames = {one.setting for one in run.cells if is_frame(one)}
+    table = ResultTable([entry for entry in entries if entry[1] not in frames])
+    columns = [_column(table, column, run.cells) for column in table.columns]
+    columns += [mean for mean in map(_mean_column, families) if mean is not None]
+    for prefix in perturbation_prefixes(run.cells):
+        columns += _flip_columns(flip_table(run.workspace, run.cells, prefix=prefix, level=level), prefix)
+    return columns
+
+
+def is_frame(one: Cell) -> bool:
+    """A frame of a perturbation sequence: only flips between frames are of interest."""
+    return bool(one.spec["shift"].get("shift") == "perturbation")
+
+
+def judged_by_image(one: Cell) -> bool:
+    """Whether each picture has one label and one answer: not so in video sets, sequences and multi-label sets."""
+    return not is_frame(one) and one.spec["metric"] in ("top1", "top5", "error")
+
+
+@lru_cache(maxsize=1)
+def known_settings() -> dict[str, Setting]:
+    """The settings of all suites by name, for what a workspace does not keep: notes, references, label spaces."""
+    found: dict[str, Setting] = {}
+    for _, build in suites:
+        # A suite of a plugin may need options that nobody gave; then its settings have no note.
+        with suppress(ShiftbenchError):
+            for setting in build(SuiteOptions()):
+                found.setdefault(setting.name, setting)
+    return found
+
+
+def _column(table: ResultTable, column: Column, cells: Sequence[Cell]) -> GridColumn:
+    # A metric may say more about its provenance than the run did.
+    same = [one for one in cells if one.setting == column.setting]
+    own = next((one for one in same if one.spec["provenance"] == column.provenance), same[0])
+    known = known_settings().get(column.setting)
+    return GridColumn(
+        column.heading,
+        _numbers(table, column),
+        OWN,
+        column.metric,
+        column.unit,
+        column.higher_is_better,
+        _reference(table, own, cells),
+        known.note if known else "",
+        column.provenance,
+        own.spec["space"],
+    )
+
+
+def _numbers(table: ResultTable, column: Column) -> dict[str, Number]:
+    found = {name: score_cell(table.score(name, column)) for name in table.classifiers}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _reference(table: ResultTable, own: Cell, cells: Sequence[Cell]) -> str | None:
+    """The heading of the reference; where it comes in several provenances, that of the same images."""
+    name = own.spec["reference"]
+    headings = [column for column in table.columns if column.setting == name]
+    same_images = {
+        one.spec["provenance"]
+        for one in cells
+        if one.setting == name and one.spec["dataset"]["fingerprint"] == own.spec["dataset"]["fingerprint"]
+    }
+    ordered = sorted(headings, key=lambda column: column.provenance not in same_images)
+    return ordered[0].heading if ordered else None
+
+
+def _mean_column(family: Family) -> GridColumn | None:
+    """The mean accuracy over a family: one place for each classifier on an axis."""
+    if not family.scores:
+        return None
+    errors = {title: scores.mean_error for title, scores in family.scores.items()}
+    numbers = {title: cell(1 - e.value, 1 - e.high, 1 - e.low, e.n) for title, e in errors.items()}
+    first = next(iter(errors.values()))
+    return GridColumn(
+        family.prefix,
+        {title: value for title, value in numbers.items() if value is not None},
+        OWN,
+        metric=first.metric.replace("error", "accuracy"),
+        reference=family.clean,
+        note=f"the mean over {len(family.corruptions)} corruptions at {len(family.severities)} severities; "
+        f"interval: {first.method}",
+        provenance=first.provenance,
+    )
+
+
+def _flip_columns(table: ResultTable, prefix: str) -> list[GridColumn]:
+    return [
+        GridColumn(
+            f"{prefix}: {column.metric}" if column.setting == prefix else f"{prefix}.{column.heading}: {column.metric}",
+            _numbers(table, column),
+            OWN,
+            column.metric,
+            column.unit,
+            column.higher_is_better,
+            provenance=column.provenance,
+        )
+        for column in table.columns
+    ]

@@ -1,0 +1,123 @@
+"""Results that others published, for ``--data``: a table of models by settings, and what is known about its models.
+
+A file is the table itself. A folder holds one ``results*`` file and perhaps one ``models*`` file, as the
+ImageNet testbed's does, or timm's ``results-<test set>.csv`` files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from shiftbench.reports.page.columns import GridColumn
+from shiftbench.reports.page.numbers import cell
+from shiftbench.reports.page.own import known_settings
+from shiftbench.reports.page.payload import Cell
+from shiftbench.settings.base import SuiteOptions, suites
+from shiftbench.studies.base import StudyError, few, whole
+from shiftbench.studies.models import STANDARD, read_models
+from shiftbench.studies.results import Results, read_results
+from shiftbench.studies.robustness import accuracy_interval
+from shiftbench.studies.study import Study
+from shiftbench.studies.testbed import SHIFTS, default_sizes, with_aggregates
+
+_TABLES = (".csv", ".parquet", ".pq")
+#: So many settings under the testbed's names, and they mean what they mean there.
+_RECOGNISED = 5
+
+
+@dataclass(frozen=True)
+class Published:
+    """A table of results under its file's name."""
+
+    name: str
+    study: Study
+
+    @property
+    def is_testbed(self) -> bool:
+        """Whether its settings are the ImageNet testbed's, so that references and classes are known."""
+        return len(testbed_names().intersection(self.study.results.settings)) >= _RECOGNISED
+
+
+def read_published(
+    data: Path, models: Path | None = None, *, baseline: str = STANDARD, unit: str | None = None
+) -> Published:
+    """The table at ``data``; ``models`` names the table of models where the folder does not hold it."""
+    if data.is_dir():
+        name, results, beside = _read_folder(data, unit)
+        models = models or beside
+    else:
+        name, results = data.name, read_results(data, unit=unit)
+    known = read_models(models) if models is not None else None
+    return Published(name, Study(default_sizes(with_aggregates(results)), known, baseline=baseline))
+
+
+def published_columns(published: Published, level: float) -> list[GridColumn]:
+    results = published.study.results
+    known = known_settings() if published.is_testbed else {}
+    columns = []
+    for name in results.settings:
+        setting = known.get(name)
+        columns.append(
+            GridColumn(
+                name,
+                _numbers(results, name, level),
+                published.name,
+                reference=_reference(name, results) if published.is_testbed else None,
+                note=setting.note if setting else "",
+                provenance=f"as published in {published.name}",
+            )
+        )
+    return columns
+
+
+@lru_cache(maxsize=1)
+def testbed_names() -> frozenset[str]:
+    """The settings of the testbed under their own names."""
+    return frozenset(setting.name for setting in suites.get("testbed-213")(SuiteOptions()))
+
+
+def _reference(name: str, results: Results) -> str | None:
+    """What the testbed draws on the x axis; its means over corruptions and attacks are drawn against val."""
+    named = {shift.y: shift.x for shift in SHIFTS.values()}
+    setting = known_settings().get(name)
+    mean = name not in testbed_names() and "val" in results.settings
+    reference = named.get(name) or (setting.reference if setting else "val" if mean else None)
+    return reference if reference in results.settings else None
+
+
+def _numbers(results: Results, setting: str, level: float) -> Mapping[str, Cell]:
+    values = results.column(setting)
+    size = results.size(setting)
+    sizes = np.broadcast_to(np.nan if size is None else size, values.shape)
+    lows, highs = accuracy_interval(values, sizes, results.unit, level)
+    one = whole(results.unit)
+    found = {
+        model: cell(value / one, low / one, high / one, n)
+        for model, value, low, high, n in zip(results.models, values, lows, highs, sizes, strict=True)
+    }
+    return {model: number for model, number in found.items() if number is not None}
+
+
+def _read_folder(folder: Path, unit: str | None) -> tuple[str, Results, Path | None]:
+    tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _TABLES]
+    results = [path for path in tables if path.name.lower().startswith("results")]
+    models = [path for path in tables if path.name.lower().startswith("models")]
+    if len(models) > 1:
+        raise StudyError("which table of models is meant?", found=few([p.name for p in models]), hint="--models FILE")
+    if len(results) == 1:
+        return results[0].name, read_results(results[0], unit=unit), models[0] if models else None
+    if results and all(path.name.startswith("results-") for path in results):
+        from shiftbench.published.importers import read_timm
+
+        return folder.name, read_timm(results), models[0] if models else None
+    raise StudyError(
+        f"{folder} does not hold one table of results",
+        found=few([path.name for path in results]) or few(sorted(path.name for path in folder.iterdir())) or "nothing",
+        expected="one file results*.csv (models by settings), and perhaps one models*.csv",
+        hint="name the file itself: --data FILE --models FILE",
+    )

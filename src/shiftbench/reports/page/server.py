@@ -1,0 +1,155 @@
+"""The live viewer over HTTP: read-only, on this machine alone unless asked, and nothing that another page could use.
+
+There is no login. Bound to loopback, the viewer answers only requests that name this machine, so that no page
+elsewhere can reach it through a name of its own (DNS rebinding). Bound elsewhere, a random token in the address
+lets a reader in once; a cookie that only this server gets back keeps it from then on.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.reports.page.albums import PICTURES
+from shiftbench.reports.page.viewer import Viewer
+from shiftbench.reports.page.write import LIVE_DATA, live_html, policy
+
+_LOCAL_NAMES = {"localhost", "127.0.0.1", "::1"}
+_HEADERS = {
+    "Content-Security-Policy": "{policy}; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+#: The reader's own page asks for the address without the token: by a link from elsewhere a strict cookie is not sent.
+_LET_IN = '<!doctype html><meta http-equiv="refresh" content="0; url=./"><title>shiftbench</title>'
+_COOKIE = "shiftbench_viewer"
+_DAYS = 30
+
+Next = Callable[[Request], Awaitable[Response]]
+
+
+def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
+    """The application; with ``token`` for readers elsewhere, without for this machine alone."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Next) -> Response:
+        refused = _not_for_us(request) if token is None else _not_let_in(request, token)
+        response = refused or await call_next(request)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value.format(policy=policy(live=True)))
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    @app.get("/")
+    def page() -> Response:
+        return HTMLResponse(live_html(viewer.title))
+
+    @app.get(f"/{LIVE_DATA}")
+    def data(request: Request) -> Response:
+        found = viewer.snapshot()
+        return _tagged(request, found.etag, lambda: found.body, "application/json", "private, no-cache")
+
+    @app.get(f"/{PICTURES}/{{name}}.webp")
+    def picture(request: Request, name: str) -> Response:
+        found = viewer.picture(name)
+        if found is None:
+            return PlainTextResponse("no such picture", 404)
+        # The name is a digest of what the picture shows, so a browser may keep it.
+        return _tagged(request, f'"{name}"', lambda: found, "image/webp", "private, max-age=86400, immutable")
+
+    return app
+
+
+def _tagged(request: Request, etag: str, body: Callable[[], bytes], kind: str, cache: str) -> Response:
+    headers = {"ETag": etag, "Cache-Control": cache}
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if etag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(body(), media_type=kind, headers=headers)
+
+
+def _not_for_us(request: Request) -> Response | None:
+    """On loopback: the request must name this machine."""
+    name = host_name(request.headers.get("host", ""))
+    if name in _LOCAL_NAMES:
+        return None
+    return PlainTextResponse("this viewer answers to localhost and 127.0.0.1 only", 421)
+
+
+def _not_let_in(request: Request, token: str) -> Response | None:
+    """Elsewhere: the cookie, or the token of the address, which is turned into the cookie."""
+    if _same(request.cookies.get(_COOKIE, ""), token):
+        return None
+    if request.url.path == "/" and _same(request.query_params.get("token", ""), token):
+        answer = HTMLResponse(
+            _LET_IN, headers={"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
+        )
+        answer.set_cookie(_COOKIE, token, max_age=_DAYS * 86400, httponly=True, samesite="strict")
+        return answer
+    return PlainTextResponse("this viewer needs the address with the token that it printed when it was started", 403)
+
+
+def _same(given: str, token: str) -> bool:
+    """In constant time: how long a wrong guess takes tells nothing."""
+    return secrets.compare_digest(given.encode("utf-8", "replace"), token.encode())
+
+
+def host_name(header: str) -> str:
+    """A Host header without its port.
+
+    >>> host_name("localhost:8765"), host_name("[::1]:8765"), host_name("127.0.0.1")
+    ('localhost', '::1', '127.0.0.1')
+    """
+    text = header.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0]
+
+
+def is_loopback(host: str) -> bool:
+    """
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket, or an error that says what to do; port 0 takes any that is free."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen()  # who reads the printed address may come at once
+    except (OSError, OverflowError) as error:
+        raise ShiftbenchError(
+            f"the viewer can't listen on {host}, port {port}",
+            found=str(error),
+            hint="another --port, or --port 0 for any that is free",
+        ) from error
+    return listener
+
+
+def serve(app: FastAPI, listener: socket.socket) -> None:
+    """Answer until Ctrl-C."""
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, date_header=False)
+    uvicorn.Server(config).run(sockets=[listener])

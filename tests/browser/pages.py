@@ -1,0 +1,159 @@
+"""Small payloads, whole and broken, for the browser tests."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from PIL import Image
+
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.reports.page.build import empty_page
+from shiftbench.reports.page.payload import (
+    CalibrationEntry,
+    Cell,
+    CorruptionFamily,
+    FailureList,
+    ModelEntry,
+    Page,
+    Results,
+    SettingEntry,
+)
+
+SECTIONS = ["robustness", "results", "corruptions", "calibration", "failures", "training", "methods", "warnings"]
+CORRUPTIONS, GROUPS = ["gaussian_noise", "fog", "pixelate"], ["noise", "weather", "digital"]
+
+
+def share(hits: float, n: int) -> Cell:
+    """An accuracy with its Clopper-Pearson interval."""
+    low, high = clopper_pearson(np.array([hits]), np.array([n]), 0.95)
+    return (hits / n, float(low[0]), float(high[0]), n)
+
+
+def setting(name: str, reference: str | None = None, *, metric: str = "top1", unit: str = "%") -> SettingEntry:
+    return {
+        "name": name, "reference": reference, "metric": metric, "unit": unit, "higher_is_better": True,
+        "source": "own", "note": "", "provenance": "made for a test",
+    }  # fmt: skip
+
+
+def model(
+    name: str, category: str = "standard", *, own: bool = False, fitted: bool = True, base: str = ""
+) -> ModelEntry:
+    return {"name": name, "category": category, "base_model": base, "own": own, "fitted": fitted}
+
+
+#: A model's cells, one a setting.
+Row = Sequence[Cell | None]
+
+
+def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: ModelEntry) -> Results:
+    """A grid of models by settings; all models are standard ones unless told otherwise by name."""
+    return {
+        "settings": list(settings),
+        "models": [models.get(name, model(name)) for name in rows],
+        "cells": [list(cells) for cells in rows.values()],
+        "shifts": [
+            {"name": one["name"], "x": one["reference"], "y": one["name"], "min_x": None, "pivot": None}
+            for one in settings
+            if one["reference"]
+        ],
+        "notes": [],
+        "baseline": "standard",
+        "level": 0.95,
+    }
+
+
+def page_of(results: Results | None, title: str = "a test") -> Page:
+    return {**empty_page(title), "results": results}
+
+
+def small_results() -> Results:
+    """Six standard models, one with more data that descends from one of them, and one of the reader's own."""
+    hits = {"a": (620, 480), "b": (660, 521), "c": (701, 571), "d": (735, 610), "e": (762, 655), "f": (798, 690)}
+    rows: dict[str, Row] = {name: [share(x, 1000), share(y, 1000)] for name, (x, y) in hits.items()}
+    rows["data"] = [share(770, 1000), share(702, 1000)]
+    rows["mine"] = [share(86, 114), share(79, 114)]
+    return grid(
+        rows,
+        [setting("val"), setting("v2", "val")],
+        data=model("data", "more_data", fitted=False, base="e"),
+        mine=model("mine", "", own=True, fitted=False),
+    )
+
+
+def whole_page() -> Page:
+    """Something in every section."""
+    page = page_of(small_results())
+    page["corruptions"] = [corruption_family()]
+    page["calibration"] = [calibration(name, where) for name in ("a", "mine") for where in ("val", "v2")]
+    page["failures"] = [failures("a", "val", 5), failures("mine", "v2", 3)]
+    page["pictures"] = [picture(i) for i in range(6)]
+    page["training"] = [
+        {"name": "first", "steps": [0, 10, 20], "series": {"loss": [2.0, 1.2, 0.9], "accuracy": [0.1, 0.4, None]}},
+        {"name": "second", "steps": [0, 10], "series": {"loss": [2.1, 1.0]}},
+    ]
+    page["methods"] = [{"heading": "Data sets", "paragraphs": ["A thousand pictures."], "items": ["val: 1,000"]}]
+    page["warnings"] = ["one picture was skipped", "another was converted"]
+    return page
+
+
+def corruption_family() -> CorruptionFamily:
+    """Two models; the second lacks one corruption."""
+    rng = np.random.default_rng(0)
+
+    def curves(level: float) -> list[list[Cell | None]]:
+        hits = [[int(100 * level * (1 - 0.15 * s * (1 + 0.1 * c))) for s in (1, 2, 3)] for c in range(3)]
+        return [[share(k, 100) for k in row] for row in hits]
+
+    def errors(level: float) -> list[Cell | None]:
+        values = level + rng.uniform(-0.2, 0.2, 3)
+        return [(float(v), float(v - 0.05), float(v + 0.05), 300) for v in values]
+
+    missing = errors(1.1)
+    missing[1] = None
+    return {
+        "prefix": "test-c", "corruptions": CORRUPTIONS, "groups": GROUPS, "severities": [1, 2, 3],
+        "baseline": "AlexNet (published)", "notes": ["three severities only"],
+        "rows": [
+            {"model": "a", "mce": (0.612, 0.59, 0.64, 300), "relative_mce": (0.7, 0.6, 0.8, 300), "ce": errors(0.6),
+             "accuracy": curves(0.8), "clean": share(80, 100)},
+            {"model": "mine", "mce": (1.083, 1.0, 1.2, 300), "relative_mce": None, "ce": missing,
+             "accuracy": curves(0.6), "clean": share(60, 100)},
+        ],
+    }  # fmt: skip
+
+
+def calibration(name: str, where: str) -> CalibrationEntry:
+    hits = [(0.15, 1, 10), (0.45, 6, 12), (0.85, 55, 60), (0.99, 18, 18)]
+    rates = np.linspace(0.05, 1, 20)
+    bins = [(confidence, share(k, n)) for confidence, k, n in hits]
+    return {
+        "model": name, "setting": where, "n": 100, "rms": (0.061, 0.02, 0.11, 100), "ece": (0.043, 0.01, 0.09, 100),
+        "aurra": (0.91, 0.86, 0.95, 100) if where == "val" else None,
+        "bins": [
+            {"confidence": confidence, "accuracy": cell[0], "low": float(cell[1] or 0), "high": float(cell[2] or 0),
+             "n": int(cell[3] or 0)}
+            for confidence, cell in bins
+        ],
+        "curve": [(float(rate), float(1 - 0.2 * rate**2)) for rate in rates],
+    }  # fmt: skip
+
+
+def failures(name: str, where: str, n: int) -> FailureList:
+    return {
+        "model": name, "setting": where, "total": 40,
+        "images": [
+            {"id": f"pictures/{i}.png", "label": "jeep", "prediction": f"wrong {i}", "confidence": 0.99 - i / 10,
+             "original": i, "shifted": None if i == 2 else i + 1, "wrong": 2, "of": 3}
+            for i in range(n)
+        ],
+    }  # fmt: skip
+
+
+def picture(shade: int) -> str:
+    stream = io.BytesIO()
+    Image.new("RGB", (24, 24), (40 * shade, 90, 200 - 30 * shade)).save(stream, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -1,0 +1,156 @@
+"""The live page: fed while a run goes on, without losing what its reader chose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shiftbench.reports.page.build import empty_page
+from shiftbench.reports.page.payload import Page
+from shiftbench.reports.page.write import live_html
+from tests.browser.conftest import NON_NUMBERS
+from tests.browser.pages import model, share, whole_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Route
+    from playwright.sync_api import Page as Tab
+
+ADDRESS = "http://viewer.test"
+
+
+class Server:
+    """Answers as the viewer does: the page, and its payload with an ETag."""
+
+    def __init__(self) -> None:
+        self.page: Page = empty_page("waiting", {"cells_done": 0, "cells_total": None, "text": "waiting for a run"})
+        self.tag, self.broken = 1, False
+        self.answers: list[int] = []
+
+    def put(self, page: Page) -> None:
+        self.page, self.tag = page, self.tag + 1
+
+    def __call__(self, route: Route) -> None:
+        if route.request.url == f"{ADDRESS}/":
+            route.fulfill(body=live_html("live").decode(), content_type="text/html")
+        elif route.request.url != f"{ADDRESS}/payload.json" or self.broken:
+            self.answers.append(0)
+            route.abort()
+        else:
+            tag = f'"{self.tag}"'
+            same = route.request.headers.get("if-none-match") == tag
+            self.answers.append(304 if same else 200)
+            body = "" if same else json.dumps(self.page)
+            route.fulfill(status=self.answers[-1], body=body, headers={"ETag": tag, "Content-Type": "application/json"})
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def tab(browser: Browser, server: Server) -> Iterator[Tab]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.route("**/*", server)
+    opened = context.new_page()
+    opened.set_default_timeout(5000)
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.clock.install()
+    opened.goto(f"{ADDRESS}/")
+    yield opened
+    assert errors == [] and opened.evaluate(NON_NUMBERS) == []
+    context.close()
+
+
+def next_poll(tab: Tab, server: Server, seconds: float = 2.1) -> None:
+    before = len(server.answers)
+    tab.clock.run_for(int(seconds * 1000))
+    while len(server.answers) == before:
+        tab.wait_for_timeout(20)
+
+
+def test_waits_for_a_run_and_then_fills(tab: Tab, server: Server) -> None:
+    tab.get_by_text("waiting for a run").wait_for()
+    assert tab.get_by_role("tab").count() == 0
+    page = whole_page()
+    page["progress"] = {"cells_done": 3, "cells_total": 12, "text": "3 of 12 cells"}
+    server.put(page)
+    next_poll(tab, server)
+    tab.get_by_role("tab", name="Robustness").wait_for()
+    assert tab.locator("progress").get_attribute("max") == "12"
+    assert tab.locator(".marker[data-model]").count() == 8
+    assert tab.title() == page["title"]
+
+
+def test_nothing_new_is_not_sent_again(tab: Tab, server: Server) -> None:
+    server.put(whole_page())
+    next_poll(tab, server)
+    tab.get_by_role("tab", name="Robustness").wait_for()
+    tab.evaluate("document.querySelector('.chart').dataset.seen = 'yes'")
+    for _ in range(3):
+        next_poll(tab, server)
+    assert server.answers[-3:] == [304, 304, 304]
+    assert tab.locator(".chart[data-seen=yes]").count() == 1  # and nothing was drawn anew
+
+
+def test_choices_survive_new_results(tab: Tab, server: Server) -> None:
+    server.put(whole_page())
+    next_poll(tab, server)
+    tab.get_by_role("radio", name="probit").check()
+    tab.locator('#panel-robustness th button[data-key="x"]').click()
+    tab.locator(".chart").focus()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("+")
+    zoomed = tab.locator(".chart .tick").all_text_contents()
+    search = tab.get_by_label("Find a model in the table")
+    search.click()
+    search.press_sequentially("m")
+    tab.evaluate("scrollTo(0, 200)")
+
+    page = whole_page()
+    assert page["results"]
+    page["results"]["models"].append(model("more of mine", "", own=True, fitted=False))
+    page["results"]["cells"].append([share(650, 1000), share(560, 1000)])
+    server.put(page)
+    next_poll(tab, server)
+    tab.get_by_text("2 of 9 models match").wait_for()
+
+    assert tab.get_by_role("radio", name="probit").is_checked()
+    assert tab.locator('#panel-robustness th[aria-sort="descending"] button').get_attribute("data-key") == "x"
+    assert tab.locator(".chart .tick").all_text_contents() == zoomed
+    assert tab.evaluate("document.activeElement.getAttribute('aria-label')") == "Find a model in the table"
+    search.press_sequentially("ine")  # the cursor is where it was
+    assert search.input_value() == "mine"
+    assert tab.locator("#panel-robustness tbody th").all_inner_texts() == ["mine", "more of mine"]
+    assert tab.evaluate("scrollY") == 200
+
+
+def test_nothing_is_redrawn_under_the_readers_hands(tab: Tab, server: Server) -> None:
+    server.put(whole_page())
+    next_poll(tab, server)
+    tab.get_by_role("tab", name="Failures").click()
+    tab.locator(".card").first.click()
+    asked = len(server.answers)
+    server.put(empty_page("gone"))
+    tab.clock.run_for(10_000)
+    assert tab.locator("dialog").is_visible() and len(server.answers) == asked
+    tab.keyboard.press("Escape")
+    next_poll(tab, server)
+    tab.get_by_text("Nothing has been evaluated yet").wait_for()
+
+
+def test_a_viewer_that_went_away(tab: Tab, server: Server) -> None:
+    server.put(whole_page())
+    next_poll(tab, server)
+    tab.get_by_role("tab", name="Robustness").wait_for()
+    server.broken = True
+    next_poll(tab, server)
+    tab.get_by_text("The viewer does not answer").wait_for()
+    assert tab.locator(".marker[data-model]").count() == 8  # what was read stays
+    server.broken = False
+    next_poll(tab, server, seconds=6.1)
+    tab.get_by_text("The viewer does not answer").wait_for(state="detached")

@@ -1,0 +1,292 @@
+"""The mistakes of the page: the right ones, and pictures of the very pixels that the classifier saw."""
+
+from __future__ import annotations
+
+import base64
+import io
+import shutil
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+import shiftbench as sb
+from shiftbench.datasets.subset import sample, take
+from shiftbench.errors import ShiftError
+from shiftbench.reports.page.pictures import LONGEST, PictureFinder, Recipe, thumbnail
+from shiftbench.reports.page.shifted import rebuild_geometry, rebuild_shift
+from shiftbench.runs.data import Selection
+from shiftbench.settings.base import Setting
+from shiftbench.shifts.attacks import Attack
+from shiftbench.shifts.compose import ThenJpeg
+from shiftbench.shifts.corruptions import Corruption, corruptions
+from shiftbench.shifts.corruptions.greyscale import Greyscale
+from tests.reports.page.making import SMALL, classifiers, mistakes_of, page_of, run_colours
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
+
+Seen = set[bytes]
+
+
+def recording(classifier: sb.Classifier) -> Seen:
+    """Every single image that a run hands to the classifier, as bytes."""
+    seen: Seen = set()
+    lock, scores = threading.Lock(), classifier.scores
+
+    def remember(images: NDArray[np.uint8]) -> Any:
+        with lock:
+            seen.update(image.tobytes() for image in images)
+        return scores(images)
+
+    classifier.scores = remember  # type: ignore[method-assign]
+    return seen
+
+
+def recipes(run: sb.Run) -> list[Recipe]:
+    """What the page would show of every picture in every cell."""
+    found = []
+    for cell in run.cells:
+        source = PictureFinder(run.workspace, {}).source(**cell.spec["dataset"])
+        assert source is not None
+        shift, geometry = rebuild_shift(cell.spec["shift"]), rebuild_geometry(cell.spec)
+        found += [Recipe(source, i, geometry, shift, cell.spec["shift"].get("seed", 0)) for i in source.dataset.ids]
+    return found
+
+
+@pytest.fixture(scope="module")
+def photographs() -> sb.Dataset:
+    return take(sb.open_dataset("demo"), [0, 40, 95, 113])
+
+
+@pytest.mark.parametrize(("source", "names"), [("in-memory", corruptions()), ("jpeg-85", ["frost", "snow"])])
+def test_shifted_pictures_are_what_a_real_classifier_saw(
+    photographs: Any, tmp_path: Path, source: Any, names: list[str]
+) -> None:
+    """A real network on real photographs under all corruptions: pixel for pixel what the run fed it, and all of it."""
+    network = sb.load_classifier("demo:squeezenet1_1")
+    seen = recording(network)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        run = sb.evaluate(
+            network, "demo", {"demo": photographs}, tmp_path / "w", severities=(3,), seed=7, source=source,
+            corruptions=names, progress=False,
+        )  # fmt: skip
+    shown = {recipe.pixels().tobytes() for recipe in recipes(run)}
+    assert shown == seen and len(seen) == (1 + len(names)) * 4
+
+
+def test_shifted_pictures_of_other_shifts_and_crops(photographs: Any, tmp_path: Path) -> None:
+    """Released files are cropped without a resize; greyscale is a shift of its own."""
+    network = sb.load_classifier("demo:squeezenet1_1")
+    seen = recording(network)
+    settings = [
+        Setting("grey", "demo", Greyscale()),
+        Setting("cropped", "demo", Corruption("fog", 2.5), crop_only=True),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        run = sb.evaluate(network, settings, {"demo": photographs}, tmp_path / "w", progress=False)
+    assert {recipe.pixels().tobytes() for recipe in recipes(run)} == seen
+
+
+@pytest.mark.parametrize("name", corruptions("all"))
+def test_a_shift_is_rebuilt_from_its_description(name: str) -> None:
+    for shift in (Corruption(name, 4), ThenJpeg(Corruption(name, 1.5))):
+        about = {**shift.describe(), "seed": 3}
+        assert rebuild_shift(about) == shift or rebuild_shift(about).describe() == shift.describe()
+
+
+def test_another_generator_or_an_unknown_shift_gives_no_pixels() -> None:
+    about = Corruption("fog", 3).describe()
+    with pytest.raises(ShiftError, match="another generator"):
+        rebuild_shift({**about, "generator": "0"})
+    with pytest.raises(ShiftError, match="another frost"):
+        frost = Corruption("frost", 3, {"frost_textures": "procedural"}).describe()
+        rebuild_shift({**frost, "frost": {"textures": "procedural v0"}})
+    with pytest.raises(ShiftError, match="can't be made again"):
+        rebuild_shift({"shift": "attack", "attack": "pgd"})
+
+
+def test_thumbnails_are_small_and_look_alike() -> None:
+    pixels = sb.open_dataset("demo").read(0).pixels
+    small = Image.open(io.BytesIO(thumbnail(pixels)))
+    assert max(small.size) == LONGEST <= 128 and small.format == "WEBP"
+    expected = Image.fromarray(pixels).resize(small.size, Image.Resampling.LANCZOS)
+    difference = np.abs(np.asarray(small, float) - np.asarray(expected, float)).mean()
+    assert difference < 12
+    tiny = Image.open(io.BytesIO(thumbnail(np.zeros((20, 30, 3), np.uint8))))
+    assert tiny.size == (30, 20)
+
+
+def test_lists_hold_the_most_confident_mistakes(run: sb.Run, pictures: Path) -> None:
+    """Against a plain sort of the stored predictions."""
+    found = mistakes_of(run, pictures, most=4)
+    lists = {(one["model"], one["setting"]): one for one in found.lists}
+    for cell in run.cells:
+        p = run.workspace.read(cell)
+        wrong = [i for i in range(len(p)) if p.top[i, 0] != p.labels[i]]
+        if not wrong:
+            assert (cell.classifier, cell.setting) not in lists
+            continue
+        shown = lists[cell.classifier, cell.setting]
+        best = sorted(wrong, key=lambda i: -p.confidence[i])[:4]
+        assert shown["total"] == len(wrong) and [f["id"] for f in shown["images"]] == [p.ids[i] for i in best]
+        first = shown["images"][0]
+        assert first["label"] == first["id"].split("/")[0] != first["prediction"]
+        assert first["confidence"] == pytest.approx(float(p.confidence[best[0]]), abs=1e-4)
+        both = [run.predictions(name, cell.setting) for name in run.classifiers]
+        row = p.ids.index(first["id"])
+        assert first["of"] == 2 and first["wrong"] == sum(int(one.top[row, 0] != one.labels[row]) for one in both)
+
+
+def test_pictures_are_shared_and_shown_as_data_urls(run: sb.Run, pictures: Path) -> None:
+    found = mistakes_of(run, pictures, most=3)
+    images = [image for one in found.lists for image in one["images"]]
+    assert images and all(image["original"] is not None and image["shifted"] is not None for image in images)
+    originals = {image["id"]: image["original"] for image in images}
+    assert all(originals[image["id"]] == image["original"] for image in images)
+    assert len(found.pictures) == len(set(found.pictures)) < 2 * len(images)
+    prefix = "data:image/webp;base64,"
+    assert all(url.startswith(prefix) for url in found.pictures)
+    first = images[0]
+    shown = Image.open(io.BytesIO(base64.b64decode(found.pictures[first["original"] or 0].removeprefix(prefix))))
+    assert shown.size == Image.open(pictures / first["id"]).size
+
+
+def test_a_full_album_shortens_the_lists(run: sb.Run, pictures: Path) -> None:
+    """The most confident mistake of every list has its picture before the second of any."""
+    whole = mistakes_of(run, pictures, most=8)
+    half = mistakes_of(run, pictures, most=8, budget=sum(map(len, whole.pictures)) / 2)
+    assert 0 < len(half.pictures) < len(whole.pictures)
+    assert any("only the most confident mistakes" in note for note in half.notes)
+    assert not any("only the most confident" in note for note in whole.notes)
+    lengths = [len(one["images"]) for one in half.lists]
+    assert sum(lengths) < sum(len(one["images"]) for one in whole.lists)
+    for short, long in zip(half.lists, whole.lists, strict=True):
+        assert [f["id"] for f in short["images"]] == [f["id"] for f in long["images"]][: len(short["images"])]
+        assert all(image["original"] is not None for image in short["images"])
+
+
+def test_no_pictures_at_hand(run: sb.Run) -> None:
+    found = mistakes_of(run, most=3)
+    assert found.pictures == [] and found.lists[0]["images"][0]["original"] is None
+    assert any("--images pictures=FOLDER" in note for note in found.notes)
+
+
+def test_changed_pictures_are_refused(pictures: Path, tmp_path: Path) -> None:
+    """One pixel of one file differs: not a single picture of that folder is shown."""
+    folder = shutil.copytree(pictures, tmp_path / "pictures")
+    run = run_colours(folder, tmp_path / "w", corruptions=("contrast",), severities=(5,))
+    file = next(folder.rglob("*.png"))
+    pixels = np.array(Image.open(file))
+    pixels[0, 0, 0] ^= 1
+    Image.fromarray(pixels).save(file)
+    found = mistakes_of(run, folder)
+    assert found.lists and found.pictures == []
+    assert any("another content than the 36 images" in note for note in found.notes)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    gone = mistakes_of(run, folder)
+    assert gone.pictures == [] and any("no pictures of pictures" in note for note in gone.notes)
+
+
+def test_the_images_of_a_sample_are_found_in_the_whole_folder(tmp_path: Path) -> None:
+    folder = colour_folder(tmp_path / "pictures", per_class=9)
+    run = run_colours(
+        folder, tmp_path / "w", corruptions=("contrast",), severities=(5,), select=Selection(per_class=4, seed=3)
+    )
+    found = mistakes_of(run, folder)
+    assert found.pictures and not any("no pictures" in note for note in found.notes)
+
+
+def test_cifar_pictures_are_found_by_themselves(tmp_path: Path) -> None:
+    test_set = sample(sb.open_dataset("cifar-10-test"), 40, seed=1)
+    blank = sb.load_classifier(
+        lambda images: np.tile(np.arange(10.0), (len(images), 1)), labels=test_set.space, name="nine",
+        preprocessing=sb.Preprocessing(sb.Geometry(None, None)),
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        run = sb.evaluate(blank, "clean", test_set, tmp_path / "w", progress=False)
+    found = mistakes_of(run, most=5)
+    assert found.lists[0]["total"] == 40 - int((test_set.labels == 9).sum())
+    assert len(found.pictures) > 0
+
+
+def test_each_data_set_is_found_among_several_folders(photographs: Any, pictures: Path, tmp_path: Path) -> None:
+    """One that has nothing to do with it, or can't be opened, does not hide the right one."""
+    run_colours(pictures, tmp_path / "w", suite="clean")
+    network = sb.load_classifier("demo:squeezenet1_1")
+    run_colours({"data": photographs}, tmp_path / "w", chosen=network, suite="clean", labels=None)
+    (tmp_path / "odd").mkdir()
+    folders = {"odd": [tmp_path / "odd"], "some-role": [pictures]}
+    finder = PictureFinder(sb.Workspace(tmp_path / "w"), folders)
+    names = {cell.spec["dataset"]["name"]: cell.spec["dataset"] for cell in sb.Run.open(tmp_path / "w").cells}
+    assert set(names) == {"pictures", "demo"}
+    assert all(finder.source(**one) is not None for one in names.values()) and finder.notes == []
+
+
+def test_recorded_predictions_have_no_view_of_their_own(pictures: Path, tmp_path: Path) -> None:
+    """What a classifier elsewhere was shown is not known, so only the picture itself is."""
+    data = sb.open_dataset(pictures, space=COLOURS)
+    lines = [f"{i},red,0.9" for i in data.ids]
+    (tmp_path / "made.csv").write_text("id,prediction,confidence\n" + "\n".join(lines) + "\n")
+    recorded = sb.load_classifier(str(tmp_path / "made.csv"), labels=COLOURS)
+    run = run_colours(pictures, tmp_path / "w", chosen=recorded, suite="clean")
+    found = mistakes_of(run, pictures, most=2)
+    image = found.lists[0]["images"][0]
+    assert image["original"] is not None and image["shifted"] is None
+
+
+def test_an_unreadable_picture_is_left_out(tmp_path: Path) -> None:
+    folder = colour_folder(tmp_path / "pictures", per_class=4)
+    (folder / "red" / "broken.png").write_bytes(b"no picture")
+    only = [sb.load_classifier(brightest_channel, labels=COLOURS, preprocessing=SMALL, name="bright"), classifiers()[1]]
+    run = run_colours(folder, tmp_path / "w", chosen=only, corruptions=("contrast",), severities=(5,))
+    page = page_of(run, folders={"": [folder]})
+    assert any("red/broken.png was skipped" in warning for warning in page["warnings"])
+    assert not any(image["id"] == "red/broken.png" for one in page["failures"] for image in one["images"])
+
+
+def test_released_files_are_found_below_their_role(pictures: Path, tmp_path: Path) -> None:
+    """A folder for each corruption and severity, as ImageNet-C is released; each is a data set of its own."""
+    for severity in (1, 5):
+        for file in pictures.rglob("*.png"):
+            place = tmp_path / "released" / "contrast" / str(severity) / file.relative_to(pictures)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            pixels = sb.corrupt(np.asarray(Image.open(file)), "contrast", severity, image_id=place.name)
+            Image.fromarray(pixels).save(place)
+    options = {"source": "on-disk", "corruptions": ("contrast",), "severities": (1, 5)}
+    data = {"data": pictures, "pictures-c": tmp_path / "released"}
+    run = run_colours(data, tmp_path / "w", **options)
+    given = {"pictures-c": [tmp_path / "released"], "pictures": [pictures]}
+    finder = PictureFinder(run.workspace, given)
+    for cell in run.cells:
+        source = finder.source(**cell.spec["dataset"])
+        assert source is not None and source.dataset.fingerprint == cell.spec["dataset"]["fingerprint"]
+    assert finder.notes == []
+
+
+def test_a_data_set_named_like_a_way_out_is_not_followed(pictures: Path, tmp_path: Path) -> None:
+    data = sb.open_dataset(pictures, space=COLOURS, name="../pictures")
+    run = run_colours(data, tmp_path / "w", suite="clean")
+    (pictures.parent / "given").mkdir(exist_ok=True)
+    finder = PictureFinder(run.workspace, {"": [pictures.parent / "given"]})
+    assert finder.source(**run.cells[0].spec["dataset"]) is None and len(finder.notes) == 1
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_attack_has_no_pixels_to_show(photographs: Any, tmp_path: Path) -> None:
+    """Attacked images are never rounded to 8 bits, so the page shows the pictures alone, and says why."""
+    attack = Attack("weak", "linf", 2 / 255, steps=1, step_size=None)
+    settings = [Setting("demo", "demo"), Setting("attacked", "demo", attack, reference="demo")]
+    run = sb.evaluate("demo:squeezenet1_1", settings, {"demo": photographs}, tmp_path / "w", progress=False)
+    page = page_of(run, failures=4)
+    images = [image for one in page["failures"] if one["setting"] == "attacked" for image in one["images"]]
+    assert images and all(image["original"] is not None and image["shifted"] is None for image in images)
+    assert any("attacked is shown without the shifted pictures" in note for note in page["warnings"])
+    assert any("linf" in item for section in page["methods"] for item in section.get("items", []))

@@ -1,0 +1,209 @@
+"""The grid of the page: from tables, from workspaces, and from both on the same axes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+import shiftbench as sb
+from shiftbench.datasets.subset import take
+from shiftbench.errors import ShiftbenchError
+from shiftbench.reports.page.published import Published, read_published
+from shiftbench.studies.piecewise import PiecewiseFit
+from shiftbench.studies.results import read_results
+from tests.reports.page.making import SMALL, number, page_of, results_of, run_colours
+from tests.runs.helpers import COLOURS, brightest_channel
+
+V2 = "imagenetv2-matched-frequency-format-val"
+
+
+def table(folder: Path, text: str, models: str = "") -> Published:
+    (folder / "results.csv").write_text(text)
+    if models:
+        (folder / "models.csv").write_text(models)
+    return read_published(folder)
+
+
+def test_percent_and_fractions_give_the_same_grid(tmp_path: Path) -> None:
+    percent, fraction = tmp_path / "percent", tmp_path / "fraction"
+    percent.mkdir()
+    fraction.mkdir()
+    of_percent = results_of(page_of(None, table(percent, "model,val,v2\na,76.1,63.3\nb,56.5,44\n")))
+    of_fraction = results_of(page_of(None, table(fraction, "model,val,v2\na,0.761,0.633\nb,0.565,0.44\n")))
+    assert of_percent["cells"] == of_fraction["cells"]
+    assert number(of_percent, "a", "v2") == [0.633, None, None, None]
+    assert "results.csv: read as percent" in of_percent["notes"]
+    assert "results.csv: read as fractions" in of_fraction["notes"]
+
+
+def test_percent_against_fraction_in_one_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ShiftbenchError, match="percent and fractions in one table"):
+        table(tmp_path, "model,val,v2\na,76.1,0.633\nb,56.5,0.44\n")
+
+
+def test_missing_cells_are_null_and_counted(tmp_path: Path) -> None:
+    results = results_of(page_of(None, table(tmp_path, "model,val,v2\na,76.1,\nb,56.5,44\nc,,n/a\n")))
+    assert number(results, "a", "v2") is None and number(results, "c", "val") is None
+    assert any("3 of 6 numbers are missing" in note for note in results["notes"])
+
+
+def test_accuracies_of_0_and_100_stay_what_they_are(tmp_path: Path) -> None:
+    """They have no logit; the page must get them as they are and never as infinity."""
+    results = results_of(page_of(None, table(tmp_path, "model,val,v2\na,100,0\nb,56.5,44\n")))
+    assert number(results, "a", "val")[0] == 1.0 and number(results, "a", "v2")[0] == 0.0
+
+
+def test_duplicate_models(tmp_path: Path) -> None:
+    same = results_of(page_of(None, table(tmp_path, "model,val\na,76.1\na,76.1\nb,50\n")))
+    assert [model["name"] for model in same["models"]] == ["a", "b"]
+    assert any("repeated rows" in note for note in same["notes"])
+    with pytest.raises(ShiftbenchError, match="two different rows for one model"):
+        table(tmp_path, "model,val\na,76.1\na,75\n")
+
+
+def test_two_models_and_no_reference(tmp_path: Path) -> None:
+    results = results_of(page_of(None, table(tmp_path, "model,one,two\na,76.1,60\nb,50,40\n")))
+    assert results["shifts"] == [] and all(entry["reference"] is None for entry in results["settings"])
+    assert any("choose the two axes" in note for note in results["notes"])
+    assert all(model["fitted"] for model in results["models"]) and results["baseline"] == ""
+
+
+def test_a_baseline_that_no_model_has_draws_no_line(tmp_path: Path) -> None:
+    published = table(tmp_path, "model,val,v2\na,76.1,60\nb,50,40\n", "model,category\na,robust\nb,robust\n")
+    results = results_of(page_of(None, published))
+    assert not any(model["fitted"] for model in results["models"])
+    assert any("no line is drawn" in note for note in results["notes"])
+
+
+def test_a_folder_must_say_which_table_is_meant(tmp_path: Path) -> None:
+    with pytest.raises(ShiftbenchError, match="does not hold one table of results"):
+        read_published(tmp_path)
+    for name in ("results_a.csv", "results_b.csv"):
+        (tmp_path / name).write_text("model,val\na,50\n")
+    with pytest.raises(ShiftbenchError, match="--data FILE"):
+        read_published(tmp_path)
+
+
+def test_timm_tables_in_a_folder(reference_data: Path) -> None:
+    published = read_published(reference_data / "timm_results")
+    results = results_of(page_of(None, published))
+    assert len(results["models"]) > 500 and "imagenet-a" in [entry["name"] for entry in results["settings"]]
+
+
+def test_the_testbed(reference_data: Path) -> None:
+    """The numbers of the file itself, exact intervals, and the shifts that the paper plots."""
+    published = read_published(reference_data / "imagenet-testbed")
+    results = results_of(page_of(None, published))
+    raw = read_results(reference_data / "imagenet-testbed" / "results_204x213.csv")
+    assert len(results["models"]) == 204 and len(results["settings"]) == 213 + 39
+    for model in raw.models[::17]:
+        for setting in raw.settings[::23]:
+            value = raw.of(setting).get(model)
+            cell = number(results, model, setting)
+            assert cell is None if value is None else cell[0] == pytest.approx(value / 100, abs=5e-7)
+    value, low, high, n = number(results, "resnet50", V2)
+    assert n == 10_000
+    assert low == pytest.approx(beta.ppf(0.025, value * n, n - value * n + 1), abs=1e-5)
+    assert high == pytest.approx(beta.ppf(0.975, value * n + 1, n - value * n), abs=1e-5)
+    assert sum(model["fitted"] for model in results["models"]) == 78
+    shifts = {shift["name"]: shift for shift in results["shifts"]}
+    assert len(shifts) == 11 and shifts["imagenetv2"] == {
+        "name": "imagenetv2", "x": "val", "y": V2, "min_x": 0.55, "pivot": None,
+    }  # fmt: skip
+    knee = published.study.fit("val-on-imagenet-a-classes", "imagenet-a", min_x=75, pivot="auto", resamples=0)
+    assert isinstance(knee, PiecewiseFit) and shifts["imagenet-a"]["pivot"] == pytest.approx(knee.pivot / 100)
+    # The pivot's own model is in neither fit: the page must find it by equal numbers.
+    assert number(results, "resnet50", "val-on-imagenet-a-classes")[0] == shifts["imagenet-a"]["pivot"]
+    references = {entry["name"]: entry["reference"] for entry in results["settings"]}
+    assert references[V2] == "val" and references["avg_corruptions"] == "val" and references["val"] is None
+    assert references["imagenet-vid-robust_pm10"] == "imagenet-vid-robust_pm0"
+
+
+def test_a_workspace_alone(run: sb.Run) -> None:
+    """The grid's numbers are those of the table command, and every family has its mean."""
+    results = results_of(page_of(run, failures=0))
+    for classifier, setting, score in run.scores():
+        value, low, high, n = number(results, classifier, setting)
+        assert (value, n) == (pytest.approx(score.value, abs=1e-6), 36)
+        assert (low, high) == (pytest.approx(score.low, abs=1e-5), pytest.approx(score.high, abs=1e-5))
+    corrupted = [name for name in run.settings if name != "pictures"]
+    mean = np.mean([number(results, "unsure", name)[0] for name in corrupted])
+    assert number(results, "unsure", "pictures-c")[0] == pytest.approx(mean, abs=1e-5)
+    assert results["shifts"] == [
+        {"name": "pictures-c", "x": "pictures", "y": "pictures-c", "min_x": None, "pivot": None}
+    ]
+    assert all(model["own"] and model["fitted"] for model in results["models"])
+    references = {entry["name"]: entry["reference"] for entry in results["settings"]}
+    assert references["pictures-c.frost.3"] == "pictures" and references["pictures"] is None
+
+
+def test_own_models_on_published_axes(plain_run: sb.Run, tmp_path: Path) -> None:
+    """A shared setting is one column; a classifier that both know is told apart."""
+    published = table(tmp_path, "model,pictures,elsewhere\nbright,90,80\nother,70,60\n")
+    page = page_of(plain_run, published, failures=2)
+    results = results_of(page)
+    assert [entry["name"] for entry in results["settings"]].count("pictures") == 1
+    assert number(results, "bright", "pictures")[0] == 0.9
+    assert (
+        number(results, "bright (own)", "pictures")[0] == 1.0 and number(results, "bright (own)", "elsewhere") is None
+    )
+    own = {model["name"]: (model["own"], model["fitted"]) for model in results["models"]}
+    assert own == {
+        "bright": (False, True), "other": (False, True), "bright (own)": (True, False), "unsure": (True, False),
+    }  # fmt: skip
+    assert any("marked (own): bright" in note for note in results["notes"])
+    assert {one["model"] for one in page["calibration"]} == {"bright (own)", "unsure"}
+
+
+def test_a_folder_called_val_is_not_imagenet(pictures: Path, tmp_path: Path, reference_data: Path) -> None:
+    """Three colours in a folder of that name must not stand on the testbed's axis."""
+    (tmp_path / "val").symlink_to(pictures)
+    run = run_colours(tmp_path / "val", tmp_path / "w", suite="clean")
+    results = results_of(page_of(run, read_published(reference_data / "imagenet-testbed"), failures=0))
+    assert number(results, "bright", "val") is None and number(results, "bright", "val (own)")[0] == 1.0
+    assert any(note.startswith("val: the workspace's numbers stand apart") for note in results["notes"])
+
+
+def test_imagenet_val_shares_the_testbeds_axis(tmp_path: Path, reference_data: Path) -> None:
+    """The demo photographs are labelled in ImageNet's classes; as a folder imagenet-val they are on its axis."""
+    demo = take(sb.open_dataset("demo"), range(20), name="imagenet-val")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        run = sb.evaluate("demo:squeezenet1_1", "clean", demo, tmp_path / "w", progress=False)
+    results = results_of(page_of(run, read_published(reference_data / "imagenet-testbed"), failures=0))
+    assert number(results, "squeezenet1_1 (own)", "val")[3] == 20
+    assert number(results, "squeezenet1_1", "val")[3] == 50_000
+    assert any("val: 20 images behind the workspace's numbers, 50,000" in note for note in results["notes"])
+
+
+def test_two_provenances_of_one_setting_are_two_columns(pictures: Path, tmp_path: Path) -> None:
+    only = {"corruptions": ("gaussian_noise",), "severities": (5,)}
+    for seed in (0, 1):
+        run_colours(pictures, tmp_path / "w", seed=seed, **only)
+    results = results_of(page_of(sb.Run.open(tmp_path / "w"), failures=0))
+    names = [entry["name"] for entry in results["settings"]]
+    assert {"pictures-c.gaussian_noise.5 (a)", "pictures-c.gaussian_noise.5 (b)"} <= set(names)
+    assert "pictures-c" not in names  # no mean over two seeds
+
+
+def test_categories_of_own_classifiers(plain_run: sb.Run, tmp_path: Path) -> None:
+    from shiftbench.studies.models import read_models
+
+    file = tmp_path / "models.csv"
+    file.write_text("model,category,base_model\nbright,standard,\nunsure,robustness_intervention,bright\n")
+    results = results_of(page_of(plain_run, failures=0, models=read_models(file)))
+    found = {model["name"]: model for model in results["models"]}
+    assert found["bright"]["fitted"] and not found["unsure"]["fitted"]
+    assert found["unsure"]["base_model"] == "bright" and results["baseline"] == "standard"
+
+
+def test_flips_stand_for_the_frames_of_sequences(pictures: Path, tmp_path: Path) -> None:
+    only = sb.load_classifier(brightest_channel, labels=COLOURS, preprocessing=SMALL, name="bright")
+    run = run_colours(pictures, tmp_path / "w", chosen=only, suite="perturbations", corruptions=("brightness",))
+    names = [entry["name"] for entry in results_of(page_of(run))["settings"]]
+    assert any(name.startswith("pictures-p.brightness: flip") for name in names)
+    assert not any("frame" in name for name in names)

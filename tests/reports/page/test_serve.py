@@ -1,0 +1,282 @@
+"""The live viewer: it follows a run, and lets nobody in who should not be."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from numpy.typing import NDArray
+from PIL import Image
+from typer.testing import CliRunner
+
+import shiftbench as sb
+import shiftbench.reports.page
+from shiftbench.cli.app import app
+from shiftbench.cli.reporting import _address
+from shiftbench.errors import MissingExtraError, ShiftbenchError
+from shiftbench.reports.page.build import Choices
+from shiftbench.reports.page.server import bind, new_token, viewer_app
+from shiftbench.reports.page.unfinished import GrowingWorkspace
+from shiftbench.reports.page.viewer import Snapshot, Viewer, workspace_stamp
+from shiftbench.runs.evaluate import IncompleteRunError
+from tests.reports.page.making import SMALL, run_colours
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
+
+LOCAL = "http://127.0.0.1:8765"
+
+
+@pytest.fixture(scope="module")
+def viewer(run: sb.Run, pictures: Path) -> Viewer:
+    found = Viewer(run.workspace.root, None, Choices("Colours", folders={"": [pictures]}))
+    settled(found)
+    return found
+
+
+@pytest.fixture
+def client(viewer: Viewer) -> TestClient:
+    return TestClient(viewer_app(viewer), base_url=LOCAL)
+
+
+def settled(viewer: Viewer, timeout: float = 60.0) -> Snapshot:
+    """The snapshot once it is of the workspace as it is now."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        found = viewer.snapshot()
+        if viewer._building is None and viewer._stamp == workspace_stamp(viewer.workspace):
+            return viewer.snapshot()
+        time.sleep(0.02)
+    raise TimeoutError(found.body[:200])
+
+
+def page_of(viewer: Viewer) -> dict[str, Any]:
+    page: dict[str, Any] = json.loads(settled(viewer).body)
+    return page
+
+
+def test_the_page_and_its_data(client: TestClient, run: sb.Run) -> None:
+    page = client.get("/")
+    assert page.status_code == 200 and 'data-live="payload.json"' in page.text and "<title>Colours</title>" in page.text
+    data = client.get("/payload.json").json()
+    assert [model["name"] for model in data["results"]["models"]] == run.classifiers and data["progress"] is None
+    assert data["failures"] and data["calibration"] and data["corruptions"]
+
+
+def test_unchanged_data_is_not_sent_again(client: TestClient) -> None:
+    first = client.get("/payload.json")
+    again = client.get("/payload.json", headers={"If-None-Match": first.headers["etag"]})
+    assert again.status_code == 304 and again.content == b"" and again.headers["etag"] == first.headers["etag"]
+    weak = client.get("/payload.json", headers={"If-None-Match": f'"other", W/{first.headers["etag"]}'})
+    assert weak.status_code == 304
+    assert client.get("/payload.json", headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_pictures_are_made_when_asked_for(client: TestClient) -> None:
+    data = client.get("/payload.json").json()
+    assert data["pictures"] and all(re.fullmatch(r"pictures/[0-9a-f]{24}\.webp", url) for url in data["pictures"])
+    answer = client.get(f"/{data['pictures'][0]}")
+    assert answer.headers["content-type"] == "image/webp" and Image.open(io.BytesIO(answer.content)).format == "WEBP"
+    again = client.get(f"/{data['pictures'][0]}", headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
+    for name in ("0" * 24, "..%2f..%2fetc%2fpasswd", "x"):
+        assert client.get(f"/pictures/{name}.webp").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/payload.json", "/pictures/none.webp", "/elsewhere"])
+def test_every_answer_is_guarded(client: TestClient, path: str) -> None:
+    headers = client.get(path).headers
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+    assert headers["x-frame-options"] == "DENY" and headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_but_get(client: TestClient, method: str) -> None:
+    for path in ("/", "/payload.json"):
+        assert client.request(method, path).status_code == 405
+    for path in ("/docs", "/redoc", "/openapi.json"):
+        assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("localhost:8765", True), ("127.0.0.1:9000", True), ("[::1]:8765", True), ("LOCALHOST", True),
+        ("attacker.example", False), ("attacker.example:8765", False), ("127.0.0.1.attacker.example", False),
+        ("localhost.attacker.example", False), ("", False),
+    ],
+)  # fmt: skip
+def test_other_names_for_this_machine_are_refused(client: TestClient, host: str, allowed: bool) -> None:
+    """A page elsewhere whose name is made to point here (DNS rebinding) sends its own name."""
+    assert (client.get("/payload.json", headers={"Host": host}).status_code == 200) is allowed
+
+
+def test_elsewhere_a_token_is_needed(viewer: Viewer) -> None:
+    token = new_token()
+    client = TestClient(viewer_app(viewer, token=token), base_url="http://machine:8765")
+    for path in (
+        "/",
+        "/payload.json",
+        "/pictures/x.webp",
+        "/?token=wrong",
+        f"/payload.json?token={token}",
+        "/?token=é",
+    ):
+        assert client.get(path).status_code == 403
+    let_in = client.get(f"/?token={token}")
+    assert let_in.status_code == 200 and token not in let_in.text and 'content="0; url=./"' in let_in.text
+    cookie = let_in.headers["set-cookie"].lower()
+    assert "httponly" in cookie and "samesite=strict" in cookie
+    assert client.get("/").status_code == 200 and client.get("/payload.json").status_code == 200
+    client.cookies.clear()
+    client.cookies.set("shiftbench_viewer", token[:-1])
+    assert client.get("/payload.json").status_code == 403
+    assert len({new_token() for _ in range(100)}) == 100 and len(token) >= 32
+
+
+def test_a_workspace_that_is_not_there_yet(pictures: Path, tmp_path: Path) -> None:
+    """The page waits, and fills once a run has written."""
+    viewer = Viewer(tmp_path / "w")
+    waiting = page_of(viewer)
+    assert waiting["results"] is None and "waiting for a run to write to" in waiting["progress"]["text"]
+    assert not (tmp_path / "w").exists()  # looking creates nothing
+    sb.Workspace(tmp_path / "w")
+    assert "waiting for the first results" in page_of(viewer)["progress"]["text"]
+    before = settled(viewer).etag
+    run_colours(pictures, tmp_path / "w", suite="clean")
+    filled = page_of(viewer)
+    assert filled["results"] is not None and filled["progress"] is None and settled(viewer).etag != before
+
+
+class _StopsAfter:
+    """A classifier that fails once it has seen so many batches: what a run leaves then is like one that goes on."""
+
+    def __init__(self, batches: int) -> None:
+        self.left, self.lock = batches, threading.Lock()
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        with self.lock:
+            self.left -= 1
+            if self.left < 0:
+                raise RuntimeError("stopped")
+        return brightest_channel(images)
+
+
+@pytest.fixture
+def half_done(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """A workspace in the middle of a run, and its pictures."""
+    folder = colour_folder(tmp_path / "pictures", per_class=12)
+    stops = sb.load_classifier(_StopsAfter(4), labels=COLOURS, preprocessing=SMALL, name="bright")
+    with pytest.raises(IncompleteRunError):
+        run_colours(folder, tmp_path / "w", chosen=stops, corruptions=("contrast",), severities=(5,), workers=1)
+    yield tmp_path / "w", folder
+
+
+def test_a_run_that_goes_on_shows_what_is_done(half_done: tuple[Path, Path]) -> None:
+    root, folder = half_done
+    page = page_of(Viewer(root, choices=Choices(folders={"": [folder]})))
+    workspace = GrowingWorkspace(root)
+    cells = list(workspace.unfinished())
+    done = {cell.setting: workspace.done(cell) for cell in cells}
+    assert cells and all(0 < n < 36 for n in done.values())
+    assert page["progress"]["cells_done"] == 0 and page["progress"]["cells_total"] == len(cells)
+    assert f"{sum(done.values())} of {36 * len(cells)} predictions" in page["progress"]["text"]
+    assert any("over the images done so far" in note for note in page["results"]["notes"])
+    for cell in cells:
+        p = workspace.read(cell)
+        # Each block's rows must have met their own labels: the classifier is right on clean pictures.
+        assert len(p) == done[cell.setting] and (cell.setting != "pictures" or p.correct.all())
+        assert [COLOURS.keys[label] for label in p.labels] == [image_id.split("/")[0] for image_id in p.ids]
+        column = [entry["name"] for entry in page["results"]["settings"]].index(cell.setting)
+        assert page["results"]["cells"][0][column][3] == len(p)
+
+
+def test_a_finished_run_gives_the_rows_it_had_before(half_done: tuple[Path, Path]) -> None:
+    root, folder = half_done
+    workspace = GrowingWorkspace(root)
+    early = {cell.setting: workspace.read(cell) for cell in workspace.unfinished()}
+    viewer = Viewer(root, choices=Choices(folders={"": [folder]}))
+    assert page_of(viewer)["progress"] is not None
+    bright = sb.load_classifier(_StopsAfter(10**9), labels=COLOURS, preprocessing=SMALL, name="bright")
+    run = run_colours(folder, root, chosen=bright, corruptions=("contrast",), severities=(5,))
+    for setting, before in early.items():
+        after = run.predictions("bright", setting)
+        rows = [list(after.ids).index(image_id) for image_id in before.ids]
+        assert np.array_equal(after.top[rows], before.top) and np.array_equal(after.labels[rows], before.labels)
+    assert page_of(viewer)["progress"] is None
+
+
+def test_a_damaged_file_is_told_and_mended(pictures: Path, tmp_path: Path) -> None:
+    run = run_colours(pictures, tmp_path / "w", suite="clean")
+    file = run.workspace.predictions_path(run.cells[0])
+    whole = file.read_bytes()
+    file.unlink()
+    file.write_bytes(whole[: len(whole) // 2])
+    viewer = Viewer(tmp_path / "w")
+    assert "can't be read" in page_of(viewer)["progress"]["text"]
+    file.unlink()
+    file.write_bytes(whole)
+    assert page_of(viewer)["results"] is not None
+
+
+def test_one_build_at_a_time(run: sb.Run) -> None:
+    viewer = Viewer(run.workspace.root)
+    threads = [threading.Thread(target=viewer.snapshot) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    building = [thread for thread in threading.enumerate() if "_build" in thread.name]
+    assert len(building) <= 1
+    settled(viewer)
+
+
+def test_the_command_answers_on_a_real_port(run: sb.Run) -> None:
+    command = [sys.executable, "-c", "from shiftbench.cli import main; main()", "serve", "--port", "0"]
+    command += ["--workspace", str(run.workspace.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[0]
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
+            answer = httpx.get(f"{address}payload.json")
+            assert answer.status_code == 200 and answer.json()["format"] == 1
+            port = int(address.rstrip("/").rpartition(":")[2])
+            with pytest.raises(ShiftbenchError, match="--port 0"):
+                bind("127.0.0.1", port)
+        finally:
+            process.terminate()
+
+
+def test_addresses() -> None:
+    assert _address("127.0.0.1", 8765, None) == "http://127.0.0.1:8765/"
+    assert _address("::1", 80, None) == "http://[::1]:80/"
+    assert _address("0.0.0.0", 80, "abc").endswith(":80/?token=abc") and "0.0.0.0" not in _address("0.0.0.0", 80, "a")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = builtins.__import__
+
+    def without_fastapi(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.partition(".")[0] == "fastapi":
+            raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.delitem(sys.modules, "shiftbench.reports.page.server")
+    monkeypatch.delattr(shiftbench.reports.page, "server")
+    monkeypatch.setattr(builtins, "__import__", without_fastapi)
+    result = CliRunner().invoke(app, ["serve", "-w", str(tmp_path)])
+    assert isinstance(result.exception, MissingExtraError) and "shiftbench[web]" in str(result.exception)
