@@ -8,18 +8,17 @@ from typing import Any
 from shiftbench.reports import formatting
 from shiftbench.reports.study_tables import Field, StudyTable
 from shiftbench.studies.agreement import Agreement
-from shiftbench.studies.base import few, whole
+from shiftbench.studies.base import count_of, few, whole
 from shiftbench.studies.correlation import Correlation
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
-from shiftbench.studies.images import ImageBootstrap
+from shiftbench.studies.knee_images import IMAGES
 from shiftbench.studies.piecewise import Line, PiecewiseFit
-from shiftbench.studies.reproducibility import Reproducibility
 from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
 from shiftbench.studies.study import Study, unlisted
 
-#: How many models `study fit` lists from either end in a terminal.
-EXTREMES = 8
+#: How many rows of a long list a terminal shows from either end.
+_EXTREMES = 8
 
 
 def effective_table(
@@ -28,10 +27,10 @@ def effective_table(
     y: str,
     result: EffectiveRobustness,
     *,
-    extremes: int | None = None,
+    extremes: bool = False,
     own: Sequence[str] = (),
 ) -> StudyTable:
-    """The line and rho of every model, highest first; ``extremes`` shows only so many from either end.
+    """The line and rho of every model, highest first; ``extremes`` shows people only the ends of a long list.
 
     ``own`` are models that get a sentence of their own.
     """
@@ -39,9 +38,9 @@ def effective_table(
         {"category": study.category_of(row["model"]), **row}
         for row in sorted(result.as_dict()["models"], key=lambda row: -row["rho"])
     ]
-    shown, cut = rows, 0
-    if extremes is not None and len(rows) > 2 * extremes + 1:
-        shown, cut = rows[:extremes] + rows[-extremes:], len(rows) - 2 * extremes
+    shown, hidden = rows, list[str]()
+    if extremes:
+        shown, hidden = _extremes(rows, "models", "`study effective` and --json have them all")
     notes = [
         f"rho: y minus the line, percentage points; {formatting.level_text(result.level)} intervals: {result.sources}",
         *_line_note(result.line),
@@ -64,7 +63,6 @@ def effective_table(
         Field("rho", "rho", "points", ("low", "high"), times=times),
     ]
     lead = [*line_text(result.line), *(sentence(result, model) for model in own if model in result.rho)]
-    hidden = [f"{cut} models in between are not shown; `study effective` and --json have them all"] if cut else []
     return StudyTable(
         fields,
         rows,
@@ -74,6 +72,14 @@ def effective_table(
         notes=hidden + notes,
         data=data,
     )
+
+
+def _extremes(rows: list[dict[str, Any]], what: str, where: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Both ends of a long list, and a note on the rest; a short list whole."""
+    cut = len(rows) - 2 * _EXTREMES
+    if cut < 2:
+        return rows, []
+    return rows[:_EXTREMES] + rows[-_EXTREMES:], [f"{cut:,} {what} in between are not shown; {where}"]
 
 
 def _renamed(row: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +120,8 @@ def _line_note(line: Line) -> list[str]:
     one = line.below if isinstance(line, PiecewiseFit) else line
     if one.slope_interval is None:
         return []
-    return [f"line: {formatting.level_text(one.level)} intervals from {one.resamples:,} resamples of the models"]
+    what = "images" if one.procedure == IMAGES else "the models"
+    return [f"line: {formatting.level_text(one.level)} intervals from {one.resamples:,} resamples of {what}"]
 
 
 def relative_table(study: Study, y: str, result: RelativeRobustness) -> StudyTable:
@@ -171,28 +178,6 @@ def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: floa
     return StudyTable(fields, rows, title="is robustness to one shift robustness to another?", notes=notes, data=data)
 
 
-def reproducibility_table(result: Reproducibility, original: str, new: str) -> StudyTable:
-    """The table of 004."""
-    times = 100.0 / whole(result.unit)
-    fields = [
-        Field("model", "model"),
-        Field("rank", "rank", "count"),
-        Field("original", "original", "number", ("original_low", "original_high"), places=1, times=times),
-        Field("new", "new", "number", ("new_low", "new_high"), places=1, times=times),
-        Field("gap", "gap", "number", places=1, times=times),
-        Field("new_rank", "new rank", "count"),
-        Field("rank_change", "change", "rank"),
-    ]
-    data = {"original": original, "new": new, **result.as_dict()}
-    notes = [
-        f"{formatting.level_text(result.level)} intervals: clopper-pearson; per cent",
-        f"mean change: {result.mean_change * times:+.1f} points over {len(result.rows)} models",
-        "change: places won on the new test set",
-        *result.notes,
-    ]
-    return StudyTable(fields, data["models"], title=f"{original} and {new}", notes=notes, data={**data, "notes": notes})
-
-
 def agreement_table(result: Agreement, setting: str) -> StudyTable:
     """Who fails together: one row a pair of models."""
     fields = [
@@ -214,8 +199,16 @@ def agreement_table(result: Agreement, setting: str) -> StudyTable:
         *([f"all fail on: {few(list(result.all_fail), 8)}"] if result.all_fail else []),
     ]
     data = {"setting": setting, **result.as_dict(), "notes": notes}
+    pairs = sorted(data["pairs"], key=lambda pair: 2.0 if pair["kappa"] is None else -pair["kappa"])
+    shown, hidden = _extremes(pairs, "pairs", "--json and --format csv have them all")
     return StudyTable(
-        fields, data["pairs"], title=f"do they fail together? {setting}", lead=lead, notes=notes, data=data
+        fields,
+        pairs,
+        shown=shown,
+        title=f"do they fail together? {setting}",
+        lead=lead,
+        notes=hidden + notes,
+        data=data,
     )
 
 
@@ -227,33 +220,19 @@ def hypotheses_table(found: Sequence[Evidence], level: float) -> StudyTable:
         Field("verdict", "evidence"),
         Field("gain", "gain", "points", ("low", "high")),
         Field("excess", "beyond reference", "points"),
-        Field("p_holm", "p (Holm)", "p", optional=True),
     ]
+    images = any(one.p is not None for one in found)
+    if images:
+        fields.append(Field("p_holm", "p (Holm)", "p"))
     rows = [one.as_dict() for one in found]
+    sure = f", and p (Holm) at most {1 - level:.3g}" if images else ""
     notes = [
-        f"+ : gain of at least {MARGIN:g} points, {GAP_MARGIN:g} or more of them beyond the reference where it is "
-        f"known, and p (Holm) at most {1 - level:.3g} where images are known; - : a loss of that size; 0 : no evidence",
-        *(["no p-values: only scores are known, not images"] if all(one.p is None for one in found) else []),
+        "gain: mean over the pairs of changed model minus base, percentage points",
+        f"+ : a gain of {MARGIN:g} or more, {GAP_MARGIN:g} or more of it beyond the reference where that is known"
+        f"{sure}; - : a loss of {MARGIN:g} or more{sure}; 0 : no evidence",
+        f"p: exact McNemar test of one pair, mean difference per image of several; Holm's correction over "
+        f"{count_of(len(found), 'test')}"
+        if images
+        else "no p-values: only scores are known, not images",
     ]
     return StudyTable(fields, rows, title="hypotheses", notes=notes, data={"evidence": rows, "notes": notes})
-
-
-def image_bootstrap_table(study: Study, x: str, y: str, result: ImageBootstrap) -> StudyTable:
-    """rho with intervals from resampled images; the line's intervals are from them too."""
-    table = effective_table(study, x, y, result.effective)
-    line = result.line
-    table.lead = [
-        f"{line.scale} scale, {line.n} baseline models, r2 {formatting.number(line.r2, 4, '')}",
-        f"slope {line.slope:.4f} {_ends(line, result.slope_interval, slope=True)}",
-        f"intercept {_intercept(line, line.intercept)} {_ends(line, result.intercept_interval)}",
-    ]
-    note = (
-        f"line: {formatting.level_text(result.effective.level)} intervals from {result.resamples:,} resamples of images"
-    )
-    table.notes = [note, *table.notes]
-    data = table.as_data()
-    data |= {
-        "slope_interval": list(result.slope_interval), "intercept_interval": list(result.intercept_interval),
-        "resamples": result.resamples, "seed": result.seed, "procedure": "images", "notes": table.notes,
-    }  # fmt: skip
-    return table

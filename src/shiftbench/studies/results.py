@@ -223,25 +223,40 @@ def _number(path: Path, line: int, column: str, cell: object) -> float:
 
 def read_rows(path: Path) -> tuple[list[str], list[list[object]]]:
     """Header and rows of a .parquet file, or of anything else as CSV."""
-    if path.suffix.lower() in (".parquet", ".pq"):
-        import pyarrow.parquet as parquet
+    import csv
 
-        table = parquet.read_table(path)
-        columns = [column.to_pylist() for column in table.columns]
-        return list(table.column_names), [list(row) for row in zip(*columns, strict=True)]
+    try:
+        header, rows = _parquet_rows(path) if path.suffix.lower() in (".parquet", ".pq") else _csv_rows(path)
+    except (OSError, ValueError, csv.Error) as error:  # Arrow's and Unicode's errors are values, too
+        raise StudyError(
+            f"{path.name} can't be read as a table",
+            found=str(error).splitlines()[0],
+            expected=".csv (UTF-8) or .parquet",
+        ) from error
+    if not header:
+        raise StudyError(f"{path.name} is empty")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise StudyError(
+                f"{path.name}, line {number} has another number of cells than the header",
+                found=len(row),
+                expected=len(header),
+            )
+    return header, rows
+
+
+def _parquet_rows(path: Path) -> tuple[list[str], list[list[object]]]:
+    import pyarrow.parquet as parquet
+
+    table = parquet.read_table(path)
+    columns = [column.to_pylist() for column in table.columns]
+    return list(table.column_names), [list(row) for row in zip(*columns, strict=True)]
+
+
+def _csv_rows(path: Path) -> tuple[list[str], list[list[object]]]:
     import csv
 
     # utf-8-sig: spreadsheets put a mark before the first name
     with path.open(newline="", encoding="utf-8-sig") as stream:
-        lines = [line for line in csv.reader(stream) if line]
-    if not lines:
-        raise StudyError(f"{path.name} is empty")
-    header = lines[0]
-    for number, line in enumerate(lines[1:], start=2):
-        if len(line) != len(header):
-            raise StudyError(
-                f"{path.name}, line {number} has another number of cells than the header",
-                found=len(line),
-                expected=len(header),
-            )
-    return header, [list(line) for line in lines[1:]]
+        lines: list[list[object]] = [list(line) for line in csv.reader(stream) if line]
+    return [str(cell) for cell in lines[0]] if lines else [], lines[1:]

@@ -1,0 +1,186 @@
+"""What confidences are worth: reliability diagrams, and accuracy by how often the classifier answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.gridspec import GridSpecFromSubplotSpec
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+
+from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram
+from shiftbench.metrics.selective import response_rate_accuracy
+from shiftbench.reports import formatting
+from shiftbench.reports.figures.naming import write_in_corner
+from shiftbench.reports.figures.style import (
+    BLUE,
+    CM,
+    COLOURS,
+    DASHES,
+    GREY,
+    SKY,
+    TEXT,
+    PaperFigure,
+    add_legend,
+    columns_for,
+    finish,
+    in_style,
+    new_figure,
+    width_in_cm,
+    wrapped_name,
+)
+from shiftbench.store.predictions import Predictions
+from shiftbench.studies.base import FloatArray, StudyError
+
+#: Reliability diagrams in one figure; curves in one figure are as many as there are colours.
+_MOST_PANELS = 12
+#: Points of a response curve.
+_POINTS = 200
+#: Below so many answers no band is drawn.
+_FEW = 10
+
+
+@in_style
+def reliability(
+    predictions: Sequence[Predictions],
+    *,
+    bins: int = 15,
+    level: float = 0.95,
+    width: str | float = "single",
+    show_notes: bool = True,
+) -> PaperFigure:
+    """One reliability diagram for each of the predictions, with how many images each bin holds.
+
+    A point is a bin of equal width: its accuracy with the Clopper-Pearson interval, at its mean confidence. Points
+    below the diagonal are overconfident. Empty bins have no point.
+    """
+    _check(predictions, _MOST_PANELS)
+    columns = columns_for(len(predictions), round(width_in_cm(width) / 5.8))
+    rows, side = math.ceil(len(predictions) / columns), width_in_cm(width) / columns
+    notes = [f"{formatting.level_text(level)} intervals; RMS over bins of 100 images, ECE over 15 bins of equal width"]
+    figure = new_figure(width, rows * (side * 1.05 + 0.7), notes, show_notes=show_notes)
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(hspace=0.0, h_pad=0.03)
+    grid = figure.add_gridspec(rows, columns)
+    corners = []
+    for number, (one, title) in enumerate(zip(predictions, _titles(predictions), strict=True)):
+        inner = GridSpecFromSubplotSpec(2, 1, grid[number // columns, number % columns], height_ratios=(4, 1))
+        upper = figure.add_subplot(inner[0])
+        lower = figure.add_subplot(inner[1], sharex=upper)
+        found = reliability_diagram(one.confidence[one.valid], one.correct, bins, level=level)
+        obstacles = _diagram(upper, found)
+        _histogram(lower, found)
+        upper.set_title(wrapped_name(title, 0.8 * side * CM * 72, TEXT))
+        errors = [("RMS", "rms_calibration_error"), ("ECE", "ece")]
+        lines = [f"{name} {_text(metrics.get(metric)(one, level=level))}" for name, metric in errors]
+        corners.append((upper, lines, obstacles))
+    finish(figure)
+    for axes, lines, obstacles in corners:
+        write_in_corner(axes, lines, obstacles)
+    return figure
+
+
+def _diagram(axes: Axes, bins: Sequence[ReliabilityBin]) -> FloatArray:
+    """Draw it; points along its bars, which text should not cover."""
+    axes.grid(visible=True)
+    axes.plot([0, 100], [0, 100], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+    filled = [one for one in bins if one.n]
+    x = 100 * np.array([one.confidence for one in filled])
+    y = 100 * np.array([one.accuracy for one in filled])
+    ends = 100 * np.array([[one.low for one in filled], [one.high for one in filled]])
+    # The gap to the diagonal is what the errors measure.
+    axes.vlines(x, np.minimum(x, y), np.maximum(x, y), color=SKY, linewidth=3, alpha=0.5)
+    axes.errorbar(x, y, yerr=np.abs(ends - y), fmt="none", ecolor=BLUE, elinewidth=0.7, capsize=1.2, capthick=0.7)
+    axes.scatter(x, y, s=9, color=BLUE, zorder=3, clip_on=False)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 101)
+    axes.set_ylabel("accuracy (%)")
+    axes.tick_params(labelbottom=False)
+    along = np.linspace(ends[0], ends[1], 12)
+    return np.column_stack([np.broadcast_to(x, along.shape).ravel(), along.ravel()])
+
+
+def _histogram(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
+    total = sum(one.n for one in bins)
+    shares = [100 * one.n / total for one in bins]
+    edges = [100 * one.start for one in bins]
+    axes.bar(edges, shares, [100 * (one.stop - one.start) for one in bins], align="edge", color=GREY, edgecolor="white",
+             linewidth=0.3)  # fmt: skip
+    axes.set_ylim(0, 1.1 * max(shares))
+    axes.set_yticks([0, round(max(shares))])
+    axes.set_xlabel(f"confidence (%), n = {total:,}")
+    axes.set_ylabel("images\n(%)")
+
+
+@in_style
+def response(
+    predictions: Sequence[Predictions],
+    *,
+    level: float = 0.95,
+    width: str | float = "single",
+    show_notes: bool = True,
+) -> PaperFigure:
+    """Accuracy on the most confident share of the images, one curve for each of the predictions.
+
+    The area under a curve, AURRA, stands in the legend with its interval; the bands are pointwise Clopper-Pearson.
+    """
+    _check(predictions, len(COLOURS))
+    notes = [f"{formatting.level_text(level)} intervals of AURRA; pointwise bands, from {_FEW} answers on"]
+    figure = new_figure(width, 0.75 * width_in_cm(width) + 0.5, notes, show_notes=show_notes)
+    axes = figure.add_subplot()
+    axes.grid(visible=True)
+    handles: list[Line2D] = []
+    labels, lowest = [], 100.0
+    for i, (one, title) in enumerate(zip(predictions, _titles(predictions), strict=True)):
+        curve = response_rate_accuracy(one.confidence[one.valid], one.correct, points=_POINTS, level=level)
+        # The first few images say next to nothing: their bands would press all curves flat.
+        known = curve.rate * one.valid.sum() >= _FEW
+        rate, low, high = (100 * part[known] for part in (curve.rate, curve.low, curve.high))
+        axes.fill_between(rate, low, high, color=COLOURS[i], alpha=0.1, linewidth=0)
+        handles += axes.plot(100 * curve.rate, 100 * curve.accuracy, color=COLOURS[i], linestyle=DASHES[i])
+        labels.append(f"{title}: AURRA {_text(metrics.get('aurra')(one, level=level))}")
+        lowest = min(lowest, 100 * float(curve.accuracy.min()), float(low[rate >= 10].min(initial=100.0)))
+    axes.set_xlim(0, 100)
+    axes.set_ylim(max(0.0, lowest - 3), 101)
+    axes.set_xlabel("response rate (%)")
+    axes.set_ylabel("accuracy on what is answered (%)")
+    add_legend(figure, handles, labels)
+    return finish(figure)
+
+
+def _check(predictions: Sequence[Predictions], most: int) -> None:
+    if not predictions or len(predictions) > most:
+        raise StudyError(
+            "a figure shows some classifiers in some settings",
+            found=f"{len(predictions)} of them",
+            expected=f"1 to {most}",
+            hint="name classifiers (-c) and settings (-s)",
+        )
+    for one in predictions:
+        if not one.valid.any():
+            raise StudyError(f"no image of {one.setting!r} counts for {one.classifier}")
+        if np.isnan(one.confidence[one.valid]).any():
+            raise StudyError(
+                f"{one.classifier} in {one.setting!r} has no confidences",
+                hint="evaluate the classifier itself, or import its predictions with a column of confidences",
+            )
+
+
+def _titles(predictions: Sequence[Predictions]) -> list[str]:
+    """The classifier, the setting, or both: whatever tells them apart."""
+    classifiers, settings = ({getattr(one, key) for one in predictions} for key in ("classifier", "setting"))
+    if len(settings) == 1:
+        return [one.classifier for one in predictions]
+    if len(classifiers) == 1:
+        return [one.setting for one in predictions]
+    return [f"{one.classifier}, {one.setting}" for one in predictions]
+
+
+def _text(score: Score) -> str:
+    places = formatting.digits(score.n)
+    return f"{formatting.number(score.value, places)} {formatting.interval(score.low, score.high, places)}".rstrip()

@@ -1,0 +1,239 @@
+"""An original test set and a new one: ranks and accuracies (004), and accuracy by selection frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from shiftbench.reports import formatting
+from shiftbench.reports.figures.naming import name_points, ring
+from shiftbench.reports.figures.percent_axes import PercentAxis
+from shiftbench.reports.figures.style import (
+    BLACK,
+    BLUE,
+    CM,
+    COLOURS,
+    GREEN,
+    GREY,
+    MARKS,
+    VERMILION,
+    PaperFigure,
+    add_legend,
+    axis_label,
+    finish,
+    in_style,
+    new_figure,
+    width_in_cm,
+)
+from shiftbench.reports.new_test_set_summaries import bin_text
+from shiftbench.studies.base import FloatArray, StudyError, few, whole
+from shiftbench.studies.frequency_bins import BinnedAccuracies
+from shiftbench.studies.reproducibility import Reproducibility
+from shiftbench.studies.scales import get_scale
+
+#: Models that are named: those that won or lost most places.
+_MOVERS = 4
+#: Bins from rare to frequent, light to dark: an order that also prints in grey.
+_BIN_COLOURS = "viridis_r"
+
+
+@in_style
+def rank(
+    result: Reproducibility,
+    original: str,
+    new: str,
+    *,
+    named: Sequence[str] | None = None,
+    width: str | float = "double",
+    show_notes: bool = True,
+) -> PaperFigure:
+    """Accuracy and rank on the original test set against the new one.
+
+    Left, accuracies with their Clopper-Pearson intervals: how far the points lie below y = x is the drop. Right,
+    ranks: on the diagonal the order is the same. ``named`` are the models to name; by default those whose rank
+    changed most.
+    """
+    narrow = width_in_cm(width) < 12
+    side = width_in_cm(width) if narrow else width_in_cm(width) / 2
+    times = 100 / whole(result.unit)
+    notes = [
+        f"{formatting.level_text(result.level)} intervals; mean change {result.mean_change * times:+.1f} points",
+        *result.notes,
+    ]
+    figure = new_figure(width, (2 if narrow else 1) * side * 0.9 + 0.6, notes, show_notes=show_notes)
+    left, right = (figure.add_subplot(*((2, 1) if narrow else (1, 2)), place) for place in (1, 2))
+    accuracy_points = _accuracies(left, result, original, new, side)
+    rank_points = _ranks(right, result, original, new)
+    handles = [_mark(BLUE, "o"), _mark(GREEN, "^"), _mark(VERMILION, "v")]
+    add_legend(
+        figure, [*handles, Line2D([], [], color=GREY, linestyle=(0, (1, 1.5)))],
+        ["same rank", "places won", "places lost", "y = x"],
+    )  # fmt: skip
+    finish(figure)
+    movers = sorted((row for row in result.rows if row.rank_change), key=lambda row: -abs(row.rank_change))[:_MOVERS]
+    wanted = [row.model for row in movers] if named is None else list(named)
+    at = {row.model: i for i, row in enumerate(result.rows)}
+    lost = [name for name in wanted if name not in at]
+    if lost:
+        raise StudyError("no such model with both accuracies", found=few(lost), expected=f"of {few(list(at))}")
+    for axes, points in ((left, accuracy_points), (right, rank_points)):
+        asked = [(float(points[at[name], 0]), float(points[at[name], 1]), name) for name in wanted]
+        ring(axes, asked)
+        unnamed = name_points(axes, asked, points)
+        if unnamed:
+            figure.notes = (*figure.notes, f"no room for the names of {few(unnamed)}")
+    return figure
+
+
+def _accuracies(axes: Axes, result: Reproducibility, original: str, new: str, side_cm: float) -> FloatArray:
+    size, scale = whole(result.unit), get_scale("linear")
+    columns = {
+        name: np.array([getattr(row, name) for row in result.rows]) / size
+        for name in ("original", "original_low", "original_high", "new", "new_low", "new_high")
+    }
+    every = [PercentAxis.around(scale, np.concatenate([columns[n], columns[f"{n}_low"], columns[f"{n}_high"]]))
+             for n in ("original", "new")]  # fmt: skip
+    axes.grid(visible=True)
+    low, high = (f(*(getattr(axis, end) for axis in every)) for f, end in ((min, "low"), (max, "high")))
+    axes.plot([low, high], [low, high], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+    errors = [np.abs(np.stack([columns[f"{n}_low"], columns[f"{n}_high"]]) - columns[n]) for n in ("original", "new")]
+    axes.errorbar(columns["original"], columns["new"], xerr=errors[0], yerr=errors[1], fmt="none", ecolor=GREY,
+                  elinewidth=0.4, alpha=0.6)  # fmt: skip
+    _by_change(axes, result, columns["original"], columns["new"])
+    axes.set_xlim(every[0].low, every[0].high)
+    axes.set_ylim(every[1].low, every[1].high)
+    for axis, where in zip(every, (axes.xaxis, axes.yaxis), strict=True):
+        axis.label(where, 9)
+    points = side_cm * CM * 72
+    axes.set_xlabel(axis_label(original, 0.78 * points))
+    axes.set_ylabel(axis_label(new, 0.62 * points))
+    return np.column_stack([columns["original"], columns["new"]])
+
+
+def _ranks(axes: Axes, result: Reproducibility, original: str, new: str) -> FloatArray:
+    places = np.array([(row.rank, row.new_rank) for row in result.rows], dtype=np.float64)
+    count = len(places)
+    axes.grid(visible=True)
+    axes.plot([1, count], [1, count], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+    _by_change(axes, result, places[:, 0], places[:, 1])
+    margin = 0.03 * count + 0.5
+    # The best is at the top right, as on the left.
+    axes.set_xlim(count + margin, 1 - margin)
+    axes.set_ylim(count + margin, 1 - margin)
+    ticks = [1, *_round_ranks(count)]
+    axes.set_xticks(ticks)
+    axes.set_yticks(ticks)
+    axes.set_xlabel("original rank")
+    axes.set_ylabel("new rank")
+    return places
+
+
+def _round_ranks(count: int) -> list[int]:
+    """
+    >>> _round_ranks(30), _round_ranks(3)
+    ([5, 10, 15, 20, 25, 30], [2, 3])
+    """
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if count / step <= 7)
+    return [n for n in range(step, count + 1, step) if n > 1]
+
+
+def _by_change(axes: Axes, result: Reproducibility, x: FloatArray, y: FloatArray) -> None:
+    change = np.array([row.rank_change for row in result.rows])
+    for here, colour, mark in ((change == 0, BLUE, "o"), (change > 0, GREEN, "^"), (change < 0, VERMILION, "v")):
+        axes.scatter(x[here], y[here], s=12, color=colour, marker=mark, edgecolor="white", linewidth=0.25, zorder=3)
+
+
+def _mark(colour: str, mark: str) -> Line2D:
+    return Line2D([], [], linestyle="none", marker=mark, color=colour, markersize=4, markeredgecolor="white",
+                  markeredgewidth=0.4)  # fmt: skip
+
+
+@in_style
+def bins(
+    binned: BinnedAccuracies,
+    setting: str,
+    *,
+    original: Mapping[str, float] | None = None,
+    original_setting: str = "",
+    width: str | float = "single",
+    show_notes: bool = True,
+) -> PaperFigure:
+    """Accuracy by how many people selected the images.
+
+    One line a model and their mean with its interval, over the bins. With ``original``, the models' accuracies on
+    another test set as fractions, one point a model and bin against these (004 figures 15 to 17).
+    """
+    empty = [bin_text(one, last=one is binned.mean[-1]) for one in binned.mean if not one.images]
+    notes = [*([f"no images in {', '.join(empty)}"] if empty else []), *binned.notes]
+    figure = new_figure(width, 0.75 * width_in_cm(width) + 0.5, notes, show_notes=show_notes)
+    axes = figure.add_subplot()
+    axes.grid(visible=True)
+    if original is None:
+        _over_bins(figure, axes, binned, setting)
+    else:
+        _against(figure, axes, binned, original)
+        axes.set_xlabel(axis_label(original_setting, 0.78 * width_in_cm(width) * CM * 72))
+    axes.set_ylabel(axis_label(setting, 0.55 * width_in_cm(width) * CM * 72))
+    return finish(figure)
+
+
+def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, setting: str) -> None:
+    filled = [i for i, one in enumerate(binned.mean) if one.images]
+    handles: list[Any] = []
+    labels: list[str] = []
+    many = len(binned.by_model) > len(COLOURS)
+    for number, (name, found) in enumerate(binned.by_model.items()):
+        y = [100 * (found[i].accuracy or 0.0) for i in filled]
+        if many:
+            axes.plot(filled, y, color=GREY, linewidth=0.4, alpha=0.6)
+        else:
+            handles += axes.plot(filled, y, color=COLOURS[number], marker=MARKS[number], markersize=3, linewidth=0.8)
+            labels.append(name)
+    if many:
+        handles.append(Line2D([], [], color=GREY, linewidth=0.6))
+        labels.append(f"{len(binned.by_model)} models")
+    if len(binned.by_model) > 1:
+        mean = [binned.mean[i] for i in filled]
+        y = [100 * (one.accuracy or 0.0) for one in mean]
+        ends = np.array([[100 * (one.low or 0.0) for one in mean], [100 * (one.high or 0.0) for one in mean]])
+        handles.append(
+            axes.errorbar(filled, y, yerr=np.abs(ends - y), color=BLACK, marker="o", markersize=4, linewidth=1.4,
+                          capsize=2, zorder=4)
+        )  # fmt: skip
+        labels.append("mean")
+    texts = [f"{bin_text(one, last=one is binned.mean[-1])}\nn = {one.images:,}" for one in binned.mean]
+    axes.set_xticks(range(len(binned.mean)), texts)
+    axes.set_xlim(-0.3, len(binned.mean) - 0.7)
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("selection frequency")
+    add_legend(figure, handles, labels)
+
+
+def _against(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, original: Mapping[str, float]) -> None:
+    from matplotlib import colormaps
+
+    models = [name for name in binned.by_model if name in original]
+    if not models:
+        raise StudyError("no model has both an original accuracy and bins", found=few(list(original)))
+    x = 100 * np.array([original[name] for name in models])
+    handles: list[Any] = []
+    labels: list[str] = []
+    for i, mean in enumerate(binned.mean):
+        if not mean.images:
+            continue
+        colour = colormaps[_BIN_COLOURS](0.1 + 0.85 * i / max(1, len(binned.mean) - 1))
+        y = np.array([100 * (binned.by_model[name][i].accuracy or 0.0) for name in models])
+        style: dict[str, Any] = {"color": colour, "marker": MARKS[i % len(MARKS)]}
+        axes.scatter(x, y, s=10, edgecolor="white", linewidth=0.25, zorder=3, **style)
+        handles.append(Line2D([], [], linestyle="none", markersize=4, **style))
+        labels.append(f"{bin_text(mean, last=i == len(binned.mean) - 1)}, n = {mean.images:,}")
+    margin = 0.05 * float(np.ptp(x)) or 1.0
+    limits = float(x.min()) - margin, float(x.max()) + margin
+    handles += axes.plot(limits, limits, color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+    labels.append("y = x")
+    axes.set_xlim(*limits)
+    add_legend(figure, handles, labels)

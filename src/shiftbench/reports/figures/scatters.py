@@ -1,0 +1,230 @@
+"""Accuracy under shift against accuracy without, every model a point (001 figures 1 and 2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from shiftbench.errors import UnknownNameError
+from shiftbench.reports import formatting
+from shiftbench.reports.figures.naming import name_points, ring, write_in_corner
+from shiftbench.reports.figures.scatter_panels import Panel, make_panel
+from shiftbench.reports.figures.style import (
+    BLACK,
+    BLUE,
+    CM,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    YELLOW,
+    PaperFigure,
+    add_legend,
+    axis_label,
+    columns_for,
+    finish,
+    in_style,
+    new_figure,
+    panel_letter,
+    width_in_cm,
+)
+from shiftbench.studies.base import BoolArray, FloatArray, StudyError, few
+from shiftbench.studies.study import Shift, Study
+
+#: Colour and mark of the categories of 001; others get what is left.
+_KNOWN = {
+    "standard": (BLUE, "o"),
+    "robustness intervention": (ORANGE, "s"),
+    "more data": (GREEN, "^"),
+    "low accuracy": (GREY, "v"),
+    "in no category": (GREY, "o"),
+    "models": (BLUE, "o"),
+}
+_FURTHER = ((PURPLE, "D"), (SKY, "P"), (BLACK, "p"), (YELLOW, "X"))
+_OWN, _OWN_STYLE = "own", (VERMILION, "*")
+#: Height of a panel by its width.
+_ASPECT = 0.9
+#: So many models, or fewer, are all named.
+_ALL_NAMED = 12
+#: Places along an interval that names avoid.
+_ALONG = 12
+
+#: Legend text to colour and mark.
+Styles = dict[str, tuple[str, str]]
+
+
+@in_style
+def scatter(
+    study: Study,
+    shifts: Shift | str | Sequence[Shift | str],
+    *,
+    x: str = "val",
+    scale: str = "logit",
+    own: Sequence[str] = (),
+    named: Sequence[str] = (),
+    level: float = 0.95,
+    resamples: int = 1000,
+    width: str | float = "single",
+    show_notes: bool = True,
+) -> PaperFigure:
+    """One panel a shift: models, the baseline models' line with its bootstrap band, and y = x.
+
+    A shift is a ``Shift`` or its name as in ``Study.shift``; ``x`` is the reference of names without one. ``own``
+    are the reader's own models: drawn larger and named; ``named`` are others to be named. Without either, a dozen
+    models or fewer are all named. ``level`` is that of the points' Clopper-Pearson intervals and of the band.
+    """
+    asked = [shifts] if isinstance(shifts, Shift | str) else list(shifts)
+    if not asked:
+        raise StudyError("no shift to draw", expected="at least one")
+    for name in (*own, *named):
+        if name not in study.results.models:
+            raise UnknownNameError("model", name, study.results.models)
+    chosen = [study.shift(one, x) if isinstance(one, str) else one for one in asked]
+    panels = [make_panel(study, one, scale=scale, level=level, resamples=resamples) for one in chosen]
+    columns = columns_for(len(panels), round(width_in_cm(width) / 6.0))
+    rows, side = math.ceil(len(panels) / columns), width_in_cm(width) / columns
+    figure = new_figure(width, rows * side * _ASPECT + 0.8, _notes(panels), show_notes=show_notes)
+    styles = _styles(study, panels, own)
+    legend: dict[str, Any] = {}
+    for number, panel in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        _frame(axes, panel, side)
+        if len(panels) > 1:
+            axes.set_title(panel_letter(number))
+        legend |= _draw_lines(axes, panel, level)
+        for label, (colour, mark) in styles.items():
+            here = np.array([_label(study, name, own) == label for name in panel.points.models])
+            _draw_points(axes, panel, here, colour, mark, large=label == _OWN)
+    marks = {label: _handle(*style, large=label == _OWN) for label, style in styles.items()}
+    add_legend(figure, [*marks.values(), *legend.values()], [*marks, *legend])
+    finish(figure)
+    unnamed = [name for panel, axes in zip(panels, figure.axes, strict=True) for name in _name(axes, panel, own, named)]
+    if unnamed:
+        figure.notes = (*figure.notes, f"no room for the names of {few(list(dict.fromkeys(unnamed)), 8)}")
+    return figure
+
+
+def _notes(panels: Sequence[Panel]) -> list[str]:
+    """Each note once; where not all panels share it, it says whose it is."""
+    said: dict[str, list[str]] = {}
+    for number, panel in enumerate(panels):
+        for note in panel.notes:
+            said.setdefault(note, []).append(panel_letter(number))
+    return [note if len(where) == len(panels) else f"{', '.join(where)} {note}" for note, where in said.items()]
+
+
+def _label(study: Study, model: str, own: Sequence[str]) -> str:
+    """What the legend calls a model's kind."""
+    if model in own:
+        return _OWN
+    unknown = "models" if study.models is None else "in no category"
+    return study.category_of(model).replace("_", " ") or unknown
+
+
+def _styles(study: Study, panels: Sequence[Panel], own: Sequence[str]) -> Styles:
+    """The kinds that are there, the baseline category first and the reader's own last, so drawn on top."""
+    found = {_label(study, name, own) for panel in panels for name in panel.points.models} - {_OWN}
+    order = list(_KNOWN)
+    sort = sorted(found, key=lambda label: (order.index(label) if label in order else len(order), label))
+    free = list(_FURTHER * (1 + len(found) // len(_FURTHER)))
+    styles = {label: _KNOWN[label] if label in _KNOWN else free.pop(0) for label in sort}
+    return {**styles, _OWN: _OWN_STYLE} if own else styles
+
+
+def _frame(axes: Axes, panel: Panel, side_cm: float) -> None:
+    points, most = side_cm * CM * 72, max(4, round(1.4 * side_cm))
+    axes.grid(visible=True)
+    axes.set_xlim(panel.x_axis.low, panel.x_axis.high)
+    axes.set_ylim(panel.y_axis.low, panel.y_axis.high)
+    panel.x_axis.label(axes.xaxis, most)
+    panel.y_axis.label(axes.yaxis, most)
+    axes.set_xlabel(axis_label(panel.shift.x, 0.78 * points))
+    axes.set_ylabel(axis_label(panel.shift.y, 0.62 * points))
+
+
+def _draw_lines(axes: Axes, panel: Panel, level: float) -> dict[str, Any]:
+    """The line with its band, and y = x where it can be seen; with what the legend shows of them."""
+    legend: dict[str, Any] = {}
+    for x, low, high in panel.bands():
+        axes.fill_between(x, low, high, color=BLACK, alpha=0.15, linewidth=0, zorder=1.5)
+        legend[f"{formatting.level_text(level)} band"] = Patch(color=BLACK, alpha=0.15, linewidth=0)
+    for piece in panel.segments():
+        dashes = (0, (4, 2)) if piece.extrapolated else "-"
+        axes.plot(piece.x, piece.y, color=BLACK, linestyle=dashes, linewidth=0.9, zorder=3.5, gid="line")
+        legend.setdefault("fit", Line2D([], [], color=BLACK, linewidth=0.9))
+    start, stop = max(panel.x_axis.low, panel.y_axis.low), min(panel.x_axis.high, panel.y_axis.high)
+    if start < stop:
+        axes.plot([start, stop], [start, stop], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8, zorder=1, gid="y=x")
+        legend["y = x"] = Line2D([], [], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+    return legend
+
+
+def _draw_points(axes: Axes, panel: Panel, chosen: BoolArray, colour: str, mark: str, *, large: bool) -> None:
+    points = panel.points.where(chosen)
+    if not points.models:
+        return
+    x, y = panel.x_axis.place(points.x.value), panel.y_axis.place(points.y.value)
+    bars = [
+        np.abs(np.stack([axis.place(side.low), axis.place(side.high)]) - at)
+        for axis, side, at in ((panel.x_axis, points.x, x), (panel.y_axis, points.y, y))
+    ]
+    few_points = len(panel.points.models) <= _ALL_NAMED
+    axes.errorbar(
+        x, y, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=colour, elinewidth=0.6 if few_points else 0.4,
+        alpha=0.9 if few_points else 0.35, zorder=2.5,
+    )  # fmt: skip
+    size = 42 if large else 16 if few_points else 8
+    edge = points.on_edge(panel.scale)
+    style: dict[str, Any] = {"marker": mark, "s": size, "zorder": 4 if large else 3, "clip_on": False}
+    axes.scatter(
+        x[~edge],
+        y[~edge],
+        color=colour,
+        edgecolor=BLACK if large else "white",
+        linewidth=0.5 if large else 0.25,
+        **style,
+    )
+    axes.scatter(x[edge], y[edge], facecolor="white", edgecolor=colour, linewidth=0.8, gid="edge", **style)
+
+
+def _handle(colour: str, mark: str, *, large: bool) -> Line2D:
+    return Line2D(
+        [], [], linestyle="none", marker=mark, color=colour, markersize=7 if large else 4,
+        markeredgecolor=BLACK if large else "white", markeredgewidth=0.4,
+    )  # fmt: skip
+
+
+def _name(axes: Axes, panel: Panel, own: Sequence[str], named: Sequence[str]) -> list[str]:
+    """Write the line's numbers and the wanted names; the names that found no room."""
+    points = panel.points
+    x, y = panel.x_axis.place(points.x.value), panel.y_axis.place(points.y.value)
+    marks = np.concatenate([np.column_stack([x, y]), *_drawn(panel)])
+    box = write_in_corner(axes, panel.summary(), marks)
+    wanted = [*own, *named]
+    if not wanted and len(points.models) <= _ALL_NAMED:
+        wanted = list(points.models)
+    at = {name: i for i, name in enumerate(points.models)}
+    asked = [(float(x[at[name]]), float(y[at[name]]), name) for name in dict.fromkeys(wanted) if name in at]
+    ring(axes, [point for point in asked if point[2] in named])
+    return name_points(axes, asked, marks, taken=[box] if box else [])
+
+
+def _drawn(panel: Panel) -> list[FloatArray]:
+    """Points along the line and, where models are few, along their intervals: names should not lie on them."""
+    pieces = [np.column_stack([piece.x, piece.y])[::4] for piece in panel.segments()]
+    if len(panel.points.models) > _ALL_NAMED:
+        return pieces
+    x, y = panel.points.x, panel.points.y
+    across = np.linspace(panel.x_axis.place(x.low), panel.x_axis.place(x.high), _ALONG)
+    along = np.linspace(panel.y_axis.place(y.low), panel.y_axis.place(y.high), _ALONG)
+    middle = panel.x_axis.place(x.value), panel.y_axis.place(y.value)
+    bars = [(across, np.broadcast_to(middle[1], across.shape)), (np.broadcast_to(middle[0], along.shape), along)]
+    return [*pieces, *(np.column_stack([a.ravel(), b.ravel()]) for a, b in bars)]

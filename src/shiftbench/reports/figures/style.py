@@ -1,0 +1,277 @@
+"""How figures for papers look: sizes of a column, fonts, colours and marks that everybody can tell apart.
+
+Colours are those of Okabe and Ito (2008), chosen for colour-blind readers; every colour comes with a mark or a line
+of its own, so that a figure survives a black-and-white printer. Text stays text in SVG and PDF. The same numbers
+give the same bytes: no date, no random ids.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.legend import Legend
+from matplotlib.textpath import text_to_path
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.store.atomic import write_atomically
+
+P = ParamSpec("P")
+
+CM = 1 / 2.54
+#: Widths in centimetres: one column and both columns of a two-column paper.
+WIDTHS = {"single": 8.5, "double": 17.5}
+NARROWEST, WIDEST = 5.0, 60.0
+
+#: Points. Nothing in a figure is smaller than the notes.
+TEXT, SMALL, NOTE = 7.0, 6.0, 5.5
+
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, BLACK, YELLOW = "#CC79A7", "#56B4E9", "#000000", "#F0E442"
+GREY = "#767676"
+
+#: In the order in which they are given to things that have no colour of their own.
+COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY)
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
+
+FORMATS = (".svg", ".png", ".pdf")
+PNG_DPI = 300
+
+RULES: dict[Any, Any] = {
+    # The first comes with Matplotlib: the same on every machine. The others are for readers of an SVG without it.
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
+    "font.size": TEXT,
+    "axes.labelsize": TEXT,
+    "axes.titlesize": TEXT,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "grid.color": "#EBEBEB",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 3.5,
+    "text.parse_math": False,  # a model may be called $x$
+    # Laid out at the resolution of print, without hinting: at 100 dots per inch words have other widths.
+    "figure.dpi": PNG_DPI,
+    "text.hinting": "no_hinting",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "shiftbench",
+    "pdf.fonttype": 42,
+    "figure.constrained_layout.w_pad": 0.04,
+    "figure.constrained_layout.h_pad": 0.04,
+    "figure.constrained_layout.hspace": 0.04,
+    "figure.constrained_layout.wspace": 0.03,
+}
+
+#: Nothing that changes from one day or release to the next.
+_METADATA: Mapping[str, dict[str, None]] = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
+
+
+class PaperFigure(Figure):
+    """A Matplotlib figure that is written the same way every time, and knows what must be said about it."""
+
+    #: What a reader has to know: points at the edge, models left out. Also printed below the figure.
+    notes: tuple[str, ...] = ()
+
+    def savefig(self, fname: Any, *, transparent: bool | None = None, **options: Any) -> None:
+        """Matplotlib's own, with text kept as text and without the date."""
+        kind = options.get("format") or Path(str(fname)).suffix.removeprefix(".").lower() or "png"
+        options = {"dpi": PNG_DPI, "metadata": _METADATA.get(kind), **options}
+        with matplotlib.rc_context(RULES):
+            super().savefig(fname, transparent=transparent, **options)
+
+    def write(self, path: str | Path, *, dpi: float = PNG_DPI) -> Path:
+        """Write the file that the suffix names, whole or not at all."""
+        path = Path(path)
+        check_format(path)
+        kind = path.suffix.lower().removeprefix(".")
+        write_atomically(path, lambda temporary: self.savefig(temporary, format=kind, dpi=dpi))
+        return path
+
+
+def in_style(draw: Callable[P, PaperFigure]) -> Callable[P, PaperFigure]:
+    """Draw by these rules, whatever the user's own settings of Matplotlib are."""
+
+    @functools.wraps(draw)
+    def styled(*arguments: P.args, **options: P.kwargs) -> PaperFigure:
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(RULES)
+            return draw(*arguments, **options)
+
+    return styled
+
+
+def check_format(path: Path) -> None:
+    if path.suffix.lower() not in FORMATS:
+        raise ShiftbenchError(
+            "a figure can't be written in that format",
+            found=path.name,
+            expected=f"a file name that ends in {', '.join(FORMATS)}",
+        )
+
+
+def width_in_cm(width: str | float) -> float:
+    """
+    >>> width_in_cm("single"), width_in_cm("12")
+    (8.5, 12.0)
+    """
+    if isinstance(width, str) and width in WIDTHS:
+        return WIDTHS[width]
+    try:
+        cm = float(width)
+    except ValueError:
+        cm = float("nan")
+    if not NARROWEST <= cm <= WIDEST:
+        raise ShiftbenchError(
+            "impossible width of a figure",
+            found=width,
+            expected=f"{', '.join(WIDTHS)}, or centimetres from {NARROWEST:g} to {WIDEST:g}",
+        )
+    return cm
+
+
+@functools.lru_cache(maxsize=4096)
+def text_width(text: str, size: float = TEXT) -> float:
+    """Points that a line of text takes, with a little to spare: pixels round every letter's width."""
+    font = FontProperties(family="DejaVu Sans", size=size)
+    return 1.035 * float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
+
+
+def wrapped(text: str, points: float, size: float) -> list[str]:
+    """Lines of words, none wider than so many points; a word that is too wide is broken."""
+    lines: list[str] = []
+    for word in text.split():
+        while len(word) > 1 and text_width(word, size) > points:
+            start = _start(word, points, size)
+            lines.append(start)
+            word = word[len(start) :]
+        joined = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(joined, size) <= points:
+            lines[-1] = joined
+        else:
+            lines.append(word)
+    return lines
+
+
+def _start(word: str, points: float, size: float) -> str:
+    """As much of a word as fits, at least a letter."""
+    return word[: _most(1, len(word), lambda letters: text_width(word[:letters], size) <= points)]
+
+
+def wrapped_name(name: str, points: float, size: float) -> str:
+    """A setting's or model's name on as many lines as the width asks for, broken where names are."""
+    from shiftbench.reports.formatting import wrap_name
+
+    for width in range(min(len(name), int(points / (0.3 * size))), 3, -1):
+        lines = wrap_name(name, width)
+        if max(text_width(line, size) for line in lines) <= points:
+            return "\n".join(lines)
+    return "\n".join(wrap_name(name, 4))
+
+
+def axis_label(setting: str, points: float) -> str:
+    """A setting's accuracy, on as many lines as the axis's length asks for."""
+    name, what = wrapped_name(setting, points, TEXT), "accuracy (%)"
+    last = name.rsplit("\n", 1)[-1]
+    return f"{name} {what}" if text_width(f"{last} {what}") <= points else f"{name}\n{what}"
+
+
+def shortened(name: str, points: float, size: float) -> str:
+    """A name that fits on one line, with an ellipsis in its middle where it does not."""
+    if text_width(name, size) <= points:
+        return name
+
+    def cut(kept: int) -> str:
+        return f"{name[: (kept + 1) // 2]}…{name[len(name) - kept // 2 :]}"
+
+    return cut(_most(1, len(name) - 1, lambda kept: text_width(cut(kept), size) <= points))
+
+
+def _most(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number that fits; ``low`` where none does. What fits at n fits at n - 1."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def columns_for(panels: int, most: int) -> int:
+    """How many panels stand side by side where there is room for so many: rows of even length.
+
+    >>> columns_for(15, 6), columns_for(4, 3), columns_for(2, 3)
+    (5, 2, 2)
+    """
+    rows = math.ceil(panels / max(1, most))
+    return math.ceil(panels / rows)
+
+
+def panel_letter(number: int) -> str:
+    """
+    >>> panel_letter(0), panel_letter(27)
+    ('(a)', '(bb)')
+    """
+    return f"({'abcdefghijklmnopqrstuvwxyz'[number % 26] * (1 + number // 26)})"
+
+
+def new_figure(
+    width: str | float, height_cm: float, notes: Sequence[str] = (), *, show_notes: bool = True
+) -> PaperFigure:
+    """An empty figure of a column's width, with the notes below and the rest of its height free for axes."""
+    cm = width_in_cm(width)
+    lines = wrapped("; ".join(notes), cm * CM * 72 - 6, NOTE) if show_notes else []
+    below = (len(lines) * NOTE * 1.25 + 4) / 72 / CM if lines else 0.0
+    whole = height_cm + below
+    figure = PaperFigure(figsize=(cm * CM, whole * CM))
+    figure.set_layout_engine("constrained", rect=(0, below / whole, 1, 1 - below / whole))
+    figure.notes = tuple(notes)
+    if lines:
+        figure.text(3 / (cm * CM * 72), 3 / (whole * CM * 72), "\n".join(lines), fontsize=NOTE, color=GREY,
+                    va="bottom", ha="left", linespacing=1.25)  # fmt: skip
+    return figure
+
+
+def add_legend(figure: PaperFigure, handles: Sequence[Any], labels: Sequence[str]) -> Legend | None:
+    """A legend above the axes, in as many columns as the width holds."""
+    if not handles:
+        return None
+    room = figure.get_figwidth() * 72 - 10
+    handle = (1.6 + 0.8 + 1.2) * SMALL
+    shown = [shortened(label, room - handle, SMALL) for label in labels]
+    widest = max(text_width(label, SMALL) for label in shown) + handle
+    columns = max(1, min(len(shown), int(room / widest)))
+    return figure.legend(handles, shown, loc="outside upper center", ncols=columns, borderaxespad=0.2)
+
+
+def finish(figure: PaperFigure) -> PaperFigure:
+    """Fix the layout, so that what is placed by hand afterwards stays where it belongs."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+    return figure

@@ -1,0 +1,58 @@
+"""The difficulty model beside real accuracies: u and v recovered, intervals that cover, the line of ImageNetV2."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shiftbench.studies import StudyError, fit
+from shiftbench.studies.base import whole
+from shiftbench.studies.difficulty import Difficulty, recover
+from shiftbench.studies.difficulty_fit import difficulty_of_line, simulate_difficulty
+from shiftbench.studies.fits import Fit
+from shiftbench.studies.study import Study
+
+FIRST, SECOND = Difficulty(0.0, 1.0), Difficulty(0.5, 0.8)
+
+
+def test_intervals_cover_u_and_v() -> None:
+    """Those of resampled models alone cover less often: a hard draw of images moves all models at once."""
+    skills, seeds = np.linspace(-0.5, 2.0, 25), range(0, 200, 10)
+    found = [
+        simulate_difficulty(skills, FIRST, SECOND, n_first=2000, n_second=800, seed=seed, resamples=200)
+        for seed in seeds
+    ]
+    alone = [recover(skills, FIRST, SECOND, n_first=2000, n_second=800, seed=seed) for seed in seeds]
+    covered, covered_alone = sum(one.recovered.agrees for one in found), sum(one.agrees for one in alone)
+    assert covered >= 17 and covered_alone < covered
+    assert found[0].same_line is None and found[0].recovered.line.procedure == "images"
+
+
+def test_real_line_and_its_simulation(testbed: Study) -> None:
+    shift = testbed.shift("imagenetv2")
+    line = testbed.fit(shift.x, shift.y, scale="probit", min_x=55)
+    assert isinstance(line, Fit)
+    x = np.array([testbed.results.of(shift.x)[name] for name in line.models]) / whole(testbed.results.unit)
+    found = difficulty_of_line(line, x, n_first=50_000, n_second=10_000)
+    assert (found.recovered.u, found.recovered.v) == pytest.approx((line.slope, line.intercept))
+    assert found.same_line and found.recovered.agrees
+    # Skill and sampling alone scatter simulated models about as much as the real ones.
+    assert found.recovered.line.r2 == pytest.approx(line.r2, abs=0.004)
+    assert found.second.mean > 0.3  # harder images
+    data = found.as_dict()
+    assert data["models"] == 78 and data["fit"]["slope"] == line.slope
+
+
+def test_another_first_difficulty_gives_the_same_line() -> None:
+    x = np.linspace(0.4, 0.9, 12)
+    line = fit(x, x - 0.1, scale="probit", resamples=0)
+    for first in (Difficulty(0.0, 1.0), Difficulty(-1.0, 2.0)):
+        found = difficulty_of_line(line, x, n_first=8000, n_second=8000, first=first)
+        assert (found.recovered.u, found.recovered.v) == pytest.approx((line.slope, line.intercept))
+        assert found.recovered.line.slope == pytest.approx(line.slope, abs=0.08)
+
+
+def test_edges() -> None:
+    line = fit([0.3, 0.5, 0.8], [0.2, 0.4, 0.7], scale="probit", resamples=0)
+    with pytest.raises(StudyError, match="between 0 and 1"):
+        difficulty_of_line(line, [0.3, 1.0], n_first=10, n_second=10)
