@@ -16,11 +16,8 @@ import pytest
 
 from shiftbench.errors import DatasetError, UnknownNameError
 from shiftbench.published.base import PublishedValue
-from shiftbench.published.tables import PAPERS, published
-from shiftbench.reports.reproduction import Reproduction
-from shiftbench.studies import StudyError
-from shiftbench.studies.reproduce import Checked, Comparison, Data, claims, open_data, reproduce
-from shiftbench.studies.reproduce.base import (
+from shiftbench.published.reproduce import Checked, Comparison, Data, claims, open_data, reproduce
+from shiftbench.published.reproduce.base import (
     ABSENT,
     DIFFERS,
     INTERVAL,
@@ -31,6 +28,9 @@ from shiftbench.studies.reproduce.base import (
     Recomputed,
     mean_of,
 )
+from shiftbench.published.tables import PAPERS, published
+from shiftbench.reports.reproduction import Reproduction
+from shiftbench.studies import StudyError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reproduction.md"
 COMMAND = "shiftbench reproduce all --testbed DIR --predictions DIR -f md"
@@ -60,7 +60,7 @@ def differing(found: dict[str, Checked]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("part", ["base", "sources", *(f"paper_{paper}" for paper in PAPERS)])
 def test_examples(part: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"shiftbench.studies.reproduce.{part}")).failed == 0
+    assert doctest.testmod(importlib.import_module(f"shiftbench.published.reproduce.{part}")).failed == 0
 
 
 def test_examples_of_the_report() -> None:
@@ -68,7 +68,7 @@ def test_examples_of_the_report() -> None:
 
 
 def test_no_module_is_forgotten() -> None:
-    package = importlib.import_module("shiftbench.studies.reproduce")
+    package = importlib.import_module("shiftbench.published.reproduce")
     parts = {found.name for found in pkgutil.iter_modules(package.__path__)}
     assert parts == {"base", "sources", *(f"paper_{paper}" for paper in PAPERS)}
 

@@ -35,8 +35,8 @@ def reproduce_command(
     with them is given. Every number is marked: it prints the same, rounding explains the difference, it lies in the
     printed interval, or it differs. What can't be recomputed is listed with what it would take.
     """
+    from shiftbench.published.reproduce import reproduce
     from shiftbench.reports.reproduction import Reproduction
-    from shiftbench.studies.reproduce import reproduce
 
     options = "".join(f" --{name} DIR" for name, at in (("testbed", testbed), ("predictions", predictions)) if at)
     command = f"shiftbench reproduce {' '.join(paper)}{options} -f md"

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shiftbench.published.reproduce import MARKS, TITLES, Checked, Comparison
+from shiftbench.published.reproduce.base import ABSENT, DIFFERS, SAME, Group, needed
 from shiftbench.reports import formatting
 from shiftbench.reports.base import Report
 from shiftbench.studies.base import count_of, few
-from shiftbench.studies.reproduce import MARKS, TITLES, Checked, Comparison
-from shiftbench.studies.reproduce.base import ABSENT, DIFFERS, SAME, Group, needed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,7 +63,7 @@ def shown_mark(mark: str) -> str:
 class Reproduction(Report):
     """What ``shiftbench reproduce`` prints.
 
-    >>> from shiftbench.studies.reproduce import reproduce
+    >>> from shiftbench.published.reproduce import reproduce
     >>> print("\\n".join(Reproduction(reproduce("002")).to_text(80).splitlines()[4:8]))
     table 1: mCE is the mean of fifteen corruption errors
       from the CE columns, printed without decimals

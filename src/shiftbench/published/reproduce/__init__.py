@@ -1,6 +1,6 @@
 """The papers' headline numbers, computed again from the data at hand, beside the published ones.
 
->>> from shiftbench.studies.reproduce import reproduce
+>>> from shiftbench.published.reproduce import reproduce
 >>> found = {one.claim.name: one for one in reproduce("002")}
 >>> [row.mark for row in found["002.mean_ce"].rows if row.name == "ResNet-50"]
 ['rounding']
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shiftbench.errors import UnknownNameError
+from shiftbench.published.reproduce.base import MARKS, Checked, Claim, Comparison, Recomputed, claims
+from shiftbench.published.reproduce.sources import Data, open_data
 from shiftbench.published.tables import PAPERS
-from shiftbench.studies.reproduce.base import MARKS, Checked, Claim, Comparison, Recomputed, claims
-from shiftbench.studies.reproduce.sources import Data, open_data
 
 __all__ = [
     "MARKS",

@@ -23,7 +23,7 @@ from shiftbench.registry import Registry
 from shiftbench.studies.base import StudyError
 
 if TYPE_CHECKING:
-    from shiftbench.studies.reproduce.sources import Data
+    from shiftbench.published.reproduce.sources import Data
 
 SAME, ROUNDING, INTERVAL, DIFFERS, ABSENT = "same", "rounding", "interval", "differs", "not at hand"
 
@@ -196,7 +196,7 @@ class Checked:
 
 #: All claims, in the order of the papers.
 claims: Registry[Claim] = Registry(
-    "claim", builtin=tuple(f"shiftbench.studies.reproduce.paper_{paper}" for paper in PAPERS)
+    "claim", builtin=tuple(f"shiftbench.published.reproduce.paper_{paper}" for paper in PAPERS)
 )
 
 Recompute = Callable[[PublishedValue, "Data"], "Recomputed | float"]

@@ -6,10 +6,10 @@ from functools import cache
 
 from shiftbench.published import hypotheses_000
 from shiftbench.published.base import PublishedValue
+from shiftbench.published.reproduce.base import NotAtHandError, Recomputed, claim, difference_of, mean_of, out_of_reach
+from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import published
 from shiftbench.studies.hypotheses import weigh_hypotheses
-from shiftbench.studies.reproduce.base import NotAtHandError, Recomputed, claim, difference_of, mean_of, out_of_reach
-from shiftbench.studies.reproduce.sources import Data
 
 _Row = PublishedValue
 

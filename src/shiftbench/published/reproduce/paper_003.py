@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shiftbench.published.base import PublishedValue
+from shiftbench.published.reproduce.base import Recomputed, claim, out_of_reach
+from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import published
-from shiftbench.studies.reproduce.base import Recomputed, claim, out_of_reach
-from shiftbench.studies.reproduce.sources import Data
 
 _Row = PublishedValue
 

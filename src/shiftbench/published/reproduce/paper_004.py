@@ -8,10 +8,7 @@ import numpy as np
 
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.base import PublishedValue
-from shiftbench.published.tables import published
-from shiftbench.studies.base import FloatArray
-from shiftbench.studies.fits import Fit, fit
-from shiftbench.studies.reproduce.base import (
+from shiftbench.published.reproduce.base import (
     NotAtHandError,
     Recomputed,
     claim,
@@ -21,7 +18,10 @@ from shiftbench.studies.reproduce.base import (
     out_of_reach,
     stated,
 )
-from shiftbench.studies.reproduce.sources import Data
+from shiftbench.published.reproduce.sources import Data
+from shiftbench.published.tables import published
+from shiftbench.studies.base import FloatArray
+from shiftbench.studies.fits import Fit, fit
 
 #: The full tables: new test set, metric, and images of the original and the new one.
 FULL = {

@@ -11,8 +11,8 @@ import numpy as np
 
 from shiftbench.errors import DatasetError
 from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.published.reproduce.base import NotAtHandError, Recomputed
 from shiftbench.studies.base import StudyError, few
-from shiftbench.studies.reproduce.base import NotAtHandError, Recomputed
 from shiftbench.studies.study import Study
 
 NEEDS_TESTBED = "the testbed's public results and list of models (--testbed)"
