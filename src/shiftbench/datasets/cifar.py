@@ -7,7 +7,6 @@ else. All packings of the same images have the same ids and the same fingerprint
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from shiftbench.datasets.arrays import Array, ArrayDataset, NpyFile, array_labels, labels_beside
 from shiftbench.datasets.registry_packages import Package, extract
+from shiftbench.datasets.unpickling import ArraysOnly
 from shiftbench.errors import DatasetError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
@@ -201,25 +201,10 @@ class PngRows:
         return np.concatenate([decode(file, file.name).pixels.reshape(-1, 32, 32, 3) for file in self.files])
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Makes plain values and NumPy arrays; a pickle that names anything else is refused before it acts."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-            return np.empty(0).__reduce__()[0]
-        if module == "numpy" and name in ("ndarray", "dtype"):
-            return getattr(np, name)
-        if (module, name) == ("_codecs", "encode"):
-            import _codecs
-
-            return _codecs.encode
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which CIFAR has no use for")
-
-
 def _unpickle(path: Path) -> dict[bytes, Any]:
     try:
         with path.open("rb") as file:
-            value = _ArraysOnly(file, encoding="bytes").load()
+            value = ArraysOnly(file, encoding="bytes").load()
         batch = {k.encode() if isinstance(k, str) else k: v for k, v in value.items()}
         data = batch[b"data"]
         if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3 * _PIXELS:

@@ -16,7 +16,13 @@ from shiftbench.registry import Registry
 #: Each entry makes its space when asked for, so that nothing is read before it is needed.
 label_spaces: Registry[Callable[[], LabelSpace]] = Registry(
     "label space",
-    builtin=("shiftbench.labels.imagenet", "shiftbench.labels.cifar", "shiftbench.labels.superclasses"),
+    builtin=(
+        "shiftbench.labels.imagenet",
+        "shiftbench.labels.cifar",
+        "shiftbench.labels.superclasses",
+        "shiftbench.labels.icons",
+        "shiftbench.labels.deepfashion",
+    ),
 )
 
 

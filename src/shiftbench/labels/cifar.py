@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, in the order of their files."""
+"""CIFAR-10 and CIFAR-100 and its 20 broad classes, in the order of their files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,30 @@ lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid
 pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark
 shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone
 television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
+#: The 20 broad classes and the five fine ones of each, in the order in which paper 002's subtype experiment holds
+#: them out.
+_CIFAR_100_BROAD = """
+aquatic_mammals: seal beaver whale dolphin otter
+fish: shark flatfish ray trout aquarium_fish
+flowers: tulip rose sunflower orchid poppy
+food_containers: can plate bottle bowl cup
+fruit_and_vegetables: mushroom apple orange pear sweet_pepper
+household_electrical_devices: lamp keyboard clock television telephone
+household_furniture: chair couch wardrobe table bed
+insects: butterfly cockroach bee beetle caterpillar
+large_carnivores: lion wolf leopard bear tiger
+large_man-made_outdoor_things: house castle skyscraper bridge road
+large_natural_outdoor_scenes: mountain forest sea cloud plain
+large_omnivores_and_herbivores: camel chimpanzee cattle elephant kangaroo
+medium_mammals: skunk porcupine raccoon possum fox
+non-insect_invertebrates: snail crab lobster worm spider
+people: boy baby girl man woman
+reptiles: dinosaur turtle crocodile snake lizard
+small_mammals: rabbit mouse shrew hamster squirrel
+trees: palm_tree oak_tree maple_tree pine_tree willow_tree
+vehicles_1: bicycle pickup_truck train bus motorcycle
+vehicles_2: streetcar rocket lawn_mower tractor tank
 """
 
 
@@ -35,3 +59,18 @@ def cifar_100() -> LabelSpace:
     """The 100 fine classes; they are in alphabetical order."""
     keys = tuple(_CIFAR_100.split())
     return LabelSpace("cifar-100", keys, tuple(key.replace("_", " ") for key in keys))
+
+
+@label_spaces.register("cifar-100-20")
+@cache
+def cifar_100_20() -> LabelSpace:
+    """The 20 broad classes of CIFAR-100, each with its five fine ones.
+
+    >>> space = cifar_100_20()
+    >>> space.names[14], space.members[14]
+    ('people', ('boy', 'baby', 'girl', 'man', 'woman'))
+    """
+    keys, members = zip(*(line.split(": ") for line in _CIFAR_100_BROAD.strip().splitlines()), strict=True)
+    return LabelSpace(
+        "cifar-100-20", keys, tuple(k.replace("_", " ") for k in keys), tuple(tuple(m.split()) for m in members)
+    )

@@ -1,4 +1,5 @@
-"""Super-classes of ImageNet's classes: ObjectNet's 113, ImageNet-Vid-Robust's 30, YTBB-Robust's 24.
+"""Super-classes of ImageNet's classes: ObjectNet's 113, ImageNet-Vid-Robust's 30, YTBB-Robust's 24, and the 25 broad
+classes of paper 002's subtype experiment.
 
 A classifier's scores become scores of a super-class by the maximum over its members. The best super-class is then
 the one that holds the best of all members, so that "the prediction is any class of the folder" (ObjectNet) and
@@ -61,3 +62,15 @@ def vid_robust_30() -> LabelSpace:
 def ytbb_robust_24() -> LabelSpace:
     """The 24 classes of YTBB-Robust, 19 of them as 231 ImageNet classes; ImageNet lacks the other five."""
     return _space("ytbb-robust-24", _table("ytbb_robust"))
+
+
+@label_spaces.register("imagenet-22k-25")
+@cache
+def imagenet_22k_25() -> LabelSpace:
+    """25 broad classes of ImageNet-22K; members are the synsets below each in WordNet 3.0, 543 of them in ImageNet-1K.
+
+    >>> space = imagenet_22k_25()
+    >>> space.names[space.index("n02131653")], len(space.members[space.index("n02131653")])
+    ('bear', 12)
+    """
+    return _space("imagenet-22k-25", _table("imagenet_22k"))

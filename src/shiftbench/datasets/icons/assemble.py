@@ -1,0 +1,170 @@
+"""Icons-50 anew: the pictures of many packages, sorted into 50 classes under the names that the original uses.
+
+``<class>/<style>_<rendition>_<subtype>.png``, with ``icons.csv`` telling the rest. A style is made as a whole, all its
+renditions together, and recorded when it is done: a run that was stopped continues with the next one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shiftbench.datasets.base import Pixels
+from shiftbench.datasets.icons.classes import Icon, capped, icons
+from shiftbench.datasets.icons.drawings import Drawing, drawings
+from shiftbench.datasets.icons.rasterise import difference, is_blank, png_bytes, rasterise
+from shiftbench.datasets.icons.record import Options, Record, Row, make_folder
+from shiftbench.datasets.icons.sources import Source, choose_sources
+from shiftbench.errors import BadImageError, MissingExtraError
+from shiftbench.store.atomic import write_atomically
+from shiftbench.store.locks import claim
+from shiftbench.working import Advance, progress_bar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Subtypes of a class at most, unless asked otherwise: there are 270 flags and 108 faces.
+DEFAULT_CAP = 100
+#: A rendition that differs less from an earlier one of its style (mean of 255, at 32 pixels) is the same drawing.
+SAME_DRAWING = 4.0
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """What a folder of icons holds now."""
+
+    record: Record
+    #: Icons that this run wrote.
+    written: int
+    seconds: float
+
+    @property
+    def images(self) -> int:
+        return len(self.record.all_rows())
+
+    def summary(self) -> dict[str, Any]:
+        left_out: dict[str, int] = {}
+        for about in self.record.about.values():
+            for reason, names in about["left_out"].items():
+                left_out[reason] = left_out.get(reason, 0) + len(names)
+        return {
+            "icons": str(self.record.folder),
+            "images": self.images,
+            "written": self.written,
+            "seconds": round(self.seconds, 1),
+            "size": self.record.options.size,
+            "cap": self.record.options.cap,
+            "skin_tones": self.record.options.skin_tones,
+            "styles": self.record.counts("style"),
+            "classes": self.record.counts("class"),
+            "subtypes": len(self.record.counts("subtype")),
+            "left_out": left_out,
+        }
+
+
+def assemble(
+    destination: str | Path,
+    *,
+    styles: str | Iterable[str] = "all",
+    size: int = 64,
+    cap: int | None = DEFAULT_CAP,
+    skin_tones: bool = False,
+    progress: bool = True,
+    console: Console | None = None,
+) -> Assembled:
+    """Fetch the packages of the styles and write their icons; what is there already stays."""
+    started = time.monotonic()
+    variant, sources = choose_sources(styles)
+    options = Options(variant, size, cap, skin_tones)
+    options.check()
+    _check_rasteriser(sources)
+    folder = Path(destination)
+    make_folder(folder)
+    wanted = capped(icons(), cap)
+    with claim(folder / ".lock", wait=True):
+        record = Record.open(folder, options)
+        pending = [source for source in sources if not record.holds(source.style)]
+        written = 0
+        with progress_bar("icons", len(wanted) * len(pending), show=progress, console=console) as advance:
+            for style in dict.fromkeys(source.style for source in pending):
+                own = [source for source in pending if source.style == style]
+                rows, left_out = _assemble_style(folder, own, wanted, options, advance)
+                record.add(style, rows, own, left_out)
+                written += len(rows)
+    return Assembled(record, written, time.monotonic() - started)
+
+
+def _assemble_style(
+    folder: Path, sources: Sequence[Source], wanted: Sequence[Icon], options: Options, advance: Advance
+) -> tuple[list[Row], dict[str, list[str]]]:
+    """All renditions of a style, the oldest first: a later one counts where the drawing changed."""
+    rows: list[Row] = []
+    left_out: dict[str, list[str]] = {}
+    earlier: dict[str, list[Pixels]] = {}
+    for source in sources:
+        seen = 0
+        for drawing in drawings(source, wanted, skin_tones=options.skin_tones):
+            seen += 1
+            if seen <= len(wanted):
+                advance(1)
+            pixels = _pixels(drawing, source, options.size)
+            known = earlier.setdefault(drawing.subtype, [])
+            reason = "unreadable" if pixels is None else _reason_to_leave_out(pixels, known)
+            if pixels is None or reason:
+                left_out.setdefault(reason, []).append(_path(source, drawing))
+                continue
+            known.append(pixels)
+            rows.append(_write_icon(folder, source, drawing, pixels))
+        advance(max(len(wanted) - seen, 0))
+    return rows, left_out
+
+
+def _pixels(drawing: Drawing, source: Source, size: int) -> Pixels | None:
+    try:
+        return rasterise(drawing.data, size, f"{source.package.name}/{drawing.codepoint}")
+    except BadImageError:
+        return None
+
+
+def _reason_to_leave_out(pixels: Pixels, earlier: Sequence[Pixels]) -> str:
+    if is_blank(pixels):
+        return "blank"
+    if any(difference(pixels, other) <= SAME_DRAWING for other in earlier):
+        return "same drawing as an earlier rendition"
+    return ""
+
+
+def _path(source: Source, drawing: Drawing) -> str:
+    return f"{drawing.icon.label}/{source.style}_{source.rendition}_{drawing.subtype}.png"
+
+
+def _write_icon(folder: Path, source: Source, drawing: Drawing, pixels: Pixels) -> Row:
+    path = _path(source, drawing)
+    data = png_bytes(pixels)
+    # not waited for: a style that was not recorded is made again
+    write_atomically(folder / path, lambda temporary: _write(temporary, data), durable=False)
+    return {
+        "path": path,
+        "class": drawing.icon.label,
+        "subtype": drawing.subtype,
+        "style": source.style,
+        "rendition": str(source.rendition),
+        "version": source.version,
+        "codepoint": drawing.codepoint,
+        "package": f"{source.package.name} {source.package.version}",
+        "licence": source.licence,
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _check_rasteriser(sources: Iterable[Source]) -> None:
+    """Better said before hundreds of megabytes are fetched."""
+    if any(source.suffix in (".svg", ".json") for source in sources) and importlib.util.find_spec("resvg_py") is None:
+        raise MissingExtraError("resvg-py", "icons", "drawing SVG icons")

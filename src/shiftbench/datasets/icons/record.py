@@ -1,0 +1,186 @@
+"""What lies beside the icons: the table of all of them, how they were made, and whose they are."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shiftbench.datasets.icons.sources import Source
+from shiftbench.errors import DatasetError
+from shiftbench.store.atomic import read_json, write_atomically, write_json
+
+TABLE, RECORD, LICENCES = "icons.csv", "icons.json", "LICENCES.md"
+COLUMNS = ("path", "class", "subtype", "style", "rendition", "version", "codepoint", "package", "licence")
+_FORMAT = 1
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all icons of a folder have in common."""
+
+    variant: str
+    size: int
+    cap: int | None
+    skin_tones: bool
+
+    def check(self) -> None:
+        if not 16 <= self.size <= 512:
+            raise DatasetError("icons can't have this size", found=self.size, expected="16 to 512 pixels")
+        if self.cap is not None and self.cap < 2:
+            raise DatasetError(
+                "a class needs two subtypes at least", found=f"a cap of {self.cap}", expected="2 or more"
+            )
+
+
+@dataclass
+class Record:
+    """A folder of icons: which styles are in it, wholly."""
+
+    folder: Path
+    options: Options
+    #: Rows of the table by style.
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    #: By style: its sources, and which pictures were left out and why.
+    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, folder: Path, options: Options) -> Record:
+        """What is there already; it must have been made with the same options."""
+        if not (folder / RECORD).is_file():
+            record = cls(folder, options)
+            record._write_record()  # from now on the folder is known for what it is
+            return record
+        value = read_record(folder)
+        earlier = Options(**value["options"])
+        if earlier != options:
+            raise _differs(folder, earlier, options)
+        record = cls(folder, options, about=value["styles"])
+        for row in _read_table(folder):
+            if row["style"] in record.about:
+                record.rows.setdefault(row["style"], []).append(row)
+        return record
+
+    def holds(self, style: str) -> bool:
+        """Whether all icons of a style are there."""
+        rows = self.rows.get(style, [])
+        listed = style in self.about and len(rows) == self.about[style]["images"]
+        return listed and all((self.folder / row["path"]).is_file() for row in rows)
+
+    def add(
+        self, style: str, rows: Iterable[Row], sources: Iterable[Source], left_out: Mapping[str, list[str]]
+    ) -> None:
+        """A style whose icons are all written. The record itself goes last: a style that it names is whole."""
+        self.rows[style] = list(rows)
+        self.about[style] = {
+            "images": len(self.rows[style]),
+            "left_out": dict(left_out),
+            "sources": [_about_source(source) for source in sources],
+        }
+        _write_text(self.folder / TABLE, self._table())
+        _write_text(self.folder / LICENCES, self._licences())
+        self._write_record()
+
+    def _write_record(self) -> None:
+        write_json(self.folder / RECORD, {"format": _FORMAT, "options": asdict(self.options), "styles": self.about})
+
+    def all_rows(self) -> list[Row]:
+        return [row for style in sorted(self.rows) for row in self.rows[style]]
+
+    def counts(self, column: str) -> dict[str, int]:
+        return dict(sorted(Counter(row[column] for row in self.all_rows()).items()))
+
+    def _table(self) -> str:
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(self.all_rows(), key=lambda row: row["path"]))
+        return buffer.getvalue()
+
+    def _licences(self) -> str:
+        lines = [
+            "# Whose icons these are",
+            "",
+            "The pictures were read out of registry packages on this machine, for use in experiments here, and drawn",
+            "or resized to one size on white. They belong to the holders named below. Before you show them or pass any",
+            "on, see that the licence allows it; `icons.csv` names the package and the licence of every picture.",
+            "",
+            "| style | version | package | holder | licence | icons |",
+            "|---|---|---|---|---|---|",
+        ]
+        for style in sorted(self.about):
+            counts = Counter(row["version"] for row in self.rows.get(style, ()))
+            for source in self.about[style]["sources"]:
+                cells = (style, *(source[k] for k in ("version", "package", "holder", "licence")))
+                lines.append(f"| {' | '.join(cells)} | {counts[source['version']]} |")
+        return "\n".join(lines) + "\n"
+
+
+def make_folder(folder: Path) -> None:
+    """A new folder, or one that has a record; what something else was put into is left as it is."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatasetError(f"the folder {folder} can't be made", found=error.strerror) from error
+    foreign = any(not entry.name.startswith(".") for entry in folder.iterdir())
+    if foreign and not (folder / RECORD).is_file():
+        raise DatasetError(f"{folder} is not empty", expected="a new folder, or one that this command began")
+
+
+def _about_source(source: Source) -> dict[str, str]:
+    return {
+        "version": source.version,
+        "package": f"{source.package.name} {source.package.version}",
+        "sha256": source.package.sha256,
+        "licence": source.licence,
+        "holder": source.holder,
+    }
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """How the icons of a folder were made."""
+    try:
+        value = read_json(folder / RECORD)
+        Options(**value["options"])
+        if value["format"] != _FORMAT or not isinstance(value["styles"], dict):
+            raise ValueError(f"format {value['format']!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(
+            f"{folder / RECORD} can't be read",
+            found=f"{type(error).__name__}: {error}",
+            hint="delete the folder and make it again; the packages are kept",
+        ) from error
+    return dict(value)
+
+
+def _differs(folder: Path, earlier: Options, options: Options) -> DatasetError:
+    was, asked = asdict(earlier), asdict(options)
+    changed = [key for key in was if was[key] != asked[key]]
+    return DatasetError(
+        f"{folder} holds icons that were made otherwise",
+        found=", ".join(f"{key} {was[key]}" for key in changed),
+        expected=", ".join(f"{key} {asked[key]}" for key in changed),
+        hint="choose another folder, or the same options",
+    )
+
+
+def _read_table(folder: Path) -> list[dict[str, str]]:
+    """Rows of styles that are whole; without its table no style is."""
+    try:
+        with (folder / TABLE).open(encoding="utf-8", newline="") as file:
+            return [row for row in csv.DictReader(file) if set(COLUMNS) <= set(row)]
+    except FileNotFoundError:
+        return []
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda temporary: _write(temporary, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

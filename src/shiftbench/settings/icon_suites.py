@@ -1,0 +1,65 @@
+"""Surface variation, as paper 002 calls it: icons in unseen styles and of unseen subtypes, and unseen subtypes of
+CIFAR-100 and ImageNet-22K.
+
+Each suite has the in-distribution side too: icons or subtypes like those of training, which are its reference.
+"""
+
+from __future__ import annotations
+
+from shiftbench.datasets.icons.protocols import STYLE
+from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suite
+
+
+def icon_settings(protocol: str, tested: str) -> list[Setting]:
+    """Settings of a protocol of ``datasets.icons.protocols``: ``icons-style.seen`` and ``icons-style.<tested>``."""
+    family = f"icons-{protocol}"
+    note = f"for classifiers trained on icons/{protocol}.train"
+    seen = Setting(f"{family}.seen", f"icons/{protocol}.seen", note=note)
+    return [seen, Setting(f"{family}.{tested}", f"icons/{protocol}.test", reference=seen.name, note=note)]
+
+
+@suite("icons-style")
+def icons_style(options: SuiteOptions) -> list[Setting]:
+    """Icons-50 in a style that training did not have (Microsoft's), against icons of the styles that it had."""
+    return icon_settings("style", STYLE)
+
+
+@suite("icons-subtype")
+def icons_subtype(options: SuiteOptions) -> list[Setting]:
+    """Icons-50's 50 subtypes that training did not have, against icons of those that it had."""
+    return icon_settings("subtype", "unseen")
+
+
+@suite("icons-version")
+def icons_version(options: SuiteOptions) -> list[Setting]:
+    """Icons-50 redrawn by their own vendor, against icons of the versions in training: a control, hardly a shift."""
+    return icon_settings("version", "redrawn")
+
+
+def _cifar_100_subtypes(held_out: int) -> SuiteBuilder:
+    part = f"cifar-100/subtypes-{held_out}"
+    note = f"for classifiers of the 20 broad classes trained on {part}.train"
+
+    def build(options: SuiteOptions) -> list[Setting]:
+        seen = Setting(f"cifar-100-subtypes-{held_out}.seen", f"{part}.seen", note=note)
+        unseen = Setting(f"cifar-100-subtypes-{held_out}.unseen", f"{part}.unseen", reference=seen.name, note=note)
+        return [seen, unseen]
+
+    build.__doc__ = f"CIFAR-100's 20 broad classes, {held_out} of five subtypes of each unseen in training."
+    return build
+
+
+for _held_out in range(1, 5):
+    suite(f"cifar-100-subtypes-{_held_out}")(_cifar_100_subtypes(_held_out))
+
+
+@suite("imagenet-22k-subtypes")
+def imagenet_22k_subtypes(options: SuiteOptions) -> list[Setting]:
+    """25 broad classes of ImageNet-22K: subtypes that ImageNet-1K has (val), and subtypes that it has not."""
+    space = "imagenet-22k-25"
+    note = "scores of a broad class are the best of its ImageNet-1K classes; paper 002 fine-tunes for the 25 instead"
+    seen = Setting("imagenet-22k-subtypes.seen", "imagenet-val", space=space, note=note)
+    unseen = Setting(
+        "imagenet-22k-subtypes.unseen", "imagenet-22k/subtypes.unseen", space=space, reference=seen.name, note=note
+    )
+    return [seen, unseen]
