@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,16 +15,20 @@ from shiftbench.classifiers.base import Classifier, Outputs, Pixels
 from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.options import Options, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.classifiers.recorded_files import (
+    MISSING,
+    Answers,
+    Confidence,
+    Top,
+    class_indices,
+    read_predictions,
+    unnamed,
+)
 from shiftbench.errors import ClassifierError
 from shiftbench.labels.space import LabelSpace, Scores
 
-Top = NDArray[np.int32]
-Confidence = NDArray[np.float32]
-MISSING = -1
+#: As many as a run keeps.
 _TOP = 5
-_ID_COLUMNS = ("id", "image_id", "image", "filename", "file", "path")
-_CLASS_COLUMNS = ("prediction", "predicted", "class", "top1", "top")
-_CONFIDENCE_COLUMNS = ("confidence", "probability")
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,23 @@ class RecordedPredictions(Classifier):
         self.top = _checked_top(top, len(self.ids), name, space)
         self.confidence = np.full(len(self.ids), np.nan, np.float32)
         if confidence is not None:
-            self.confidence[:] = np.asarray(confidence, np.float32)
+            self.confidence[:] = _checked_confidence(confidence, len(self.ids), name)
 
-    @property
-    def fingerprint(self) -> str:
+    @cached_property
+    def fingerprint(self) -> str:  # looked at for every setting, over all ids
         parts = [self.top.tobytes(), self.confidence.tobytes()]
         if self.recorded_scores is not None:
             parts.append(self.recorded_scores.tobytes())
         return digest("recorded", self.space.fingerprint, list(self.ids), self.outputs, *parts)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What is the same of a model in all test sets, where only its answers are known: its name and classes."""
+        named = digest("recorded", self.name, self.space.fingerprint)
+        return {**self.describe(), "fingerprint": named, "outputs": "as recorded"}
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "preprocessing": {"unknown": "the predictions were made elsewhere"}}
 
     def scores(self, images: Pixels) -> Scores:
         raise ClassifierError(
@@ -99,7 +110,7 @@ class RecordedPredictions(Classifier):
         Where only ranks were recorded, the best class of a smaller space is the first recorded one that belongs
         to it; that is exact, or an error where the ranks do not reach so far. The confidence is lost then.
         """
-        rows = np.array([self._rows.get(image, MISSING) for image in ids], dtype=np.int64)
+        rows = self._rows_of(ids)
         known = rows != MISSING
         source = self if space is None or space.keys == self.space.keys else self._projected(space)
         self._check_answered(source, rows[known])
@@ -111,6 +122,11 @@ class RecordedPredictions(Classifier):
         scores = np.full((len(ids), len(source.space)), np.nan, np.float32)
         scores[known] = source.recorded_scores[rows[known]]
         return Lookup(top, confidence, scores)
+
+    def _rows_of(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        if tuple(ids) == self.ids:  # as files mostly have them, and much quicker
+            return np.arange(len(self.ids))
+        return np.array([self._rows.get(image, MISSING) for image in ids], dtype=np.int64)
 
     def check_ids(self, ids: Sequence[str]) -> None:
         """No common image at all means that the two sides name them differently."""
@@ -160,144 +176,48 @@ def load_recorded(target: str, options: Options) -> RecordedPredictions:
     names or numbers, with an optional ``confidence``; or one column of scores for each class, named by its key
     or ``score_0``, ``score_1``, ... Parquet and NPZ may hold lists ``top`` and ``scores`` instead.
     """
-    path = Path(target)
-    if not path.is_file():
-        raise ClassifierError(f"there is no file {target}")
-    try:
-        columns = _READERS[path.suffix.lower()](path)
-    except (OSError, ValueError, UnicodeDecodeError, csv.Error) as error:
-        raise ClassifierError(f"{path.name} can't be read", found=f"{type(error).__name__}: {error}") from error
-    name = options.name or path.stem
-    ids = _column(columns, (*_ID_COLUMNS, "ids"))
-    if ids is None:
+    file = read_predictions(target, options.labels)
+    if len(file.answers) != 1:
         raise ClassifierError(
-            f"{path.name} does not name its images",
-            found=f"columns {', '.join(list(columns)[:8])}",
-            expected=f"a column {' or '.join(_ID_COLUMNS)}",
+            f"{file.source} records {len(file.answers)} models, and a classifier is one",
+            found=", ".join(answers.model for answers in file.answers[:5]),
+            hint="put all of them into a workspace at once: shiftbench import FILE --setting NAME",
         )
-    scores = _score_table(columns, options.labels)
-    classes = _class_table(columns)
+    answers = file.answers[0]
+    if answers.ids is None:
+        raise unnamed(file.source, file.titles)
+    return record(answers, answers.ids, options.labels, file.source, name=options.name, outputs=options.outputs)
+
+
+def record(
+    answers: Answers,
+    ids: Sequence[str],
+    labels: LabelSpace | None,
+    source: str,
+    *,
+    name: str | None = None,
+    outputs: Outputs | None = None,
+) -> RecordedPredictions:
+    """The answers of one model as a classifier, its classes read as those of ``labels``."""
+    name, scores = name or answers.model, answers.scores
     if scores is not None:
-        space = space_for(name, scores.shape[1], options.labels)
-    elif options.labels is not None:
-        space = options.labels
+        space = space_for(name, scores.shape[1], labels)
+    elif labels is not None:
+        space = labels
     else:
         raise ClassifierError(
-            f"nothing says which classes {path.name} is about", hint="pass labels=... (--labels imagenet-1k)"
+            f"nothing says which classes {source} is about", hint="pass labels=... (--labels imagenet-1k)"
         )
-    outputs = options.outputs or (
-        "probabilities" if scores is not None and looks_like_probabilities(scores) else "logits"
-    )
-    confidence = _column(columns, _CONFIDENCE_COLUMNS)
+    likely: Outputs = "probabilities" if scores is not None and looks_like_probabilities(scores) else "logits"
     return RecordedPredictions(
-        [str(image) for image in ids],
+        ids,
         name=name,
         space=space,
-        top=None if classes is None else _indices(classes, space, path.name),
-        confidence=None if confidence is None else _numbers(confidence, "confidence"),
+        top=None if answers.classes is None else class_indices(answers.classes, space, source),
+        confidence=answers.confidence,
         scores=scores,
-        outputs=outputs,
+        outputs=outputs or likely,
     )
-
-
-def _read_csv(path: Path) -> dict[str, Any]:
-    import pyarrow.csv
-
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        header = next(csv.reader(stream), [])
-    if not header:
-        raise ValueError("the file is empty")
-    # Ids and classes stay text: "0007.jpg" may be called "0007", and is not 7.
-    text = {title: pyarrow.string() for title in header if not re.fullmatch(r"score_\d+", title)}
-    types = pyarrow.csv.ConvertOptions(column_types=text if len(header) < 100 else {header[0]: pyarrow.string()})
-    return _columns_of(pyarrow.csv.read_csv(path, convert_options=types))
-
-
-def _read_parquet(path: Path) -> dict[str, Any]:
-    import pyarrow.parquet
-
-    return _columns_of(pyarrow.parquet.read_table(path))
-
-
-def _columns_of(table: Any) -> dict[str, Any]:
-    """Lists of equal length as one array, since a list of lists of a thousand scores takes forever."""
-    import pyarrow
-
-    columns: dict[str, Any] = {}
-    for title, column in zip(table.column_names, table.columns, strict=True):
-        if pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type):
-            values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-            columns[title.strip()] = values.reshape(len(column), -1)
-        elif pyarrow.types.is_floating(column.type):
-            columns[title.strip()] = column.to_numpy()
-        else:
-            columns[title.strip()] = column.to_pylist()
-    return columns
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as arrays:
-        return {title: arrays[title] for title in arrays.files}
-
-
-_READERS = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
-
-
-def _column(columns: Mapping[str, Any], titles: Sequence[str]) -> Any:
-    by_title = {title.lower(): title for title in columns}
-    return next((columns[by_title[title]] for title in titles if title in by_title), None)
-
-
-def _score_table(columns: Mapping[str, Any], labels: LabelSpace | None) -> Scores | None:
-    for title in ("scores", "logits", "probabilities"):
-        if title in columns:
-            return np.asarray(list(columns[title]), dtype=np.float32)
-    numbered = [title for title in columns if re.fullmatch(r"score_\d+", title)]
-    titles = sorted(numbered, key=lambda title: int(title.removeprefix("score_")))
-    if not titles and labels is not None and all(key in columns for key in labels.keys):
-        titles = list(labels.keys)
-    if not titles:
-        return None
-    return np.stack([_numbers(columns[title], title) for title in titles], axis=1)
-
-
-def _class_table(columns: Mapping[str, Any]) -> list[list[Any]] | None:
-    ranked = sorted((t for t in columns if re.fullmatch(r"top\d+", t)), key=lambda title: int(title[3:]))
-    if ranked:
-        return [list(row) for row in zip(*(columns[title] for title in ranked), strict=True)]
-    single = _column(columns, _CLASS_COLUMNS)
-    if single is None:
-        return None
-    return [list(row) if isinstance(row, (list, tuple, np.ndarray)) else [row] for row in single]
-
-
-def _indices(classes: list[list[Any]], space: LabelSpace, source: str) -> list[list[int]]:
-    """Keys, else names, else numbers: one reading for the whole file, so that "7" can't mean two things."""
-    values = {str(value).strip() for row in classes for value in row}
-    names = {name: i for i, name in enumerate(space.names)}
-    if all(value in space for value in values):
-        meaning = {value: space.index(value) for value in values}
-    elif all(value in names for value in values):
-        meaning = {value: names[value] for value in values}
-    elif all(re.fullmatch(r"\d+(\.0)?", value) and float(value) < len(space) for value in values):
-        meaning = {value: int(float(value)) for value in values}
-    else:
-        strange = sorted(v for v in values if v not in space and v not in names and not v.isdigit()) or sorted(values)
-        raise ClassifierError(
-            f"{source} predicts classes that {space.name!r} does not have",
-            found=", ".join(strange[:5]),
-            expected=f"keys such as {space.keys[0]}, names such as {space.names[0]}, or numbers below {len(space)}",
-        )
-    return [[meaning[str(value).strip()] for value in row] for row in classes]
-
-
-def _numbers(values: Any, column: str) -> NDArray[np.float32]:
-    try:
-        if isinstance(values, np.ndarray):
-            return values.astype(np.float32)
-        return np.array([np.nan if value in ("", None) else float(value) for value in values], np.float32)
-    except (TypeError, ValueError) as error:
-        raise ClassifierError(f"the column {column!r} holds something else than numbers", found=error) from error
 
 
 def _unique(ids: Sequence[str], name: str) -> dict[str, int]:
@@ -331,6 +251,20 @@ def _checked_top(top: Any, count: int, name: str, space: LabelSpace) -> Top:
             expected=f"0 to {len(space) - 1}, or -1 for none",
         )
     return np.ascontiguousarray(table, dtype=np.int32)
+
+
+def _checked_confidence(confidence: Any, count: int, name: str) -> Confidence:
+    values = np.asarray(confidence, np.float32)
+    if values.shape != (count,):
+        raise ClassifierError(f"{name} has not one confidence an image", found=values.shape, expected=f"({count},)")
+    outside = values[(values < 0) | (values > 1)]
+    if len(outside):
+        raise ClassifierError(
+            f"{name} records {len(outside)} confidences that are no probabilities",
+            found=float(outside[0]),
+            expected="0 to 1, or empty where there is none",
+        )
+    return values
 
 
 def _confidence(scores: Scores, outputs: Outputs) -> Confidence:

@@ -42,7 +42,9 @@ def opener(recognises: Recogniser) -> Callable[[OpenFunction], Opener]:
 
 
 #: Kinds of path, in the order in which they are tried.
-dataset_openers: Registry[Opener] = Registry("kind of data set", builtin=("shiftbench.datasets.openers",))
+dataset_openers: Registry[Opener] = Registry(
+    "kind of data set", builtin=("shiftbench.testsets.suites", "shiftbench.datasets.openers")
+)
 #: Data sets that have a name of their own.
 named_datasets: Registry[OpenFunction] = Registry("data set", builtin=("shiftbench.datasets.openers",))
 
@@ -219,6 +221,8 @@ def _hint(path: Path, entries: list[str]) -> str | None:
             return f"open the part itself: {path / split}"
     if "fog" in entries or "gaussian_noise" in entries:
         return f"this looks like ImageNet-C; open one of its folders, such as {path / entries[0] / '1'}"
+    if len(entries) == 1 and (path / entries[0]).is_dir() and recognise_path(path / entries[0]):
+        return f"it lies one folder deeper: {path / entries[0]}"
     arrays = [name for name in entries if name.endswith((".npy", ".npz"))]
     if arrays:
         return f"open one of the files, such as {path / arrays[0]}"

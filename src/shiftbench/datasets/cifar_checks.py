@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.cifar import find_layout
+from shiftbench.datasets.cifar import LAYOUTS, Layout, find_layout
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.datasets.official import DataReport, some
 from shiftbench.datasets.official_checks import array_length, missing_files
@@ -17,7 +17,7 @@ _SIZES = {"v4": 2_021, "v6": 2_000}
 
 def check_cifar(path: Path) -> DataReport | None:
     """The official batches: the test set must be whole; the training set is reported."""
-    layout = find_layout(path)
+    layout = find_layout(path) or _begun(path)
     if layout is None:
         return None
     title = {"cifar-10": "CIFAR-10", "cifar-100": "CIFAR-100"}[layout.space]
@@ -33,6 +33,13 @@ def check_cifar(path: Path) -> DataReport | None:
     if not report.missing:
         _count(report, path)
     return report
+
+
+def _begun(path: Path) -> Layout | None:
+    """The packing of which some batches are there, though no part is whole."""
+    names = {entry.name for entry in path.iterdir() if entry.is_file()} if path.is_dir() else set()
+    batches = {name for name in names if name.startswith("data_batch_")}
+    return next((layout for layout in LAYOUTS if batches & set(layout.files["train"])), None)
 
 
 def check_cifar10_1(path: Path) -> DataReport | None:

@@ -6,13 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shiftbench.datasets import cifar_checks, official_checks
+from shiftbench.datasets.archives import check_archive
 from shiftbench.datasets.catalogue import describe_path
+from shiftbench.datasets.icons.check import check_icons
 from shiftbench.datasets.official import DataReport
 from shiftbench.errors import DatasetError
 
+#: Folders within folders that are looked into for one data set.
+_DEEPEST = 3
 Check = Callable[[Path], DataReport | None]
 #: The special before the general, as for openers.
 _CHECKS: tuple[Check, ...] = (
+    check_archive,
     cifar_checks.check_cifar,
     cifar_checks.check_cifar10_1,
     cifar_checks.check_cifar10_2,
@@ -21,6 +26,7 @@ _CHECKS: tuple[Check, ...] = (
     official_checks.check_imagenet_c,
     official_checks.check_objectnet,
     official_checks.check_unsorted_val,
+    check_icons,
     official_checks.check_class_folders,
 )
 
@@ -30,13 +36,30 @@ def inspect_data(path: str | Path) -> DataReport:
     place = Path(path)
     if not place.exists():
         raise DatasetError(f"there is nothing at {place}", hint="name a folder or file that exists")
-    found = _official(place) or _own(place)
-    if found.what is None and found.missing:
-        # No data set itself: perhaps its folders are.
-        parts = [part for part in map(_part, _inside(place)) if part is not None]
-        if parts:
-            return DataReport(str(place), None, f"a folder of {len(parts)} data sets", parts=parts)
-    return found
+    packed = [report for report in map(check_archive, _inside(place)) if report is not None]
+    found = _official(place) if packed else _found(place, _DEEPEST)
+    if found is not None:
+        return found
+    # No data set itself: perhaps its folders are.
+    parts = [part for part in (_found(folder, _DEEPEST) for folder in _folders(place)) if part is not None]
+    # An archive that was unpacked beside itself has done its work.
+    parts += [one for one in packed if not any((part.what or "").startswith(one.what or "-") for part in parts)]
+    return DataReport(str(place), None, f"a folder of {len(parts)} data sets", parts=parts) if parts else _own(place)
+
+
+def _found(path: Path, depth: int) -> DataReport | None:
+    """A whole or broken official set, a usable one of the user's own, or one below folders that hold nothing else."""
+    report = _official(path)
+    if report is None:
+        own = _own(path)
+        report = None if own.missing else own
+    folders = _folders(path)
+    if report is not None or not depth or len(folders) != 1:
+        return report
+    below = _found(folders[0], depth - 1)
+    if below is not None and below.path == str(folders[0]):
+        below.notes.insert(0, f"it lies below the folder you named: say {below.path}")
+    return below
 
 
 def _official(path: Path) -> DataReport | None:
@@ -48,18 +71,11 @@ def _official(path: Path) -> DataReport | None:
 
 
 def _inside(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return []
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".")) if path.is_dir() else []
 
 
-def _part(path: Path) -> DataReport | None:
-    """A data set inside a folder; what is none is passed over."""
-    report = _official(path)
-    if report is None:
-        report = _own(path)
-        return None if report.missing else report
-    return report
+def _folders(path: Path) -> list[Path]:
+    return [entry for entry in _inside(path) if entry.is_dir()]
 
 
 def _own(path: Path) -> DataReport:

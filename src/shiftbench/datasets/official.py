@@ -207,12 +207,18 @@ def by_role(role: str) -> OfficialSet:
 def _plausible(candidate: OfficialSet, folders: Sequence[str]) -> bool:
     """Half of the folders at least are classes of it; a folder called imagenet-r may hold anything."""
     known = set(label_space(candidate.space).keys)
-    fitting = sum(folder in known or (candidate.each == 10 and folder.isdecimal()) for folder in folders)
+    # Numbers mean classes only where all 1,000 have one: 0 to 199 could be any order of 200.
+    numbered = candidate.space == "imagenet-1k"
+    fitting = sum(folder in known or (numbered and is_number(folder)) for folder in folders)
     return bool(folders) and fitting >= 0.5 * len(folders)
 
 
+def is_number(folder: str) -> bool:
+    return folder.isascii() and folder.isdecimal()
+
+
 def _by_content(listing: Listing, folders: Sequence[str]) -> OfficialSet | None:
-    if len(folders) > 900 and all(folder.isascii() and folder.isdecimal() for folder in folders):
+    if len(folders) > 900 and all(map(is_number, folders)) and listing.images <= 20 * len(folders):
         return ANY_V2
     for letter in "aor":
         if set(folders) == set(label_space(f"imagenet-{letter}-200").keys):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,7 @@ from shiftbench.datasets.bordered import find_objectnet
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import Listing, list_classes
-from shiftbench.datasets.imagenetv2 import packing_of
-from shiftbench.datasets.official import DataReport, OfficialSet, identify, some
+from shiftbench.datasets.official import DataReport, OfficialSet, identify, is_number, some
 from shiftbench.errors import ShiftbenchError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.superclasses import objectnet_folders
@@ -45,14 +45,18 @@ def check_class_folders(path: Path) -> DataReport | None:
         home=found.home,
     )
     _compare(report, found, listing)
+    _describe_numbers(report, listing)
     if found.suite == "imagenetv2":
-        _describe_packing(report, path, listing)
+        _describe_packing(report, listing)
     return report
 
 
 def _compare(report: DataReport, wanted: OfficialSet, listing: Listing) -> None:
-    integers = all(folder.isdecimal() for folder in listing.classes)
-    keys = [str(i) for i in range(1000)] if integers else list(label_space(wanted.space).keys)
+    keys = list(label_space(wanted.space).keys)
+    if all(map(is_number, listing.classes)):
+        # By value, so that 007 is 7.
+        listing = Listing({str(int(folder)): files for folder, files in listing.classes.items()}, listing.others)
+        keys = [str(i) for i in range(len(keys))]
     extra = sorted(set(listing.classes) - set(keys))
     if extra:
         report.missing.append(f"a known class for {len(extra)} folders: {some(extra)}")
@@ -73,9 +77,19 @@ def _compare(report: DataReport, wanted: OfficialSet, listing: Listing) -> None:
         report.notes.append(f"{listing.images - wanted.images:,} images more than the official {wanted.images:,}")
 
 
-def _describe_packing(report: DataReport, path: Path, listing: Listing) -> None:
-    if packing_of(path) == "integers" or all(folder.isdecimal() for folder in listing.classes):
-        report.notes.append("folders 0 to 999, as released: read as integers, never sorted as text")
+def _describe_numbers(report: DataReport, listing: Listing) -> None:
+    """The trap of folders 0 to 999: sorted as text they begin 0, 1, 10, 100."""
+    if not all(map(is_number, listing.classes)):
+        return
+    values = {int(folder) for folder in listing.classes}
+    if 0 not in values and 1000 in values:
+        report.missing.append("a folder 0: the folders count from 1; rename each to one less, 1 to 0 first")
+    else:
+        report.notes.append("folders 0 to 999: read as integers, never sorted as text")
+
+
+def _describe_packing(report: DataReport, listing: Listing) -> None:
+    if all(map(is_number, listing.classes)):
         return
     report.notes.append(
         "wnid folders: a re-packing, whose JPEG files may differ from the released ones; accuracies then differ by up "
@@ -133,34 +147,62 @@ def check_objectnet(path: Path) -> DataReport | None:
     return report
 
 
+@dataclass(frozen=True)
+class _VideoSet:
+    """A published set of video frames."""
+
+    title: str
+    role: str
+    files: tuple[str, ...]
+    open: Callable[..., FileDataset]
+    anchors: int
+    frames: str
+
+
+_ANNOTATIONS = "annotations: GitHub, modestyachts/imagenet-testbed, below src/eval_settings"
+_VIDEOS = (
+    _VideoSet(
+        "ImageNet-Vid-Robust",
+        "imagenet-vid-robust",
+        video_sets.VID_FILES,
+        video_sets.open_vid_robust,
+        1_109,
+        "the VID validation videos of ILSVRC 2015 at image-net.org",
+    ),
+    _VideoSet(
+        "YTBB-Robust",
+        "ytbb-robust",
+        video_sets.YTBB_FILES,
+        video_sets.open_ytbb_robust,
+        2_030,
+        "frames of YouTube-BB's validation videos, to be cut from YouTube",
+    ),
+)
+
+
 def check_videos(path: Path) -> DataReport | None:
     """Frames with their annotations: every frame that is listed must be there."""
     if not path.is_dir():
         return None
-    if video_sets.find_metadata(path, video_sets.VID_FILES):
-        title, role, opener, anchors = "ImageNet-Vid-Robust", "imagenet-vid-robust", video_sets.open_vid_robust, 1_109
-        home = f"the VID validation videos of ILSVRC 2015 at image-net.org; {_ANNOTATIONS}"
-    elif video_sets.find_metadata(path, video_sets.YTBB_FILES):
-        title, role, opener, anchors = "YTBB-Robust", "ytbb-robust", video_sets.open_ytbb_robust, 2_030
-        home = f"frames of YouTube-BB's validation videos, to be cut from YouTube; {_ANNOTATIONS}"
-    else:
+    name = path.resolve().name.casefold().replace("_", "-")
+    annotated = [one for one in _VIDEOS if video_sets.find_metadata(path, one.files)]
+    found = next(iter(annotated or [one for one in _VIDEOS if one.role == name]), None)
+    if found is None:
         return None
-    report = DataReport(str(path), title, "frames and annotations", role, role, home=home)
+    report = DataReport(str(path), found.title, "frames and annotations", found.role, found.role)
+    report.home = f"{found.frames}; {_ANNOTATIONS}"
     try:
-        dataset: FileDataset = opener(path)
+        dataset = found.open(path)
     except ShiftbenchError as error:
         report.missing.append(f"{error.message} ({error.found})" if error.found else error.message)
         return report
     report.images, report.space = len(set(dataset.metadata["frame"])), dataset.space.name
     report.classes, report.classes_expected = len(set(dataset.labels.tolist())), len(dataset.space)
-    found = len(set(dataset.metadata["anchor"]))
-    report.notes.append(f"{found:,} anchors, {report.images - found:,} neighbours")
-    if found < anchors:
-        report.missing.append(f"{anchors - found:,} of {anchors:,} anchors in the annotations")
+    anchors = len(set(dataset.metadata["anchor"]))
+    report.notes.append(f"{anchors:,} anchors, {report.images - anchors:,} neighbours")
+    if anchors < found.anchors:
+        report.missing.append(f"{found.anchors - anchors:,} of {found.anchors:,} anchors in the annotations")
     return report
-
-
-_ANNOTATIONS = "annotations: GitHub, modestyachts/imagenet-testbed, below src/eval_settings"
 
 
 def check_imagenet_c(path: Path) -> DataReport | None:

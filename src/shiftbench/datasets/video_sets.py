@@ -16,6 +16,7 @@ from shiftbench.errors import DatasetError
 from shiftbench.labels.space import LabelSpace
 
 _VID_FRAMES = ("", "Data/VID", "frames")
+_YTBB_FRAMES = ("ytbb_videos", "", "frames")
 _METADATA = ("metadata", "", "imagenet-vid-robust_metadata", "ytbb-robust_metadata")
 VID_FILES = ("pmsets.json", "labels.json")
 YTBB_FILES = ("anchor_labels.json", "pmk_labels.json", "ytbb_robustness_test_anchors_full.csv")
@@ -104,16 +105,17 @@ def open_ytbb_robust(
 ) -> FileDataset:
     """YTBB-Robust: anchors of YouTube-BB that people found good, and the neighbours they found similar.
 
-    The folder holds the frames as ``<video>_<milliseconds>/frame-<number>.jpg`` and the three annotation files of
-    the ImageNet testbed. Neighbours are held against the labels of their anchor. Anchors of the five classes that
-    ImageNet lacks stay in, as published: no ImageNet classifier can be right on them. The testbed registers 2,530
-    anchors, but every published value is a multiple of 1/2030: 2,030 is the number to expect here.
+    The folder holds the frames as ``ytbb_videos/<video>_<milliseconds>/frame-<number>.jpg`` (or without the first
+    folder) and the three annotation files of the ImageNet testbed. Neighbours are held against the labels of their
+    anchor. Anchors of the five classes that ImageNet lacks stay in, as published: no ImageNet classifier can be right
+    on them. The testbed registers 2,530 anchors, but every published value is a multiple of 1/2030: 2,030 is the
+    number to expect here.
     """
     root = Path(path)
     folder = _metadata(root, metadata, YTBB_FILES, "YTBB-Robust")
     target = agreed_space("ytbb-robust-24", space)
     reviewed, pairs = (_annotations(folder / file) for file in YTBB_FILES[:2])
-    first = _first_labels(folder / YTBB_FILES[2])
+    given = _first_labels(folder / YTBB_FILES[2])
     bad = {_key(key.split(",")[0]) for key, marks in pairs.items() if "bad-anchor" in marks}
     near: dict[str, dict[int, str]] = defaultdict(dict)
     for key, marks in pairs.items():
@@ -126,10 +128,11 @@ def open_ytbb_robust(
         if "good" not in marks or marks & {"bad", "unsure"} or anchor in bad:
             continue
         added = [target.index(key) for key in (mark.replace(" ", "_") for mark in sorted(marks)) if key in target]
-        labels = distinct([_first_label(first, anchor), *added])
+        labels = distinct([_first_label(given, anchor), *added])
         neighbours = {offset: (frame, labels) for offset, frame in near[anchor].items() if offset}
         anchors.append(Anchor(anchor, labels, neighbours))
-    frames = next((root / sub for sub in ("frames", "") if anchors and (root / sub / anchors[0].frame).exists()), root)
+    first = anchors[0].frame if anchors else ""
+    frames = next((root / name for name in _YTBB_FRAMES if (root / name / first).parent.is_dir()), root)
     return frame_dataset(name or "ytbb-robust", target, frames, anchors, k=k)
 
 
@@ -156,9 +159,9 @@ def _first_labels(path: Path) -> dict[str, int]:
         }
 
 
-def _first_label(first: Mapping[str, int], anchor: str) -> int:
+def _first_label(given: Mapping[str, int], anchor: str) -> int:
     try:
-        return first[anchor.split("/")[0]]
+        return given[anchor.split("/")[0]]
     except KeyError:
         raise DatasetError(f"{YTBB_FILES[2]} has no label for the anchor {anchor}") from None
 

@@ -1,0 +1,363 @@
+"""Files of predictions made elsewhere, of one model or of many, and of true classes: CSV, Parquet or NPZ.
+
+Nothing is unpickled, and a compressed file that would unpack to more than it can hold in earnest is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.errors import ClassifierError
+from shiftbench.labels.space import LabelSpace, Scores
+
+Top = NDArray[np.int32]
+Confidence = NDArray[np.float32]
+Columns = Mapping[str, Any]
+#: Stands for "no class": no label, no answer.
+MISSING = -1
+SUFFIXES = (".csv", ".parquet", ".npz")
+_ID_COLUMNS = ("id", "image_id", "image", "filename", "file", "path")
+_ID_ARRAYS = (*_ID_COLUMNS, "ids", "filenames")
+_CLASS_COLUMNS = ("prediction", "predicted", "class", "top1", "top")
+_CONFIDENCE_COLUMNS = ("confidence", "probability")
+_TRUTH_COLUMNS = ("label", "labels", "truth", "target")
+_MODEL_COLUMNS = ("model", "classifier")
+#: The scores of twenty models on all of ImageNet's validation set; more is no file of predictions.
+_MOST_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a file records of one model; classes as they are written there."""
+
+    model: str
+    #: None: row i is the i-th image.
+    ids: Sequence[str] | None
+    #: (N,) or (N, k), best first; keys, names or numbers.
+    classes: Any = None
+    confidence: Confidence | None = None
+    scores: Scores | None = None
+
+    def __len__(self) -> int:
+        return len(self.classes) if self.scores is None else len(self.scores)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The true class of each image, as it is written in a file."""
+
+    source: str
+    ids: Sequence[str] | None
+    labels: Any
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionFile:
+    """What a file of predictions holds."""
+
+    source: str
+    answers: tuple[Answers, ...]
+    truth: Truth | None
+    #: Its columns or arrays, for messages.
+    titles: tuple[str, ...]
+
+
+def read_predictions(
+    path: str | Path, labels: LabelSpace | None, *, array: str | None = None, wide: bool = False
+) -> PredictionFile:
+    """The models of a file, and the true classes if it tells them.
+
+    A table with a column ``model`` holds many; one without holds one, which has the file's name, or with ``wide``
+    one a column that has no other meaning. An NPZ file with ``models`` holds ``predictions`` (models, images) or
+    (models, images, k), or another array of that shape by the name ``array``.
+    """
+    path = Path(path)
+    columns = read_columns(path)
+    if array is not None and "models" not in columns:
+        raise ClassifierError(
+            f"{path.name} has no array of several models",
+            found=f"{'arrays' if path.suffix == '.npz' else 'columns'} {_some(columns)}",
+            expected="an NPZ file with the arrays models and " + array,
+        )
+    if "models" in columns:
+        return _stacked(path, columns, array)
+    if _column(columns, _MODEL_COLUMNS) is not None:
+        return _long(path, columns)
+    ids, scores, classes = _ids(columns), _score_table(columns, labels), _class_table(columns)
+    if scores is None and classes is None:
+        if wide and path.suffix.lower() != ".npz":
+            return _wide(path, columns, ids)
+        raise ClassifierError(
+            f"{path.name} records neither classes nor scores",
+            found=f"columns {_some(columns)}",
+            expected="prediction, or top1, top2, ..., or scores",
+        )
+    confidence = _column(columns, _CONFIDENCE_COLUMNS)
+    one = Answers(path.stem, ids, classes, None if confidence is None else numbers(confidence, "confidence"), scores)
+    return PredictionFile(path.name, (one,), _truth(path, columns, ids), tuple(columns))
+
+
+def read_truth(path: str | Path) -> Truth:
+    """True classes: a table or NPZ file with ``id`` and ``label``, or an NPY file of labels in order."""
+    path = Path(path)
+    if path.suffix.lower() == ".npy":
+        try:
+            return Truth(path.name, None, np.load(path, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise _unreadable(path, error) from error
+    columns = read_columns(path)
+    found = _truth(path, columns, _ids(columns))
+    if found is None:
+        raise ClassifierError(
+            f"{path.name} does not tell the true classes",
+            found=f"columns {_some(columns)}",
+            expected=f"a column {' or '.join(_TRUTH_COLUMNS)}",
+        )
+    return found
+
+
+def class_indices(classes: Any, space: LabelSpace, source: str) -> Top:
+    """Keys, else names, else numbers: one reading for the whole file, so that "7" can't mean two things.
+
+    >>> class_indices(["dog", ""], LabelSpace("pets", ("n1", "n2"), ("cat", "dog")), "file").tolist()
+    [1, -1]
+    """
+    values = np.asarray(classes)
+    if values.dtype.kind in "iu" and not any(key.isdecimal() for key in space.keys):
+        if values.size and (values.min() < MISSING or values.max() >= len(space)):
+            outside = values[(values < MISSING) | (values >= len(space))]
+            raise _unknown_classes([str(value) for value in np.unique(outside)], space, source)
+        return values.astype(np.int32)
+    texts = ["" if value is None else str(value).strip() for value in values.ravel().tolist()]
+    meaning = {**_meaning(set(texts) - {"", str(MISSING)}, space, source), "": MISSING, str(MISSING): MISSING}
+    return np.array([meaning[text] for text in texts], np.int32).reshape(values.shape)
+
+
+def _meaning(values: set[str], space: LabelSpace, source: str) -> dict[str, int]:
+    names = {name: i for i, name in enumerate(space.names)}
+    if all(value in space for value in values):
+        return {value: space.index(value) for value in values}
+    if all(value in names for value in values):
+        return {value: names[value] for value in values}
+    if all(re.fullmatch(r"\d+(\.0)?", value) and float(value) < len(space) for value in values):
+        return {value: int(float(value)) for value in values}
+    strange = sorted(v for v in values if v not in space and v not in names and not v.isdigit()) or sorted(values)
+    raise _unknown_classes(strange, space, source)
+
+
+def _unknown_classes(strange: Sequence[str], space: LabelSpace, source: str) -> ClassifierError:
+    return ClassifierError(
+        f"{source} predicts classes that {space.name!r} does not have",
+        found=", ".join(strange[:5]),
+        expected=f"keys such as {space.keys[0]}, names such as {space.names[0]}, or numbers below {len(space)}",
+    )
+
+
+def read_columns(path: Path) -> dict[str, Any]:
+    """Titles to lists or arrays of one length a file, or to arrays of any shape for NPZ."""
+    if not path.is_file():
+        raise ClassifierError(f"there is no file {path}")
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ClassifierError(
+            f"{path.name} is no file of predictions", found=path.suffix or "no suffix", expected=", ".join(SUFFIXES)
+        )
+    try:
+        return reader(path)
+    except (OSError, ValueError, csv.Error, EOFError, zipfile.BadZipFile) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ClassifierError:
+    return ClassifierError(f"{path.name} can't be read", found=f"{type(error).__name__}: {error}")
+
+
+def _read_csv(path: Path) -> dict[str, Any]:
+    import pyarrow.csv
+
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        header = next(csv.reader(stream), [])
+    if not header:
+        raise ValueError("the file is empty")
+    # Ids and classes stay text: "0007.jpg" may be called "0007", and is not 7.
+    text = {title: pyarrow.string() for title in header if not re.fullmatch(r"score_\d+", title)}
+    types = pyarrow.csv.ConvertOptions(column_types=text if len(header) < 100 else {header[0]: pyarrow.string()})
+    return _columns_of(pyarrow.csv.read_csv(path, convert_options=types))
+
+
+def _read_parquet(path: Path) -> dict[str, Any]:
+    import pyarrow.parquet
+
+    footer = pyarrow.parquet.read_metadata(path)
+    _check_size(sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)))
+    return _columns_of(pyarrow.parquet.read_table(path))
+
+
+def _columns_of(table: Any) -> dict[str, Any]:
+    """Lists of equal length as one array, since a list of lists of a thousand scores takes forever."""
+    import pyarrow
+
+    columns: dict[str, Any] = {}
+    for title, column in zip(table.column_names, table.columns, strict=True):
+        if pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type):
+            values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            columns[title.strip()] = values.reshape(len(column), -1)
+        elif pyarrow.types.is_floating(column.type):
+            columns[title.strip()] = column.to_numpy()
+        else:
+            columns[title.strip()] = column.to_pylist()
+    return columns
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        _check_size(sum(member.file_size for member in archive.infolist()))
+    with np.load(path, allow_pickle=False) as arrays:
+        return {title: arrays[title] for title in arrays.files}
+
+
+def _check_size(unpacked: int) -> None:
+    if unpacked > _MOST_BYTES:
+        raise ValueError(f"it unpacks to {unpacked / (1 << 30):.0f} GiB, more than the {_MOST_BYTES >> 30} allowed")
+
+
+_READERS = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
+
+
+def _stacked(path: Path, columns: Columns, array: str | None) -> PredictionFile:
+    models = [str(name) for name in np.ravel(columns["models"]).tolist()]
+    title = array or "predictions"
+    table = np.asarray(columns.get(title, ()))
+    if table.ndim not in (2, 3) or len(table) != len(models):
+        fitting = [name for name, values in columns.items() if np.ndim(values) in (2, 3) and len(values) == len(models)]
+        raise ClassifierError(
+            f"{path.name} has no array {title!r} of {len(models)} models",
+            found=", ".join(f"{name} {np.shape(values)}" for name, values in columns.items()),
+            expected=f"{title} of shape (models, images) or (models, images, k)",
+            hint=f"say which array it is: --array {' or '.join(fitting)}" if fitting else None,
+        )
+    images = table.shape[1]
+    ids = _beside(path, columns, _ID_ARRAYS, title, (images,))
+    truth = _beside(path, columns, _TRUTH_COLUMNS, title, (images,))
+    sure = _beside(path, columns, _CONFIDENCE_COLUMNS, title, (len(models), images))
+    names = None if ids is None else [str(name) for name in ids.tolist()]
+    answers = tuple(
+        Answers(model, names, table[i], None if sure is None else numbers(sure[i], "confidence"))
+        for i, model in enumerate(models)
+    )
+    told = None if truth is None else Truth(path.name, names, truth)
+    return PredictionFile(path.name, answers, told, tuple(columns))
+
+
+def _beside(
+    path: Path, columns: Columns, titles: Sequence[str], array: str, shape: tuple[int, ...]
+) -> NDArray[Any] | None:
+    """``labels_v4``, else ``labels``, for the array ``v4``."""
+    found = _column(columns, [f"{title}_{array}" for title in titles] + list(titles))
+    if found is None:
+        return None
+    if np.shape(found) != shape:
+        raise ClassifierError(
+            f"the arrays of {path.name} do not fit together",
+            found=f"{titles[0]} of shape {np.shape(found)}",
+            expected=f"{shape}, as {array} has it",
+        )
+    return np.asarray(found)
+
+
+def _long(path: Path, columns: Columns) -> PredictionFile:
+    """One row a model and image."""
+    ids, scores, classes = _ids(columns), _score_table(columns, None), _class_table(columns)
+    if ids is None:
+        raise unnamed(path.name, tuple(columns))
+    rows: dict[str, list[int]] = {}
+    for row, model in enumerate(_column(columns, _MODEL_COLUMNS)):
+        rows.setdefault(str(model), []).append(row)
+    sure = _column(columns, _CONFIDENCE_COLUMNS)
+    sure = None if sure is None else numbers(sure, "confidence")
+    answers = tuple(
+        Answers(
+            model,
+            [ids[row] for row in chosen],
+            None if classes is None else [classes[row] for row in chosen],
+            None if sure is None else sure[chosen],
+            None if scores is None else scores[chosen],
+        )
+        for model, chosen in rows.items()
+    )
+    return PredictionFile(path.name, answers, _truth(path, columns, ids), tuple(columns))
+
+
+def _wide(path: Path, columns: Columns, ids: Sequence[str] | None) -> PredictionFile:
+    """One row an image, one column a model."""
+    known = {*_ID_ARRAYS, *_TRUTH_COLUMNS}
+    models = [title for title in columns if title.lower() not in known]
+    answers = tuple(Answers(model, ids, columns[model]) for model in models)
+    return PredictionFile(path.name, answers, _truth(path, columns, ids), tuple(columns))
+
+
+def _truth(path: Path, columns: Columns, ids: Sequence[str] | None) -> Truth | None:
+    labels = _column(columns, _TRUTH_COLUMNS)
+    return None if labels is None else Truth(path.name, ids, labels)
+
+
+def _ids(columns: Columns) -> list[str] | None:
+    found = _column(columns, _ID_ARRAYS)
+    return None if found is None else [str(image) for image in found]
+
+
+def unnamed(source: str, titles: Sequence[str], hint: str | None = None) -> ClassifierError:
+    """For a file that does not say which images it is about."""
+    return ClassifierError(
+        f"{source} does not name its images",
+        found=f"columns {_some(titles)}",
+        expected=f"a column {' or '.join(_ID_COLUMNS)}",
+        hint=hint,
+    )
+
+
+def _column(columns: Columns, titles: Sequence[str]) -> Any:
+    by_title = {title.lower(): title for title in columns}
+    return next((columns[by_title[title]] for title in titles if title in by_title), None)
+
+
+def _score_table(columns: Columns, labels: LabelSpace | None) -> Scores | None:
+    for title in ("scores", "logits", "probabilities"):
+        if title in columns:
+            return np.asarray(list(columns[title]), dtype=np.float32)
+    numbered = [title for title in columns if re.fullmatch(r"score_\d+", title)]
+    titles = sorted(numbered, key=lambda title: int(title.removeprefix("score_")))
+    if not titles and labels is not None and all(key in columns for key in labels.keys):
+        titles = list(labels.keys)
+    if not titles:
+        return None
+    return np.stack([numbers(columns[title], title) for title in titles], axis=1)
+
+
+def _class_table(columns: Columns) -> Any:
+    ranked = sorted((t for t in columns if re.fullmatch(r"top\d+", t)), key=lambda title: int(title[3:]))
+    if ranked:
+        return [list(row) for row in zip(*(columns[title] for title in ranked), strict=True)]
+    return _column(columns, _CLASS_COLUMNS)
+
+
+def numbers(values: Any, column: str) -> NDArray[np.float32]:
+    try:
+        if isinstance(values, np.ndarray):
+            return values.astype(np.float32)
+        return np.array([np.nan if value in ("", None) else float(value) for value in values], np.float32)
+    except (TypeError, ValueError) as error:
+        raise ClassifierError(f"the column {column!r} holds something else than numbers", found=error) from error
+
+
+def _some(titles: Iterable[str]) -> str:
+    return ", ".join(list(titles)[:8])

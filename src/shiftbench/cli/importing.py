@@ -1,0 +1,108 @@
+"""``shiftbench import``: predictions made elsewhere, put beside those of runs."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shiftbench.cli.console import errors, print_json, stoppable
+from shiftbench.cli.evaluating import report_run
+
+
+def import_command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Predictions: .csv, .parquet or .npz, of one or many models.", show_default=False),
+    ],
+    setting: Annotated[
+        str,
+        typer.Option(
+            "--setting", "-s", help="What they were made on: a name of `list settings --suite ...`, or one of your own."
+        ),
+    ],
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Label space of the predictions: a name of `list spaces`, or a file of classes in order."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", help="The pictures themselves, where you have them: as for `eval`.")
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="The true classes, where the files lack them: id and label, or an .npy of labels."),
+    ] = None,
+    array: Annotated[
+        str | None, typer.Option(help="Of an .npz file with several test sets: the array of this one.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="The setting it is compared with.", show_default="as the suite has it")
+    ] = None,
+    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Where results are kept.")] = Path(
+        "shiftbench-workspace"
+    ),
+    in_order: Annotated[
+        bool, typer.Option("--in-order", help="The files name no images: row i is the i-th image.")
+    ] = False,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Leave out predictions for images that the data set lacks.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put them in the place of other predictions of the same models.")
+    ] = False,
+    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Put predictions made elsewhere into a workspace.
+
+    From then on `table`, `compare` and `study` treat them as those of a run. Nothing is unpickled.
+
+    \b
+    A table (.csv, .parquet) has the column id, and
+      prediction, or top1, top2, ... best first; if known, confidence; or score_0, score_1, ...
+      the model's name is that of the file; with a column model, the table holds many
+      or: one column a model, named after it
+    An .npz file has models, predictions (models, images) or (models, images, k), ids, and labels.
+    Classes are keys (wnids), names or numbers, one of these for a whole file. A column label, or --truth, or
+    --data tells which are right. With --data, images are found by id, else by file name.
+
+    \b
+    Examples:
+      all models of one file, with its own labels
+        shiftbench import predictions.npz --setting imagenetv2-matched-frequency --labels imagenet-1k
+      two models on pictures of yours
+        shiftbench import resnet.csv vit.csv --setting photos --data photos/
+      then
+        shiftbench study reproducibility --workspace W --x val --y imagenetv2-matched-frequency
+    """
+    from shiftbench.runs.evaluate import find_label_space
+    from shiftbench.runs.importing import import_predictions
+
+    with stoppable(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        imported = import_predictions(
+            files,
+            setting,
+            workspace,
+            labels=find_label_space(labels),
+            truth=truth,
+            data=data,
+            array=array,
+            reference=reference,
+            in_order=in_order,
+            allow_unknown=allow_unknown,
+            replace_old=replace,
+            progress=not quiet,
+            console=errors,
+        )
+    told = [str(warning.message) for warning in caught if warning.category is UserWarning]
+    if json:
+        matching = {"matched_by": imported.matched_by, "missing": imported.missing, "unknown": imported.unknown}
+        print_json({**imported.run.summary(level=level), **matching, "warnings": told})
+        return
+    report_run(imported.run, told, level, as_json=False)
+    if imported.matched_by not in ("id", "order"):
+        errors.print(f"images were found by {imported.matched_by}", style="dim", highlight=False)
