@@ -7,14 +7,26 @@ that registers what it brings) are imported on the first look-up, never at ``imp
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 
 T = TypeVar("T")
 PLUGIN_GROUP = "shiftbench.plugins"
+
+
+@dataclass(frozen=True)
+class Family(Generic[T]):
+    """Names of one pattern, too many to list: the object is made from what the name says."""
+
+    #: What listings show: "pmK".
+    name: str
+    pattern: re.Pattern[str]
+    make: Callable[[str], T]
 
 
 class Registry(Generic[T]):
@@ -30,6 +42,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self._builtin = builtin
         self._items: dict[str, T] = {}
+        self._families: list[Family[T]] = []
         self._loaded = False
         self._loading = threading.RLock()
 
@@ -43,16 +56,40 @@ class Registry(Generic[T]):
         """Decorator: ``@registry.register("fog")``."""
         return lambda item: self.add(name, item)
 
+    def family(self, name: str, pattern: str) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
+        """Decorator: what the pattern's one group finds in a name becomes an object when it is asked for.
+
+        >>> powers: Registry[int] = Registry("power")
+        >>> @powers.family("2**K", "2[*][*]([0-9]+)")
+        ... def power_of_two(exponent: str) -> int:
+        ...     return 2 ** int(exponent)
+        >>> powers.get("2**10"), powers.names()
+        (1024, [])
+        """
+
+        def add(make: Callable[[str], T]) -> Callable[[str], T]:
+            self._families.append(Family(name, re.compile(pattern), make))
+            return make
+
+        return add
+
     def get(self, name: str) -> T:
         self._load()
-        try:
+        if name in self._items:
             return self._items[name]
-        except KeyError:
-            raise UnknownNameError(self.kind, name, self._items) from None
+        for family in self._families:
+            found = family.pattern.fullmatch(name)
+            if found is not None:
+                return family.make(found[1])
+        raise UnknownNameError(self.kind, name, [*self._items, *(family.name for family in self._families)])
 
     def names(self) -> list[str]:
         self._load()
         return list(self._items)
+
+    def families(self) -> list[Family[T]]:
+        self._load()
+        return list(self._families)
 
     def __contains__(self, name: str) -> bool:
         self._load()

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import shiftbench as sb
-from shiftbench.datasets.deepfashion2 import CATEGORIES, deepfashion2_rows
-from shiftbench.datasets.factors import multi_hot, open_splits, protocols, read_protocol, split_rows
-from shiftbench.errors import DatasetError, SettingError
-from shiftbench.labels import LabelSpace
+from shiftbench.datasets.deepfashion2 import deepfashion2_rows
+from shiftbench.datasets.factors import open_splits, protocols, read_protocol, split_rows
+from shiftbench.errors import DatasetError
+from shiftbench.labels import LabelSpace, label_space
 from shiftbench.settings.base import build_suite
 from shiftbench.settings.factor_suites import factor_settings
 from tests.datasets.makers import assert_conforms, png
@@ -76,18 +76,90 @@ def test_the_sets_of_a_protocol_are_evaluated_as_a_suite(tmp_path: Path) -> None
     )
     run = sb.evaluate(always_bakery, "streetview-storefronts", sets, tmp_path / "w", progress=False)
     scores = {setting.split(".")[1]: (score.metric, score.value, score.n) for _, setting, score in run.scores()}
+    assert {cell.spec["dataset"]["name"] for cell in run.cells} == {name for name in sets if "train" not in name}
     assert scores["test"] == ("error", 0.5, 4) and scores["france"] == ("error", 0.5, 2)
     assert list(scores) == ["test", "year-2018", "year-2017", "old-camera", "france"]
 
 
 def test_a_table_on_disk_becomes_data_sets_with_factors_as_metadata(tmp_path: Path) -> None:
     sets = open_splits(shops_on_disk(tmp_path), "streetview-storefronts")
-    france = sets["streetview-storefronts.france"]
+    france = sets["streetview-storefronts/france"]
     assert france.space.keys == ("bakery", "cafe") and france.labels.tolist() == [0, 1]
     assert france.metadata["country"] == ["FR", "FR"] and france.metadata["year"] == ["2019", "2019"]
+    assert france.metadata["part"] == ["test", "test"], "all further columns, for scores by group"
     assert_conforms(france)
-    roles = build_suite("streetview-storefronts").roles
-    assert roles == [name for name in sets if not name.endswith(".train")]
+    suite = build_suite("streetview-storefronts")
+    assert suite.roles == ["streetview-storefronts"]
+    assert [setting.dataset for setting in suite.settings] == [name for name in sets if not name.endswith("/train")]
+
+
+def test_a_parquet_table_gives_the_same_sets(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    from_csv = open_splits(shops_on_disk(tmp_path), "streetview-storefronts")
+    frame = pandas.DataFrame(shop_rows())
+    frame["year"] = frame["year"].astype(float)  # as pandas leaves a column with gaps
+    frame["thumbnail"] = [b"\x89PNG"] * len(frame)
+    frame.to_parquet(tmp_path / "shops.parquet")
+    from_parquet = open_splits(tmp_path / "shops.parquet", "streetview-storefronts")
+    assert {name: found.fingerprint for name, found in from_csv.items()} == {
+        name: found.fingerprint for name, found in from_parquet.items()
+    }
+    assert "thumbnail" not in from_parquet["streetview-storefronts/test"].metadata
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and then nothing")
+    (tmp_path / "shops.xlsx").touch()
+    for name, found in (
+        ("torn.parquet", "can't be read"),
+        ("shops.xlsx", "another kind"),
+        (".", "a folder"),
+        ("no.csv", "nothing"),
+    ):
+        with pytest.raises(DatasetError, match=found):
+            open_splits(tmp_path / name, "streetview-storefronts")
+
+
+def own_protocol(path: Path, more: str = "") -> Path:
+    path.write_text(f"name = 'own'\nlabel = 'l'\n{more}\n[base]\na = [1]\n[shifts.two]\na = [2]\n")
+    return path
+
+
+def test_the_protocol_may_fix_the_order_of_the_classes(tmp_path: Path) -> None:
+    rows = [{"path": f"{label}.png", "l": label, "a": 1} for label in ("ant", "bee")]
+    plain = open_splits(rows, own_protocol(tmp_path / "p.toml"))["own/test"]
+    fixed = open_splits(rows, own_protocol(tmp_path / "q.toml", "classes = ['bee', 'cat', 'ant']"))["own/test"]
+    assert plain.space.keys == ("ant", "bee") and plain.labels.tolist() == [0, 1]
+    assert fixed.space.keys == ("bee", "cat", "ant") and fixed.labels.tolist() == [2, 0]
+    named = open_splits(rows, own_protocol(tmp_path / "r.toml"), space=LabelSpace("s", ("bee", "ant")))["own/test"]
+    assert named.labels.tolist() == [1, 0]
+    with pytest.raises(DatasetError, match="does not know"):
+        open_splits(rows, own_protocol(tmp_path / "s.toml", "classes = ['bee']"))
+
+
+def test_a_row_without_a_class_is_refused(tmp_path: Path) -> None:
+    rows = [{"path": "a.png", "l": "ant", "a": 1}, {"path": "b.png", "l": " ", "a": 1}]
+    with pytest.raises(DatasetError, match="row 2 of the table has no class"):
+        open_splits(rows, own_protocol(tmp_path / "p.toml"))
+    with pytest.raises(DatasetError, match="no column 'l'"):
+        open_splits([{"path": "a.png", "a": 1}], own_protocol(tmp_path / "p.toml"))
+    with pytest.raises(DatasetError, match="where the pictures are"):
+        open_splits([{"l": "ant", "a": 1}], own_protocol(tmp_path / "p.toml"))
+
+
+def test_rows_of_one_picture_make_one_image_with_all_their_values(tmp_path: Path) -> None:
+    protocol = own_protocol(tmp_path / "p.toml", "several_labels = true")
+    rows = [
+        {"path": "x.png", "l": "ant", "a": 1, "light": "dim"},
+        {"path": "x.png", "l": "bee", "a": 1, "light": "bright"},
+        {"path": "x.png", "l": "cat", "a": 2, "light": "dim"},
+        {"path": "y.png", "l": "bee", "a": 1, "light": "dim"},
+    ]
+    found = open_splits(rows, protocol)["own/test"]
+    assert list(found.ids) == ["x.png", "y.png"] and found.label_sets == [(0, 1), (1,)]
+    assert found.labels.tolist() == [-1, 1], "an image of several classes has no one label"
+    assert found.metadata["light"] == ["bright+dim", "dim"]
+    assert read_protocol(protocol).metric == "mean_average_precision"
 
 
 def test_a_picture_listed_twice_or_outside_is_refused(tmp_path: Path) -> None:
@@ -107,6 +179,9 @@ def test_a_picture_listed_twice_or_outside_is_refused(tmp_path: Path) -> None:
         ("name = 'p'\nlabel = 'l'\n[base]\na = [1]\n[shifts.other]\nb = [2]\n", "one factor"),
         ("name = 'p'\n[base]\na = [1]\n[shifts]\n", "label"),
         ("not toml", "can't be used"),
+        ("name = 'a/b'\nlabel = 'l'\n[base]\na = [1]\n[shifts]\n", "no slash"),
+        ("name = 'p'\nlabel = 'l'\n[base]\na = [1]\n[shifts.test]\na = [2]\n", "another name"),
+        ("name = 'p'\nlabel = 'l'\n[parts]\ncolumn = 'c'\n[base]\na = [1]\n[shifts]\n", "lacks shifted, test, train"),
     ],
 )
 def test_a_wrong_protocol_is_refused(tmp_path: Path, text: str, match: str) -> None:
@@ -146,23 +221,36 @@ def deepfashion2(root: Path) -> Path:
 
 def test_deepfashion_remixed_keeps_pictures_and_labels_of_the_items_that_fit(tmp_path: Path) -> None:
     root = deepfashion2(tmp_path)
-    sets = open_splits(deepfashion2_rows(root), "deepfashion-remixed", root=root, space=CATEGORIES)
+    sets = open_splits(root, "deepfashion-remixed")
     assert {name: list(found.ids) for name, found in sets.items()} == {
-        "deepfashion-remixed.train": ["train/image/000001.jpg"],
-        "deepfashion-remixed.test": ["validation/image/000001.jpg"],
-        "deepfashion-remixed.scale-small": ["train/image/000002.jpg", "validation/image/000002.jpg"],
-        "deepfashion-remixed.occlusion-heavy": ["validation/image/000001.jpg"],
+        "deepfashion-remixed/train": ["train/image/000001.jpg"],
+        "deepfashion-remixed/test": ["validation/image/000001.jpg"],
+        "deepfashion-remixed/scale-small": ["train/image/000002.jpg", "validation/image/000002.jpg"],
+        "deepfashion-remixed/occlusion-heavy": ["validation/image/000001.jpg"],
     }
-    hot = multi_hot(sets["deepfashion-remixed.test"])
-    assert hot.shape == (1, 13) and np.flatnonzero(hot[0]).tolist() == [0, 8], "not the trousers: other occlusion"
-    assert np.flatnonzero(multi_hot(sets["deepfashion-remixed.occlusion-heavy"])[0]).tolist() == [7]
-    assert_conforms(sets["deepfashion-remixed.scale-small"])
+    test = sets["deepfashion-remixed/test"]
+    assert test.space == label_space("deepfashion2-13") and len(test.space) == 13
+    assert test.label_sets == [(0, 8)], "not the trousers: other occlusion"
+    assert sets["deepfashion-remixed/occlusion-heavy"].label_sets == [(7,)]
+    assert_conforms(sets["deepfashion-remixed/scale-small"])
 
 
-def test_several_labels_are_not_scored_as_one() -> None:
-    with pytest.raises(SettingError, match="several labels"):
-        factor_settings("deepfashion-remixed")
-    assert len(read_protocol("deepfashion-remixed").shifts) == 8
+def test_deepfashion_remixed_is_scored_by_the_papers_map() -> None:
+    settings = factor_settings("deepfashion-remixed")
+    assert len(settings) == 9 and {setting.metric for setting in settings} == {"mean_average_precision"}
+    assert [setting.name for setting in settings] == [s.name for s in build_suite("deepfashion-remixed").settings]
+    assert settings[0].reference is None and {s.reference for s in settings[1:]} == {"deepfashion-remixed.test"}
+
+
+@pytest.mark.parametrize("category", [0, 14, "top"])
+def test_a_category_that_deepfashion2_lacks_is_refused(tmp_path: Path, category: Any) -> None:
+    root = deepfashion2(tmp_path)
+    file = root / "train" / "annos" / "000001.json"
+    value = json.loads(file.read_text())
+    value["item1"]["category_id"] = category
+    file.write_text(json.dumps(value))
+    with pytest.raises(DatasetError, match=r"000001\.json is no annotation of DeepFashion2"):
+        deepfashion2_rows(root)
 
 
 def test_a_folder_without_annotations_is_refused(tmp_path: Path) -> None:

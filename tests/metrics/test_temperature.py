@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ from shiftbench.metrics import (
     negative_log_likelihood,
     with_temperature,
 )
-from shiftbench.metrics.temperature import BOUNDS, fit_temperature_of
+from shiftbench.metrics.temperature import BOUNDS, calibrate, fit_temperature_of
+from shiftbench.store.predictions import Predictions
 from tests.metrics.forecasting import scored
 
 LENET = Path(__file__).parents[3] / "shared/reference/data/calibration/lenet-5-cifar-10.npz"
@@ -141,3 +143,57 @@ def test_lenet_on_cifar_10_was_overconfident() -> None:
     correct = raw.argmax(axis=1) == labels[5000:]
     before, after = (expected_calibration_error(p.max(axis=1), correct) for p in (raw, cooled))
     assert after < before / 3
+
+
+def on(name: str, n: int = 400, **more: object) -> Predictions:
+    """Predictions on images ``name/0``, ``name/1``, ..., three times too confident."""
+    logits, labels = sample(3.0, n)
+    found = scored(logits, labels)
+    dataset = {"name": name, "fingerprint": name}
+    return replace(found, ids=[f"{name}/{i}" for i in range(n)], spec={**found.spec, "dataset": dataset, **more})
+
+
+def test_calibrating_on_other_images_is_fitting_there_and_applying_here() -> None:
+    here, there = on("here"), on("there")
+    done = calibrate(here, there)
+    assert done.temperature == fit_temperature_of(there) == pytest.approx(3, rel=0.2)
+    assert done.before is here and done.held_out is there
+    np.testing.assert_array_equal(done.after.confidence, with_temperature(here, done.temperature).confidence)
+
+
+def test_a_split_has_each_image_on_one_side() -> None:
+    whole = on("here")
+    done = calibrate(whole, split=0.25, seed=7)
+    fitted, scored_ids = set(done.held_out.ids), set(done.before.ids)
+    assert not fitted & scored_ids and fitted | scored_ids == set(whole.ids)
+    assert 60 <= len(fitted) <= 140
+    assert "without 25 % of the images, seed 7" in done.before.provenance
+    assert set(calibrate(whole, split=0.25, seed=8).held_out.ids) != fitted
+    half = calibrate(whole)
+    assert 150 <= len(half.held_out) <= 250, "one half where nothing is said"
+
+
+def test_the_sides_of_an_image_are_the_same_under_every_shift() -> None:
+    clean, foggy = on("here"), on("here", shift="fog")
+    done = calibrate(foggy, clean, split=0.5)
+    assert not set(done.held_out.ids) & set(done.before.ids)
+    assert set(done.before.ids) == set(calibrate(clean, split=0.5).before.ids)
+
+
+def test_common_images_are_refused_under_another_shift_too() -> None:
+    clean = on("here")
+    for same in (clean, on("here", 50), on("here", shift="fog")):
+        with pytest.raises(ShiftbenchError, match="images that it was fitted on"):
+            calibrate(clean, same)
+    assert calibrate(clean, on("there")).temperature > 1
+
+
+def test_another_classifier_and_bad_shares_are_refused() -> None:
+    clean = on("here")
+    with pytest.raises(ShiftbenchError, match="belongs to the classifier"):
+        calibrate(clean, on("there", classifier={"classifier": "other"}))
+    for share in (0.0, 1.0, -1.0):
+        with pytest.raises(ShiftbenchError, match="bad share"):
+            calibrate(clean, split=share)
+    with pytest.raises(ShiftbenchError, match="no image to fit"):
+        calibrate(replace(clean, labels=np.full(400, -1, np.int32)))

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shiftbench.datasets.videos import parse_row_id, row_id
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics import clopper_pearson, pm_k, pm_k_score
-from tests.metrics.making import predictions
+from shiftbench.metrics import clopper_pearson, metrics, pm_k, pm_k_score
+from tests.metrics.making import predictions, with_hits
 
 
 def name(video: int, frame: int) -> str:
@@ -125,3 +126,19 @@ def test_what_is_refused() -> None:
             pm_k(sets, **wrong)
     with pytest.raises(ShiftbenchError, match="bad labels_of"):
         pm_k(sets, predicted={}, labels={}, labels_of="video")  # type: ignore[arg-type]
+
+
+def test_any_distance_is_a_metric_of_stored_rows() -> None:
+    """``--metric pm3``: by its name, over the rows of a video set, against counting by hand."""
+    rng = np.random.default_rng(5)
+    ids, right = [], []
+    for anchor in range(60):
+        for offset in (0, *(o for o in range(-6, 7) if o and rng.random() < 0.8)):
+            ids.append(row_id(f"v{anchor}/000010.JPEG", offset))
+            right.append(rng.random() < 0.93)
+    found = with_hits(right, ids=ids)
+    for k in (0, 1, 3, 6, 20):
+        near = [abs(parse_row_id(name)[1]) <= k for name in ids]
+        wrong = {parse_row_id(n)[0] for n, hit, close in zip(ids, right, near, strict=True) if close and not hit}
+        score = metrics.get(f"pm{k}")(found)
+        assert (score.metric, score.n) == (f"pm{k}", 60) and score.value == pytest.approx(1 - len(wrong) / 60)

@@ -1,4 +1,4 @@
-"""``shiftbench data``: what a folder of images is, and whether it is whole."""
+"""``shiftbench data``: what a folder of images is, whether it is whole, and icons assembled from packages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shiftbench.cli import icons
 from shiftbench.cli.console import output, print_json
 
 if TYPE_CHECKING:
     from shiftbench.datasets.official import DataReport
 
-app = typer.Typer(no_args_is_help=True, help="Look at data before using it.")
+app = typer.Typer(no_args_is_help=True, help="Look at data before using it; assemble icons.")
+app.command("icons")(icons.icons_command)
 
 
 @app.callback()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shiftbench.cli.console import output, print_json
 
 if TYPE_CHECKING:
+    from shiftbench.registry import Registry
     from shiftbench.settings.base import Setting
 
 Rows = list[tuple[str, str]]
@@ -55,10 +56,15 @@ def _first_line(item: object) -> str:
     return (item.__doc__ or "").strip().split("\n")[0]
 
 
+def _families(registry: Registry[Any]) -> Rows:
+    """Names of a pattern, after those that can be listed."""
+    return [(family.name, _first_line(family.make)) for family in registry.families()]
+
+
 def _suites() -> Rows:
     from shiftbench.settings.base import suites
 
-    return [(name, _first_line(builder)) for name, builder in suites]
+    return [(name, _first_line(builder)) for name, builder in suites] + _families(suites)
 
 
 def _settings(suite: str | None) -> Rows:
@@ -84,7 +90,7 @@ def _corruptions() -> Rows:
 def _metrics() -> Rows:
     from shiftbench.metrics.base import metrics
 
-    return [(name, _first_line(metric.function)) for name, metric in metrics]
+    return [(name, _first_line(metric.function)) for name, metric in metrics] + _families(metrics)
 
 
 def _classifiers() -> Rows:

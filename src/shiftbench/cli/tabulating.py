@@ -20,7 +20,9 @@ _DEFAULT = Path("shiftbench-workspace")
 
 def table_command(
     workspace: Workspace = _DEFAULT,
-    metric: Annotated[str | None, typer.Option("--metric", "-m", help="See `list metrics`.")] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", "-m", help="One or more, with commas; see `list metrics`.")
+    ] = None,
     classifier: Classifiers = None,
     setting: Annotated[list[str] | None, typer.Option("--setting", "-s", help="Only these settings.")] = None,
     mce: Annotated[

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.labels.several import LabelSets
 from shiftbench.labels.space import Labels, LabelSpace
 
 Pixels = NDArray[np.uint8]
@@ -30,7 +31,7 @@ class Dataset(ABC):
     space: LabelSpace
     #: Stable, unique names of the images, in order. They do not depend on where the data lies on disk.
     ids: Sequence[str]
-    #: For each image its class as an index into ``space``; -1 where there is none.
+    #: For each image its class as an index into ``space``; -1 where there is none, or where it has several.
     labels: Labels
 
     @property
@@ -41,6 +42,11 @@ class Dataset(ABC):
     @abstractmethod
     def read(self, index: int) -> Picture:
         """Decode one image; raises BadImageError, never anything else, for a picture that can't be used."""
+
+    @property
+    def label_sets(self) -> LabelSets | None:
+        """For each image all its classes, ascending, where images may have several; None where each has one."""
+        return None
 
     @property
     def metadata(self) -> Mapping[str, Sequence[Any]]:

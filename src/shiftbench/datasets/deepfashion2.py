@@ -7,27 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from shiftbench.errors import DatasetError
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.catalogue import label_space
 
-CATEGORIES = LabelSpace(
-    "deepfashion2-13",
-    (
-        "short sleeve top",
-        "long sleeve top",
-        "short sleeve outwear",
-        "long sleeve outwear",
-        "vest",
-        "sling",
-        "shorts",
-        "trousers",
-        "skirt",
-        "short sleeve dress",
-        "long sleeve dress",
-        "vest dress",
-        "sling dress",
-    ),
-)
 _FACTORS = ("scale", "occlusion", "viewpoint", "zoom_in")
+_PARTS = ("train", "validation")
+
+
+def is_deepfashion2(path: Path) -> bool:
+    return any((path / part / "annos").is_dir() for part in _PARTS)
 
 
 def deepfashion2_rows(root: str | Path) -> list[dict[str, Any]]:
@@ -37,7 +24,7 @@ def deepfashion2_rows(root: str | Path) -> list[dict[str, Any]]:
     """
     folder = Path(root)
     rows = []
-    for part in ("train", "validation"):
+    for part in _PARTS:
         for file in sorted((folder / part / "annos").glob("*.json")):
             rows += _items(file, part)
     if not rows:
@@ -55,10 +42,18 @@ def _items(file: Path, part: str) -> list[dict[str, Any]]:
             {
                 "path": f"{part}/image/{file.stem}.jpg",
                 "part": part,
-                "category": CATEGORIES.keys[int(item["category_id"]) - 1],
+                "category": _category(int(item["category_id"])),
                 **{factor: int(item[factor]) for factor in _FACTORS},
             }
             for item in items
         ]
-    except (OSError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise DatasetError(f"{file} is no annotation of DeepFashion2", found=error) from error
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise DatasetError(f"{file} is no annotation of DeepFashion2", found=found) from error
+
+
+def _category(number: int) -> str:
+    categories = label_space("deepfashion2-13").keys
+    if not 1 <= number <= len(categories):
+        raise ValueError(f"category_id {number} is not one of 1 to {len(categories)}")
+    return categories[number - 1]

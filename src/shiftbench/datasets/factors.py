@@ -3,8 +3,10 @@ that differ from it in one factor each.
 
 A protocol is a TOML file (see ``protocols/`` beside this one)::
 
-    name = "shops"            # what the sets are called: shops.train, shops.test, shops.year-2018, ...
+    name = "shops"            # what the sets are called: shops/train, shops/test, shops/year-2018, ...
     label = "business"        # the column of classes
+    metric = "error"          # how the sets are scored; top1 if not said
+    classes = ["bakery", ...] # in order, or the name of a label space; else those of the whole table, sorted
     [parts]                   # which rows may train, which may test; leave it out if all may do both
     column = "part"
     train = ["train"]
@@ -16,32 +18,30 @@ A protocol is a TOML file (see ``protocols/`` beside this one)::
     [shifts.year-2018]        # one factor, and its other values
     year = [2018]
 
-A picture may have several rows, one an object (``several_labels``): it belongs to a set if one of its rows does, and
-its labels are those of the rows that do.
+A picture may have several rows, one an object (``several_labels = true``): it belongs to a set if one of its rows
+does, and its labels are those of the rows that do. Such sets are scored by mean average precision.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.factor_tables import Row, column_of_paths, inside, read_table, text_of
 from shiftbench.datasets.files import FileDataset
-from shiftbench.datasets.manifest import PATH_COLUMNS, read_rows
 from shiftbench.errors import DatasetError
-from shiftbench.labels.guard import folder_space, recognise_folders
+from shiftbench.labels.catalogue import label_space
+from shiftbench.labels.guard import OWN, folder_space, recognise_folders
+from shiftbench.labels.several import single_labels
 from shiftbench.labels.space import LabelSpace
 
-Row = Mapping[str, Any]
 Values = Mapping[str, tuple[str, ...]]
-TRAIN, TEST = "train", "test"
+TRAIN, TEST, SHIFTED = "train", "test", "shifted"
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Protocol:
     parts: Values = field(default_factory=dict)
     several_labels: bool = False
     metric: str = "top1"
+    #: In order, or the name of a label space; empty where the table's own count.
+    classes: tuple[str, ...] | str = ()
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -77,8 +79,13 @@ class Protocol:
         elif which not in (TRAIN, TEST):
             raise DatasetError(f"{self.name!r} has no set {which!r}", expected=", ".join(self.sets))
         if self.part_column is not None:
-            wanted[self.part_column] = self.parts["shifted" if which in self.shifts else which]
+            wanted[self.part_column] = self.parts[SHIFTED if which in self.shifts else which]
         return wanted
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the table must have beside paths and labels."""
+        return (*self.base, *([self.part_column] if self.part_column else []))
 
 
 def protocols() -> list[str]:
@@ -109,7 +116,11 @@ def read_protocol(source: str | Path) -> Protocol:
 
 def _protocol(value: Mapping[str, Any], source: str) -> Protocol:
     shifts = {}
+    if "/" in value["name"]:
+        raise DatasetError(f"the name of protocol {source} can't be used", found=value["name"], expected="no slash")
     for name, changed in value["shifts"].items():
+        if name in (TRAIN, TEST):
+            raise DatasetError(f"protocol {source} calls a shift {name!r}", expected="another name")
         if len(changed) != 1 or next(iter(changed)) not in value["base"]:
             raise DatasetError(
                 f"the shift {name!r} of protocol {source} must change one factor",
@@ -120,9 +131,10 @@ def _protocol(value: Mapping[str, Any], source: str) -> Protocol:
         shifts[name] = (factor, _texts(values))
     parts = dict(value.get("parts", {}))
     column = parts.pop("column", None)
-    missing = {TRAIN, TEST, "shifted"} - set(parts)
+    missing = {TRAIN, TEST, SHIFTED} - set(parts)
     if column is not None and missing:
         raise DatasetError(f"protocol {source}: [parts] lacks {', '.join(sorted(missing))}")
+    several, classes = bool(value.get("several_labels", False)), value.get("classes", [])
     return Protocol(
         value["name"],
         value["label"],
@@ -130,17 +142,14 @@ def _protocol(value: Mapping[str, Any], source: str) -> Protocol:
         shifts,
         column,
         {part: _texts(values) for part, values in parts.items()},
-        bool(value.get("several_labels", False)),
-        value.get("metric", "top1"),
+        several,
+        value.get("metric", "mean_average_precision" if several else "top1"),
+        classes if isinstance(classes, str) else _texts(classes),
     )
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    return tuple(_text(value) for value in (values if isinstance(values, list) else [values]))
-
-
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    return tuple(text_of(value) for value in (values if isinstance(values, list) else [values]))
 
 
 def split_rows(rows: Sequence[Row], protocol: Protocol) -> dict[str, list[int]]:
@@ -150,15 +159,14 @@ def split_rows(rows: Sequence[Row], protocol: Protocol) -> dict[str, list[int]]:
     >>> split_rows(shops, read_protocol("streetview-storefronts"))["year-2018"]
     [1]
     """
-    columns = {*protocol.base, *([protocol.part_column] if protocol.part_column else [])}
-    lacking = sorted(column for column in columns if rows and column not in rows[0])
+    lacking = [column for column in protocol.columns if rows and column not in rows[0]]
     if lacking or not rows:
         raise DatasetError(
             f"the table lacks what the protocol {protocol.name!r} splits by",
             found=f"columns {', '.join(rows[0])}" if rows else "no rows",
-            expected=f"columns {', '.join(sorted(columns))}",
+            expected=f"columns {', '.join(sorted(protocol.columns))}",
         )
-    table = {column: [_text(row[column]) for row in rows] for column in columns}
+    table = {column: [text_of(row.get(column)) for row in rows] for column in protocol.columns}
     sets = {}
     for which in protocol.sets:
         wanted = protocol.conditions(which)
@@ -173,65 +181,77 @@ def open_splits(
     root: str | Path | None = None,
     space: LabelSpace | str | None = None,
 ) -> dict[str, Dataset]:
-    """The data sets of a protocol, named ``<protocol>.<set>``; sets without a picture are left out.
+    """The data sets of a protocol, named ``<protocol>/<set>``; sets without a picture are left out.
 
-    ``table`` is a CSV or JSONL file with a column ``path``, or rows; paths are relative to ``root``, else to the
-    table's folder. Without a ``space`` the classes are those of the whole table, sorted. All factor columns are
-    metadata of the pictures, for scores by group.
+    ``table`` is a CSV, TSV, JSONL or Parquet file with a column ``path``, a folder of DeepFashion2, or rows; paths
+    are relative to ``root``, else to the table's folder. Without a ``space`` the classes are the protocol's, else
+    those of the whole table, sorted. All further columns are metadata of the pictures, for scores by group.
     """
     chosen = protocol if isinstance(protocol, Protocol) else read_protocol(protocol)
-    rows = read_rows(Path(table)) if isinstance(table, str | Path) else list(table)
-    base = Path(root) if root is not None else Path(table).parent if isinstance(table, str | Path) else Path()
+    rows, folder = read_table(table) if isinstance(table, str | Path) else (table, Path())
     sets = split_rows(rows, chosen)
-    if chosen.label not in rows[0]:
-        raise DatasetError(f"the table has no column {chosen.label!r}", expected="the labels of the pictures")
-    classes = {_text(row[chosen.label]) for row in rows}
-    target = folder_space(classes, chosen.name) if space is None else recognise_folders(classes, space)[0]
-    index = {key: i for i, key in enumerate(target.keys)} if space is None else recognise_folders(classes, space)[1]
-    return {
-        f"{chosen.name}.{which}": _dataset(
-            f"{chosen.name}.{which}", chosen, [rows[i] for i in found], base, target, index
+    target, index = _classes(rows, chosen, space)
+    made = {f"{chosen.name}/{which}": [rows[i] for i in found] for which, found in sets.items() if found}
+    base = folder if root is None else Path(root)
+    return {name: _dataset(name, chosen, found, base, target, index) for name, found in made.items()}
+
+
+def _classes(
+    rows: Sequence[Row], protocol: Protocol, space: LabelSpace | str | None
+) -> tuple[LabelSpace, Mapping[str, int]]:
+    if protocol.label not in rows[0]:
+        raise DatasetError(
+            f"the table has no column {protocol.label!r}",
+            found=f"columns {', '.join(rows[0])}",
+            expected="the classes of the pictures",
         )
-        for which, found in sets.items()
-        if found
-    }
+    found = {text_of(row.get(protocol.label)) for row in rows}
+    if "" in found:
+        empty = next(i for i, row in enumerate(rows, start=1) if not text_of(row.get(protocol.label)))
+        raise DatasetError(f"row {empty} of the table has no class", expected=f"a value in {protocol.label!r}")
+    if space is not None and space != OWN:
+        return recognise_folders(found, space)
+    own = _own_space(protocol, found)
+    unknown = sorted(found - set(own.keys))
+    if unknown:
+        raise DatasetError(
+            f"the table has classes that the protocol {protocol.name!r} does not know",
+            found=", ".join(unknown[:5]),
+            expected=", ".join(own.keys[:5]) + ", ...",
+        )
+    return own, {key: i for i, key in enumerate(own.keys)}
+
+
+def _own_space(protocol: Protocol, found: Iterable[str]) -> LabelSpace:
+    if isinstance(protocol.classes, str):
+        return label_space(protocol.classes)
+    return LabelSpace(protocol.name, protocol.classes) if protocol.classes else folder_space(found, protocol.name)
 
 
 def _dataset(
     name: str, protocol: Protocol, rows: Sequence[Row], root: Path, space: LabelSpace, index: Mapping[str, int]
 ) -> FileDataset:
     """One picture a path; its rows give its labels."""
-    column = next((c for c in PATH_COLUMNS if c in rows[0]), None)
-    if column is None:
-        raise DatasetError("the table does not say where the pictures are", expected=f"a column {PATH_COLUMNS[0]!r}")
+    column = column_of_paths(rows[0])
     pictures: dict[str, list[Row]] = {}
     for row in rows:
-        pictures.setdefault(_inside(str(row[column])), []).append(row)
-    labels = [sorted({index[_text(row[protocol.label])] for row in group}) for group in pictures.values()]
+        pictures.setdefault(inside(str(row[column])), []).append(row)
     double = next((path for path, group in pictures.items() if len(group) > 1), None)
     if double is not None and not protocol.several_labels:
         raise DatasetError(f"the table lists {double} twice", expected="one row a picture, or several_labels = true")
-    metadata: dict[str, list[Any]] = {
-        factor: [_text(group[0][factor]) for group in pictures.values()] for factor in protocol.base
-    }
-    if protocol.several_labels:
-        metadata["labels"] = [tuple(found) for found in labels]
-    return FileDataset(name, space, root, list(pictures), [found[0] for found in labels], metadata=metadata)
+    labels = [tuple(sorted({index[text_of(row[protocol.label])] for row in group})) for group in pictures.values()]
+    further = [key for key in rows[0] if key not in (column, protocol.label)]
+    return FileDataset(
+        name,
+        space,
+        root,
+        list(pictures),
+        single_labels(labels).tolist(),
+        label_sets=labels if protocol.several_labels else None,
+        metadata={key: [_together(group, key) for group in pictures.values()] for key in further},
+    )
 
 
-def _inside(path: str) -> str:
-    """A table may come from anyone: its paths stay below the root, on Windows too."""
-    parts = path.replace("\\", "/").split("/")
-    if not path or path.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts:
-        raise DatasetError("a path of the table leads out of its folder", found=path, expected="a path below it")
-    return path
-
-
-def multi_hot(dataset: Dataset) -> NDArray[np.int8]:
-    """(images, classes) of 0 and 1 from the metadata column ``labels`` of a set of several labels an image."""
-    if "labels" not in dataset.metadata:
-        raise DatasetError(f"{dataset.name!r} has one label an image", expected="a set with several_labels = true")
-    table = np.zeros((len(dataset), len(dataset.space)), np.int8)
-    for i, labels in enumerate(dataset.metadata["labels"]):
-        table[i, list(labels)] = 1
-    return table
+def _together(rows: Sequence[Row], column: str) -> str:
+    """A picture's value; of several rows that differ, all of them."""
+    return "+".join(sorted({text_of(row.get(column)) for row in rows}))

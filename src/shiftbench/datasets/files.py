@@ -11,6 +11,7 @@ import numpy as np
 from shiftbench.datasets.base import Picture
 from shiftbench.datasets.fingerprint import ContentDataset, digest_files
 from shiftbench.datasets.images import MAX_PIXELS, decode
+from shiftbench.labels.several import LabelSets
 from shiftbench.labels.space import LabelSpace
 
 
@@ -26,6 +27,7 @@ class FileDataset(ContentDataset):
         labels: Sequence[int],
         *,
         ids: Sequence[str] | None = None,
+        label_sets: LabelSets | None = None,
         metadata: Mapping[str, Sequence[Any]] | None = None,
         max_pixels: int = MAX_PIXELS,
     ) -> None:
@@ -33,8 +35,13 @@ class FileDataset(ContentDataset):
         self.paths = list(paths)
         self.ids = [p if p.isascii() else _text(p) for p in self.paths] if ids is None else list(ids)
         self.labels = np.asarray(labels, dtype=np.int32)
+        self._label_sets = label_sets
         self._metadata = dict(metadata or {})
         self._max_pixels = max_pixels
+
+    @property
+    def label_sets(self) -> LabelSets | None:
+        return self._label_sets
 
     @property
     def metadata(self) -> Mapping[str, Sequence[Any]]:

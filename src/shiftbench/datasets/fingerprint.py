@@ -14,6 +14,7 @@ from typing import Any
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.cache import cache_folder, write_atomically
+from shiftbench.labels.several import LabelSets
 from shiftbench.labels.space import Labels, LabelSpace
 
 DIGEST_SIZE = 16
@@ -28,13 +29,20 @@ def digest_bytes(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_SIZE).digest()
 
 
-def combine(ids: Sequence[str], labels: Labels, space: LabelSpace, digests: Iterable[bytes]) -> str:
+def combine(
+    ids: Sequence[str],
+    labels: Labels,
+    space: LabelSpace,
+    digests: Iterable[bytes],
+    label_sets: LabelSets | None = None,
+) -> str:
     """The fingerprint of a whole data set from the digests of its images."""
     total = hashlib.blake2b(space.fingerprint.encode(), digest_size=DIGEST_SIZE)
-    for image_id, label, digest in zip(ids, labels.tolist(), digests, strict=True):
+    sets = label_sets if label_sets is not None else [(label,) for label in labels.tolist()]
+    for image_id, own, digest in zip(ids, sets, digests, strict=True):
         # the length first, so that no two lists of ids run together into the same text
         encoded = image_id.encode("utf-8", "surrogateescape")
-        total.update(b"%d:%b%d:" % (len(encoded), encoded, label))
+        total.update(b"%d:%b%b:" % (len(encoded), encoded, ",".join(map(str, own)).encode()))
         total.update(digest)
     return total.hexdigest()
 
@@ -52,7 +60,7 @@ class ContentDataset(Dataset):
     def fingerprint(self) -> str:
         if self._fingerprint is None:
             digests = self.digests(range(len(self)))
-            self._fingerprint = combine(self.ids, self.labels, self.space, digests)
+            self._fingerprint = combine(self.ids, self.labels, self.space, digests, self.label_sets)
         return self._fingerprint
 
 

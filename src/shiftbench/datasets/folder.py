@@ -10,7 +10,8 @@ from pathlib import Path
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
 from shiftbench.errors import DatasetError
-from shiftbench.labels.guard import recognise_folders
+from shiftbench.labels.catalogue import label_space
+from shiftbench.labels.guard import OWN, recognise_folders
 from shiftbench.labels.space import LabelSpace
 
 #: What counts as a picture in a folder; anything else is left alone.
@@ -56,6 +57,34 @@ def open_folder(
     paths = [f"{folder}/{file}" for folder in ordered for file in listing.classes[folder]]
     labels = [index[folder] for folder in ordered for _ in listing.classes[folder]]
     return FileDataset(name or root.resolve().name, target, root, paths, labels, max_pixels=max_pixels)
+
+
+def open_unlabelled(
+    path: str | Path,
+    *,
+    space: LabelSpace | str | None = None,
+    name: str | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> FileDataset:
+    """Every picture below a folder, in whatever sub-folders, without a label; ids are the paths.
+
+    ``space`` says over which classes a classifier answers.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise DatasetError(f"{root} is not a folder", found="a file" if root.exists() else "nothing there")
+    if space is None or space == OWN:
+        raise DatasetError(
+            "pictures without labels do not say over which classes a classifier should answer",
+            expected="the label space of the known pictures",
+            hint="name it: --labels imagenet-1k",
+        )
+    pictures = [file for file in _walk(root) if file.lower().endswith(EXTENSIONS)]
+    if not pictures:
+        raise DatasetError(f"no pictures under {root}", expected=f"files with one of {' '.join(EXTENSIONS)}")
+    target = label_space(space) if isinstance(space, str) else space
+    labels = [-1] * len(pictures)
+    return FileDataset(name or root.resolve().name, target, root, pictures, labels, max_pixels=max_pixels)
 
 
 def list_classes(root: Path) -> Listing:

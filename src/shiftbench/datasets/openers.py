@@ -101,6 +101,36 @@ def open_cifar10_2(path: str | Path, *, space: Space = None, name: str | None = 
     return cifar102.open_cifar10_2(path, space=space, name=name)
 
 
+def _seen_icons(path: Path) -> str | None:
+    from shiftbench.datasets.icons.opening import seen_icons
+
+    return seen_icons(path)
+
+
+@dataset_openers.register("icons")
+@opener(_seen_icons)
+def open_icons(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
+    """Icons-50, original or rebuilt, or a part of it such as PATH/style.train."""
+    from shiftbench.datasets.icons import opening
+
+    return opening.open_icons(path, space=space, name=name)
+
+
+def _seen_subtypes(path: Path) -> str | None:
+    from shiftbench.datasets.subtypes import seen_subtypes
+
+    return seen_subtypes(path)
+
+
+@dataset_openers.register("subtypes")
+@opener(_seen_subtypes)
+def open_subtypes(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
+    """Seen or unseen subtypes: PATH/subtypes-1.unseen of CIFAR-100, PATH/subtypes.unseen of ImageNet-22K."""
+    from shiftbench.datasets import subtypes
+
+    return subtypes.open_subtypes(path, space=space, name=name)
+
+
 def _seen_array(path: Path) -> str | None:
     if {"images.npy", "labels.npy"} <= set(_names(path, 64)):
         return "a folder with images.npy and labels.npy"
@@ -242,6 +272,15 @@ def open_folder(path: str | Path, *, space: Space = None, name: str | None = Non
     from shiftbench.datasets import folder
 
     return folder.open_folder(path, space=space, name=name)
+
+
+@dataset_openers.register("unlabelled")
+@opener(lambda path: None)  # never guessed: a forgotten label is more likely than none
+def open_unlabelled(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
+    """Any pictures below a folder, without labels: unknown kinds, for detection."""
+    from shiftbench.datasets import folder
+
+    return folder.open_unlabelled(path, space=space, name=name)
 
 
 def _seen_shards(path: Path) -> str | None:

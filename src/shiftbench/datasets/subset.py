@@ -12,6 +12,7 @@ import numpy as np
 from shiftbench.datasets.base import Dataset, Picture
 from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
+from shiftbench.labels.several import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import LabelSpace
 
 
@@ -46,6 +47,15 @@ class Subset(ContentDataset):
             table = np.append(space.relabel_from(base.space), np.int32(-1))  # -1 stays -1
             labels = table[labels]
         self.labels = labels.astype(np.int32)
+        self._label_sets: LabelSets | None = None
+        if base.label_sets is not None:
+            sets = [base.label_sets[i] for i in positions.tolist()]
+            self._label_sets = relabel_sets(sets, base.space, self.space)
+            self.labels = single_labels(self._label_sets)
+
+    @property
+    def label_sets(self) -> LabelSets | None:
+        return self._label_sets
 
     @property
     def metadata(self) -> Mapping[str, Sequence[Any]]:
@@ -71,32 +81,35 @@ def take(dataset: Dataset, indices: Sequence[int], *, name: str | None = None) -
 def of_classes(dataset: Dataset, space: LabelSpace, *, name: str | None = None) -> Subset:
     """The images whose class ``space`` has, with labels in ``space``: ImageNet's validation set on the 200
     classes of ImageNet-A, for example."""
-    table = np.append(space.relabel_from(dataset.space), np.int32(-1))
-    chosen = np.flatnonzero(table[dataset.labels] >= 0)
-    if not len(chosen):
+    wanted = set(np.flatnonzero(space.relabel_from(dataset.space) >= 0).tolist())
+    chosen = [i for i, own in enumerate(_classes_of(dataset)) if wanted.intersection(own)]
+    if not chosen:
         raise LabelError(
             f"{dataset.name!r} has no image of the classes of {space.name!r}",
             found=f"classes of {dataset.space.name!r} such as {dataset.space.keys[0]}",
             expected=f"classes such as {space.keys[0]}",
         )
-    return Subset(dataset, chosen.tolist(), name=name, space=space)
+    return Subset(dataset, chosen, name=name, space=space)
 
 
 def with_classes(dataset: Dataset, keys: Iterable[str], *, name: str | None = None) -> Subset:
     """The images of some classes, named by key; the label space stays."""
     wanted = {dataset.space.index(key) for key in keys}
-    chosen = [i for i, label in enumerate(dataset.labels.tolist()) if label in wanted]
+    chosen = [i for i, own in enumerate(_classes_of(dataset)) if wanted.intersection(own)]
     return Subset(dataset, chosen, name=name)
 
 
 def per_class(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
-    """``count`` images of each class (all of a class that has fewer), in the order of the data set."""
+    """``count`` images of each class (all of a class that has fewer), in the order of the data set.
+
+    Where images have several labels, one that is chosen for one class may bring another class more.
+    """
     ranks = _ranks(dataset, seed)
     classes: dict[int, list[int]] = defaultdict(list)
-    for i, label in enumerate(dataset.labels.tolist()):
-        if label >= 0:
+    for i, own in enumerate(_classes_of(dataset)):
+        for label in own:
             classes[label].append(i)
-    chosen = [i for members in classes.values() for i in sorted(members, key=ranks.__getitem__)[:count]]
+    chosen = {i for members in classes.values() for i in sorted(members, key=ranks.__getitem__)[:count]}
     return Subset(dataset, sorted(chosen), name=name)
 
 
@@ -108,6 +121,13 @@ def sample(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = No
     """
     ranks = _ranks(dataset, seed)
     return Subset(dataset, sorted(sorted(range(len(dataset)), key=ranks.__getitem__)[:count]), name=name)
+
+
+def _classes_of(dataset: Dataset) -> LabelSets:
+    """Of every image; none where it has no label."""
+    if dataset.label_sets is not None:
+        return dataset.label_sets
+    return [(label,) if label >= 0 else () for label in dataset.labels.tolist()]
 
 
 def _ranks(dataset: Dataset, seed: int) -> list[bytes]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from shiftbench.metrics.probabilities import log_softmax, softmax
     from shiftbench.metrics.selective import aurra, response_rate_accuracy, soft_f1
-    from shiftbench.metrics.temperature import apply_temperature, fit_temperature, with_temperature
+    from shiftbench.metrics.temperature import apply_temperature, calibrate, fit_temperature, with_temperature
     from shiftbench.metrics.video import pm_k, pm_k_score
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "aurra",
     "average_precisions",
     "brier_score",
+    "calibrate",
     "classwise_calibration_error",
     "clopper_pearson",
     "detect",
@@ -96,7 +97,7 @@ _HOMES = {
     "multilabel": ["average_precisions", "mean_average_precision", "mean_average_precision_score"],
     "probabilities": ["log_softmax", "softmax"],
     "selective": ["aurra", "response_rate_accuracy", "soft_f1"],
-    "temperature": ["apply_temperature", "fit_temperature", "with_temperature"],
+    "temperature": ["apply_temperature", "calibrate", "fit_temperature", "with_temperature"],
     "video": ["pm_k", "pm_k_score"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

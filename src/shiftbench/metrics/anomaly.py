@@ -19,6 +19,7 @@ from shiftbench.metrics.probabilities import gives_probabilities, kept_scores, l
 from shiftbench.store.predictions import Predictions
 
 AnomalyScore = Literal["max_softmax", "max_logit", "energy", "entropy"]
+ANOMALY_SCORES: tuple[AnomalyScore, ...] = get_args(AnomalyScore)
 
 
 def anomaly_scores(logits: ArrayLike, score: AnomalyScore = "max_softmax", *, temperature: float = 1.0) -> FloatArray:
@@ -68,5 +69,5 @@ def _from_log_probabilities(table: FloatArray, score: AnomalyScore) -> FloatArra
 
 
 def _check(score: str) -> None:
-    if score not in get_args(AnomalyScore):
-        raise ShiftbenchError("unknown anomaly score", found=score, expected=", ".join(get_args(AnomalyScore)))
+    if score not in ANOMALY_SCORES:
+        raise ShiftbenchError("unknown anomaly score", found=score, expected=", ".join(ANOMALY_SCORES))

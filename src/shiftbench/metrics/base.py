@@ -67,6 +67,8 @@ class Metric:
     #: "%" metrics are shown times 100.
     unit: str = "%"
     higher_is_better: bool = True
+    #: Metrics that tables show beside this one, where it is a setting's own.
+    beside: tuple[str, ...] = ()
 
     def __call__(self, predictions: Predictions, *, level: float = 0.95) -> Score:
         score = self.function(predictions, level=level)
@@ -75,12 +77,23 @@ class Metric:
 
 
 metrics: Registry[Metric] = Registry(
-    "metric", builtin=("shiftbench.metrics.accuracy", "shiftbench.metrics.uncertainty", "shiftbench.metrics.video_rows")
+    "metric",
+    builtin=(
+        "shiftbench.metrics.accuracy",
+        "shiftbench.metrics.uncertainty",
+        "shiftbench.metrics.video_rows",
+        "shiftbench.metrics.multilabel_scores",
+    ),
 )
 
 
 def metric(
-    name: str, *, needs: Needs | None = None, unit: str = "%", higher_is_better: bool = True
+    name: str,
+    *,
+    needs: Needs | None = None,
+    unit: str = "%",
+    higher_is_better: bool = True,
+    beside: tuple[str, ...] = (),
 ) -> Callable[[MetricFunction], MetricFunction]:
     """Register a metric under the name that tables and ``--metric`` show.
 
@@ -88,7 +101,7 @@ def metric(
     """
 
     def add(function: MetricFunction) -> MetricFunction:
-        metrics.add(name, Metric(name, function, needs or Needs(), unit, higher_is_better))
+        metrics.add(name, Metric(name, function, needs or Needs(), unit, higher_is_better, beside))
         return function
 
     return add

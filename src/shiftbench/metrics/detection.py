@@ -20,7 +20,7 @@ from shiftbench.metrics.anomaly import AnomalyScore, anomaly_scores_of
 from shiftbench.metrics.arrays import BoolArray, FloatArray, IntArray, real_vector
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.resampling import RESAMPLES, draw_counts, resampled_score, unseen_share
-from shiftbench.store.predictions import SKIPPED, Predictions
+from shiftbench.store.predictions import Predictions
 
 _RECALL = 0.95
 
@@ -150,7 +150,7 @@ def detect(
     _check_pair(inside, outside)
     return detection_scores(
         anomaly_scores_of(inside, inside.valid, score),
-        anomaly_scores_of(outside, outside.top[:, 0] != SKIPPED, score),
+        anomaly_scores_of(outside, outside.readable, score),
         published=published,
         level=level,
         resamples=resamples,

@@ -32,7 +32,7 @@ class GroupAccuracy:
 
 
 def group_accuracy(correct: ArrayLike, groups: Groups, *, level: float = 0.95) -> list[GroupAccuracy]:
-    """Every group that has an image, in sorted order, each with its own interval at ``level``.
+    """Every group that has an image, in order (9 before 10), each with its own interval at ``level``.
 
     >>> [(row.group, row.value) for row in group_accuracy([1, 0, 1], ["fr", "us", "us"])]
     [('fr', 1.0), ('us', 0.5)]
@@ -85,11 +85,17 @@ def _counts(correct: ArrayLike, groups: Groups) -> tuple[list[str], IntArray, In
         raise ShiftbenchError(
             "hits and groups differ in number", found=f"{hits.shape} and {column.shape}", expected="one each an image"
         )
-    names = sorted(set(column))
+    names = sorted(set(column), key=_in_order)
     place = {name: i for i, name in enumerate(names)}
     places = np.array([place[name] for name in column], dtype=np.int64)
     n = np.bincount(places, minlength=len(names))
     return names, np.bincount(places[hits], minlength=len(names)), n
+
+
+def _in_order(name: str) -> tuple[bool, int, str]:
+    """Whole numbers first, by their size; then the rest, as text."""
+    number = name.isascii() and name.isdecimal()
+    return (not number, int(name) if number else 0, name)
 
 
 def _name(group: object) -> str:

@@ -63,8 +63,14 @@ def mean_average_precision_score(
     seed: int = 0,
     provenance: str = "",
 ) -> Score:
-    """mAP with an image bootstrap; frequencies are those of each resample, as the images drawn have them."""
+    """mAP with an image bootstrap; frequencies are those of each resample, as the images drawn have them.
+
+    From some hundred images on the interval covers what it says; of 30 images a 95 % interval covers about 80 %,
+    because so few images overstate the precision itself.
+    """
     table, truth = _checked(scores, labels)
+    present = truth.any(axis=0)  # the others count nothing, in a resample either
+    table, truth = table[:, present], truth[:, present]
     classes = [_Class.of(table[:, k], truth[:, k]) for k in range(table.shape[1])]
     rng = np.random.default_rng(seed)
     draws = np.empty(resamples)

@@ -55,6 +55,6 @@ def kept_scores(predictions: Predictions) -> NDArray[np.float32]:
         raise ShiftbenchError(
             f"{predictions.classifier!r} in {predictions.setting!r} holds no scores of all classes",
             found="the best classes and the confidence only",
-            hint="run again with this metric asked for, or with the full scores kept",
+            hint="run the same eval again with --keep-scores (keep_scores=True)",
         )
     return predictions.scores

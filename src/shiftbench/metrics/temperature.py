@@ -6,17 +6,18 @@ Fit on images that are not scored afterwards: fitted on the test set it flatters
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import FloatArray, class_labels, real_matrix
+from shiftbench.metrics.arrays import BoolArray, FloatArray, class_labels, real_matrix
 from shiftbench.metrics.probabilities import gives_probabilities, kept_scores, log_probabilities, softmax
-from shiftbench.store.predictions import SKIPPED, Predictions
+from shiftbench.store.predictions import Predictions
 
 #: Temperatures outside are of no use: confidences are all 1/K or all 1 long before.
 BOUNDS = (0.01, 100.0)
@@ -85,7 +86,7 @@ def fit_temperature_of(predictions: Predictions) -> float:
 def with_temperature(predictions: Predictions, temperature: float) -> Predictions:
     """The same predictions with confidences and scores at a temperature; the provenance says so."""
     _check(temperature)
-    read = predictions.top[:, 0] != SKIPPED
+    read = predictions.readable
     logs = log_probabilities(predictions, read) / temperature
     scores = kept_scores(predictions).copy()
     confidence = np.full(len(predictions), np.nan, dtype=np.float32)
@@ -98,6 +99,74 @@ def with_temperature(predictions: Predictions, temperature: float) -> Prediction
     line = f"{predictions.provenance}; temperature {temperature:.4g}".removeprefix("; ")
     spec = {**predictions.spec, "temperature": temperature, "provenance": line}
     return replace(predictions, confidence=confidence, scores=scores, spec=spec)
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Predictions of the scored images, as they are and at a temperature that was fitted on other images."""
+
+    before: Predictions
+    after: Predictions
+    temperature: float
+    #: What it was fitted on.
+    held_out: Predictions
+
+
+def calibrate(
+    scored: Predictions, fit: Predictions | None = None, *, split: float | None = None, seed: int = 0
+) -> Calibrated:
+    """Fit a temperature on held-out images and apply it to the scored ones; no image is on both sides.
+
+    ``fit`` are predictions of the same classifier on other images; where some are the same, they are refused.
+    ``split`` holds out that share of the images instead, of ``fit`` or of the scored ones themselves (by default one
+    half): an image's side depends on its id and the seed alone, so that it is the same under every shift.
+    """
+    source = scored if fit is None else fit
+    _check_same_classifier(scored, source)
+    share = 0.5 if fit is None and split is None else split
+    if share is None:
+        _refuse_common_images(scored, source)
+        held, rest = source, scored
+    else:
+        held = source.part(_held_out(source, share, seed), f"{100 * share:g} % of the images, seed {seed}")
+        rest = scored.part(~_held_out(scored, share, seed), f"without {100 * share:g} % of the images, seed {seed}")
+    temperature = fit_temperature_of(held)
+    return Calibrated(rest, with_temperature(rest, temperature), temperature, held)
+
+
+def _held_out(predictions: Predictions, share: float, seed: int) -> BoolArray:
+    """True for about ``share`` of the images, chosen by their ids."""
+    if not 0 < share < 1:
+        raise ShiftbenchError("bad share of images to hold out", found=share, expected="between 0 and 1")
+    prefix = f"{seed}/".encode()
+    numbers = [
+        int.from_bytes(hashlib.blake2b(prefix + name.encode("utf-8", "replace"), digest_size=8).digest())
+        for name in predictions.ids
+    ]
+    return np.array([number < share * 2**64 for number in numbers], dtype=bool)
+
+
+def _check_same_classifier(scored: Predictions, fit: Predictions) -> None:
+    if scored.spec.get("classifier") != fit.spec.get("classifier"):
+        raise ShiftbenchError(
+            "a temperature belongs to the classifier it was fitted to",
+            found=f"{fit.classifier!r} and {scored.classifier!r}",
+            expected="the same, with the same weights and preprocessing",
+        )
+
+
+def _refuse_common_images(scored: Predictions, fit: Predictions) -> None:
+    """The same picture under another shift counts too: its label would be known."""
+    one, other = scored.spec.get("dataset", {}), fit.spec.get("dataset", {})
+    related = any(one.get(key) == other.get(key) for key in ("name", "fingerprint"))
+    common = len(set(scored.ids) & set(fit.ids)) if related else 0
+    if common:
+        raise ShiftbenchError(
+            f"a temperature fitted on {fit.setting!r} would be scored on images that it was fitted on",
+            found=f"{common} images in both",
+            expected="other images",
+            hint="hold some out with --split 0.5 (split=0.5), or fit on another data set",
+        )
 
 
 def _root(slope: Callable[[float], float], low: float, high: float) -> float:

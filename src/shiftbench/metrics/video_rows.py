@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from shiftbench.datasets.videos import parse_row_id
-from shiftbench.metrics.base import Needs, Score, metric
+from shiftbench.metrics.base import Metric, Needs, Score, metric, metrics
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.video import pm_k_hits
 from shiftbench.store.predictions import SKIPPED, Predictions
@@ -38,13 +38,26 @@ def pm_k_score(predictions: Predictions, k: int | None = None, *, level: float =
     return Score(name, count / n if n else float("nan"), low, high, n, level, provenance=predictions.provenance)
 
 
-@metric("pm0", needs=Needs(confidence=False))
+_CLASSES_ONLY = Needs(confidence=False)
+
+
+@metric("pm0", needs=_CLASSES_ONLY)
 def pm0(predictions: Predictions, *, level: float = 0.95) -> Score:
     """The share of anchor frames that are right (video sets)."""
     return pm_k_score(predictions, 0, level=level)
 
 
-@metric("pm10", needs=Needs(confidence=False))
+@metric("pm10", needs=_CLASSES_ONLY)
 def pm10(predictions: Predictions, *, level: float = 0.95) -> Score:
     """The share of anchor frames that are right together with every valid frame up to 10 away (video sets)."""
     return pm_k_score(predictions, 10, level=level)
+
+
+@metrics.family("pmK", r"pm(0|[1-9]\d*)")
+def pm_any(k: str) -> Metric:
+    """The share of anchor frames that are right together with every valid frame up to K away, for any K (pm3)."""
+
+    def score(predictions: Predictions, *, level: float = 0.95) -> Score:
+        return pm_k_score(predictions, int(k), level=level)
+
+    return Metric(f"pm{k}", score, _CLASSES_ONLY)

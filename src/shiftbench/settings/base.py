@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shiftbench.errors import SettingError
 from shiftbench.registry import Registry
 from shiftbench.shifts.base import NoShift, Shift
+
+if TYPE_CHECKING:
+    from shiftbench.datasets.factors import Protocol
 
 #: How shifted images come to be. Their numbers differ, so a table keeps them apart.
 Source = Literal["in-memory", "jpeg-85", "on-disk"]
@@ -36,8 +39,12 @@ class Setting:
     #: Left out, with a word, when no data fills its role.
     optional: bool = False
     source: Source | None = None
+    #: For a set that is split by factors: its data is a table, and ``dataset`` one of the protocol's sets of it.
+    protocol: Protocol | None = field(default=None, hash=False, repr=False)
     #: What a reader must know to compare the number with one published elsewhere.
     note: str = ""
+    #: The data set that fills its role where the user names none: a name, a path or ``kind:path``.
+    default: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,10 @@ class Suite:
         """The data sets it needs, in order."""
         return list(dict.fromkeys(setting.dataset.split("/")[0] for setting in self.settings))
 
+    def default_data(self, role: str) -> str | None:
+        """What fills a role where the user names nothing."""
+        return next((s.default for s in self.settings if s.dataset == role and s.default is not None), None)
+
     def __getitem__(self, name: str) -> Setting:
         for setting in self.settings:
             if setting.name == name:
@@ -84,7 +95,9 @@ suites: Registry[SuiteBuilder] = Registry(
         "shiftbench.settings.video_suites",
         "shiftbench.settings.paper_suites",
         "shiftbench.settings.factor_suites",
+        "shiftbench.settings.icon_suites",
         "shiftbench.settings.testbed_suite",
+        "shiftbench.testsets.suites",
     ),
 )
 

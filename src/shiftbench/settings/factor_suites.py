@@ -5,31 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 
 from shiftbench.datasets.factors import TEST, Protocol, read_protocol
-from shiftbench.errors import SettingError
-from shiftbench.settings.base import Setting, SuiteOptions, suite
+from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suite, suites
 
 
 def factor_settings(protocol: str | Path | Protocol) -> list[Setting]:
-    """Settings for ``evaluate(model, factor_settings(p), data=open_splits(table, p))``.
-
-    Of sets with one label an image; several labels are scored from kept scores (``factors.multi_hot``,
-    ``metrics.mean_average_precision``).
-    """
+    """Settings for ``evaluate(model, factor_settings(p), {p.name: table})``, or with ``open_splits(table, p)``."""
     chosen = protocol if isinstance(protocol, Protocol) else read_protocol(protocol)
-    if chosen.several_labels:
-        raise SettingError(
-            f"the images of {chosen.name!r} have several labels, and settings score one",
-            hint="evaluate with keep_scores=True and give scores and multi_hot(dataset) to mean_average_precision",
+
+    def setting(which: str, reference: str | None) -> Setting:
+        return Setting(
+            f"{chosen.name}.{which}",
+            f"{chosen.name}/{which}",
+            metric=chosen.metric,
+            reference=reference,
+            optional=reference is not None,
+            protocol=chosen,
         )
-    clean = f"{chosen.name}.{TEST}"
-    shifted = [
-        Setting(f"{chosen.name}.{name}", f"{chosen.name}.{name}", metric=chosen.metric, reference=clean, optional=True)
-        for name in chosen.shifts
-    ]
-    return [Setting(clean, clean, metric=chosen.metric), *shifted]
+
+    return [setting(TEST, None), *(setting(name, f"{chosen.name}.{TEST}") for name in chosen.shifts)]
+
+
+@suite("deepfashion-remixed")
+def deepfashion_remixed(options: SuiteOptions) -> list[Setting]:
+    """DeepFashion Remixed: another scale, occlusion, viewpoint or zoom; several labels an image (mAP)."""
+    return factor_settings("deepfashion-remixed")
 
 
 @suite("streetview-storefronts")
 def streetview_storefronts(options: SuiteOptions) -> list[Setting]:
     """StreetView StoreFronts' protocol on your own table: another year, an old camera, France (error)."""
     return factor_settings("streetview-storefronts")
+
+
+@suites.family("factors:PROTOCOL.toml", r"factors:(.+)")
+def own_protocol(path: str) -> SuiteBuilder:
+    """Your own table, split by the factors that your protocol names (see `data factors --help`)."""
+    return lambda options: factor_settings(path)

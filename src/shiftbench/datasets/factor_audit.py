@@ -1,0 +1,161 @@
+"""What a protocol makes of a table, before anything is run: the size of every set, what is missing or left over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shiftbench.datasets.factor_tables import Row, column_of_paths, inside, read_table, text_of
+from shiftbench.datasets.factors import TEST, TRAIN, Protocol, read_protocol, split_rows
+
+#: Where a value stands in the protocol, if in no set at all.
+NOWHERE = "in no set"
+
+
+@dataclass(frozen=True)
+class SetSize:
+    """One set of a protocol: how many rows and pictures of the table fall into it."""
+
+    name: str
+    #: In words: "year 2018; else as training".
+    what: str
+    rows: int
+    images: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class ValueCount:
+    """One value of a factor (or of the column of parts), and what the protocol does with it."""
+
+    factor: str
+    value: str
+    rows: int
+    used: str
+
+
+@dataclass(frozen=True)
+class FactorAudit:
+    protocol: str
+    rows: int
+    images: int
+    sets: list[SetSize]
+    values: list[ValueCount]
+    #: Rows that are in no set: why, and how many.
+    left_over: dict[str, int]
+    missing: list[str]
+    notes: list[str]
+    #: For every row the sets it falls into; more than one only where the protocol's own values overlap.
+    sets_of_rows: list[tuple[str, ...]]
+
+    @property
+    def ok(self) -> bool:
+        return not self.missing
+
+    def as_dict(self) -> dict[str, Any]:
+        """Without the rows themselves."""
+        fields = {key: value for key, value in asdict(self).items() if key != "sets_of_rows"}
+        return {**fields, "ok": self.ok}
+
+
+def audit_factors(
+    table: str | Path | Sequence[Row], protocol: str | Path | Protocol, *, root: Path | None = None
+) -> FactorAudit:
+    """Hold a table against a protocol; pictures are looked for, not opened."""
+    chosen = protocol if isinstance(protocol, Protocol) else read_protocol(protocol)
+    rows, folder = read_table(table) if isinstance(table, str | Path) else (table, Path())
+    sets = split_rows(rows, chosen)
+    column = column_of_paths(rows[0])
+    paths = [inside(str(row[column])) for row in rows]
+    pictures = {which: {paths[i] for i in found} for which, found in sets.items()}
+    classes = {which: {text_of(rows[i].get(chosen.label)) for i in found} for which, found in sets.items()}
+    of_rows: list[list[str]] = [[] for _ in rows]
+    for which, found in sets.items():
+        for i in found:
+            of_rows[i].append(which)
+    return FactorAudit(
+        chosen.name,
+        len(rows),
+        len(set(paths)),
+        [
+            SetSize(which, _words(chosen, which), len(found), len(pictures[which]), len(classes[which]))
+            for which, found in sets.items()
+        ],
+        _values(rows, chosen),
+        _left_over(rows, chosen, of_rows),
+        [*_empty(sets), *_absent(paths, folder if root is None else root)],
+        _notes(pictures, classes),
+        [tuple(names) for names in of_rows],
+    )
+
+
+def _words(protocol: Protocol, which: str) -> str:
+    if which in protocol.shifts:
+        factor, values = protocol.shifts[which]
+        return f"{factor} {' or '.join(values)}"
+    return ", ".join(f"{factor} {' or '.join(values)}" for factor, values in protocol.base.items())
+
+
+def _values(rows: Sequence[Row], protocol: Protocol) -> list[ValueCount]:
+    counts = {column: Counter(text_of(row.get(column)) for row in rows) for column in protocol.columns}
+    return [
+        ValueCount(column, value, counts[column][value], _use(protocol, column, value))
+        for column in protocol.columns
+        for value in sorted({*counts[column], *_known(protocol, column)})
+    ]
+
+
+def _known(protocol: Protocol, column: str) -> set[str]:
+    """The values that some set asks for."""
+    return {value for which in protocol.sets for value in protocol.conditions(which)[column]}
+
+
+def _use(protocol: Protocol, column: str, value: str) -> str:
+    if column == protocol.part_column:
+        return ", ".join(part for part, values in protocol.parts.items() if value in values) or NOWHERE
+    if value in protocol.base[column]:
+        return "training and test"
+    shifted = [name for name, (factor, values) in protocol.shifts.items() if factor == column and value in values]
+    return ", ".join(shifted) or NOWHERE
+
+
+def _left_over(rows: Sequence[Row], protocol: Protocol, of_rows: Sequence[Sequence[str]]) -> dict[str, int]:
+    known = {column: _known(protocol, column) for column in protocol.columns}
+    reasons = Counter(_reason(row, protocol, known) for row, names in zip(rows, of_rows, strict=True) if not names)
+    return dict(sorted(reasons.items(), key=lambda item: -item[1]))
+
+
+def _reason(row: Row, protocol: Protocol, known: Mapping[str, set[str]]) -> str:
+    for column in protocol.columns:
+        if text_of(row.get(column)) not in known[column]:
+            return f"{column} {text_of(row.get(column)) or '(empty)'}: no set takes it"
+    changed = [factor for factor, values in protocol.base.items() if text_of(row[factor]) not in values]
+    if len(changed) > 1:
+        return f"differ in {' and '.join(changed)}: one at a time is asked for"
+    return f"{protocol.part_column} {text_of(row.get(protocol.part_column or ''))}: not with these values"
+
+
+def _empty(sets: Mapping[str, Sequence[int]]) -> list[str]:
+    return [f"no row for {which}" for which, found in sets.items() if not found]
+
+
+def _absent(paths: Sequence[str], folder: Path) -> list[str]:
+    lost = [path for path in dict.fromkeys(paths) if not (folder / path).is_file()]
+    return [f"{len(lost):,} of {len(set(paths)):,} pictures, such as {lost[0]}"] if lost else []
+
+
+def _notes(pictures: Mapping[str, set[str]], classes: Mapping[str, set[str]]) -> list[str]:
+    notes = []
+    shared = len(pictures[TRAIN] & pictures[TEST])
+    if shared:
+        notes.append(f"{shared:,} pictures are in training and in test: say in [parts] which rows may do what")
+    for which, found in classes.items():
+        lost = sorted(classes[TRAIN] - found)
+        if found and lost:
+            notes.append(
+                f"{which} lacks {len(lost)} of the {len(classes[TRAIN])} classes of training, such as {lost[0]}"
+            )
+    return notes

@@ -1,0 +1,123 @@
+"""How well anomaly scores tell an out-set from an in-set, as a table over classifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.metrics.anomaly import ANOMALY_SCORES, AnomalyScore
+from shiftbench.metrics.detection import Detection, detect
+from shiftbench.metrics.probabilities import gives_probabilities
+from shiftbench.reports import formatting
+from shiftbench.reports.entries import in_one_column, named
+from shiftbench.reports.tables import ResultTable
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.titles import classifier_titles
+from shiftbench.store.workspace import Cell, Workspace
+
+#: The out-set that is meant where none is named.
+IMAGENET_O = "imagenet-o"
+
+
+def detection_table(
+    workspace: Workspace,
+    cells: Sequence[Cell],
+    inside: str | None = None,
+    outside: str | None = None,
+    scores: Sequence[AnomalyScore] | None = ("max_softmax",),
+    *,
+    published: bool = False,
+    level: float = 0.95,
+) -> ResultTable:
+    """AUPR, AUROC and FPR95 of every classifier that has seen both sets.
+
+    Without names the out-set is ImageNet-O, and the in-set what the out-set's setting names as its reference.
+    ``scores=None`` takes every anomaly score that the stored predictions can give, and says which they can't.
+    """
+    known, unknown = _pair(cells, inside, outside)
+    found: list[tuple[str, AnomalyScore, Detection]] = []
+    without: dict[str, list[str]] = {}
+    for title, one, other in _same_classifier(cells, known, unknown):
+        pair = workspace.read(one, top_k=1), workspace.read(other, top_k=1)
+        possible, why = (scores, "") if scores is not None else _possible(*pair)
+        found += [(title, name, detect(*pair, name, published=published, level=level)) for name in possible]
+        if why:
+            without.setdefault(why, []).append(title)
+    entries = in_one_column(
+        # The column says which score it is.
+        (title, name, replace(score, provenance=score.provenance.removeprefix(f"{name}; ")))
+        for title, name, one in found
+        for score in one.scores()
+    )
+    remarks = [f"{named(titles)}: {why}" for why, titles in without.items()]
+    title = f"{unknown} (out) against {known} (in)"
+    return ResultTable(entries, title=title, remarks=[*_meaning([one for *_, one in found]), *remarks])
+
+
+def _possible(inside: Predictions, outside: Predictions) -> tuple[Sequence[AnomalyScore], str]:
+    """The anomaly scores that these predictions can give, and why not all."""
+    if inside.scores is None or outside.scores is None:
+        return ["max_softmax"], "no max_logit, energy or entropy, for not all scores were kept (eval --keep-scores)"
+    if gives_probabilities(inside):
+        return ["max_softmax", "entropy"], "no max_logit or energy, for it gives probabilities"
+    return ANOMALY_SCORES, ""
+
+
+def _meaning(found: Sequence[Detection]) -> list[str]:
+    sizes = dict.fromkeys((one.in_images, one.out_images, one.chance_aupr) for one in found)
+    counts = [
+        f"{formatting.count(outs)} out-images against {formatting.count(ins)} in-images: chance is "
+        f"{formatting.number(chance, 1)} for aupr, 50 for auroc, 95 for fpr95"
+        for ins, outs, chance in sizes
+    ]
+    return [*counts, "out-images are the positives; aupr and auroc: higher is better, fpr95: lower"]
+
+
+def _pair(cells: Sequence[Cell], inside: str | None, outside: str | None) -> tuple[str, str]:
+    settings = list(dict.fromkeys(cell.setting for cell in cells))
+    if outside is None and IMAGENET_O not in settings:
+        raise ShiftbenchError(
+            "which images are the unknown ones?",
+            found=f"settings {', '.join(settings[:8]) or 'none'}",
+            hint="name them: --out SETTING, and the known ones with --in SETTING",
+        )
+    unknown = outside or IMAGENET_O
+    if unknown not in settings:
+        raise UnknownNameError("setting", unknown, settings)
+    reference = next(cell.spec["reference"] for cell in cells if cell.setting == unknown)
+    known = inside or reference
+    if known is None:
+        raise ShiftbenchError(
+            f"which images are the known ones? {unknown!r} names no reference setting", hint="--in SETTING"
+        )
+    if known not in settings:
+        if inside is not None:
+            raise UnknownNameError("setting", known, settings)
+        raise ShiftbenchError(
+            f"{unknown!r} is held against {known!r}, which was not evaluated",
+            found=f"settings {', '.join(settings[:8])}",
+            hint="evaluate it too (--data imagenet-val=FOLDER), or name another in-set with --in",
+        )
+    if known == unknown:
+        raise ShiftbenchError("the in-set and the out-set are the same", found=known, expected="two settings")
+    return known, unknown
+
+
+def _same_classifier(cells: Sequence[Cell], known: str, unknown: str) -> list[tuple[str, Cell, Cell]]:
+    chosen = [cell for cell in cells if cell.setting in (known, unknown)]
+    titles = classifier_titles(chosen)
+    pairs = [
+        (titles[one.key], one, other)
+        for one in chosen
+        for other in chosen
+        if (one.setting, other.setting) == (known, unknown) and titles[one.key] == titles[other.key]
+    ]
+    if not pairs:
+        seen = {name: sorted({titles[c.key] for c in chosen if c.setting == name}) for name in (known, unknown)}
+        raise ShiftbenchError(
+            "no classifier has seen both sets",
+            found="; ".join(f"{name}: {', '.join(classifiers)}" for name, classifiers in seen.items()),
+            hint="evaluate the same classifier on both",
+        )
+    return pairs
