@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Two cores may be busy with other tests; a slow example says nothing about the code.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "data"
 

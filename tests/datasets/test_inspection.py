@@ -230,3 +230,16 @@ def test_the_command_as_json_names_the_mistake(tmp_path: Path) -> None:
     report = json.loads(result.stdout)
     assert result.exit_code == 1 and report["seen"] == "an archive, tar" and not report["ok"]
     assert "natural-adv-examples" in report["home"]
+
+
+def test_deepfashion2_without_some_of_its_pictures(tmp_path: Path) -> None:
+    for part, names in (("train", "abc"), ("validation", "de")):
+        for name in names:
+            for folder, ending in (("annos", "json"), ("image", "jpg")):
+                (tmp_path / part / folder).mkdir(parents=True, exist_ok=True)
+                (tmp_path / part / folder / f"{name}.{ending}").write_bytes(b"{}")
+    (tmp_path / "train" / "image" / "b.jpg").unlink()
+    report = inspect_data(tmp_path)
+    assert (report.what, report.images, report.suite) == ("DeepFashion2", 4, "deepfashion-remixed")
+    assert "the pictures of 1 annotations of train: b" in missing(report)
+    assert "191,958 of 191,961 annotation files of train" in missing(report)

@@ -8,6 +8,7 @@ from pathlib import Path
 from shiftbench.datasets import cifar_checks, official_checks
 from shiftbench.datasets.archives import check_archive
 from shiftbench.datasets.catalogue import describe_path
+from shiftbench.datasets.deepfashion2_check import check_deepfashion2
 from shiftbench.datasets.icons.check import check_icons
 from shiftbench.datasets.official import DataReport
 from shiftbench.errors import DatasetError
@@ -27,6 +28,7 @@ _CHECKS: tuple[Check, ...] = (
     official_checks.check_objectnet,
     official_checks.check_unsorted_val,
     check_icons,
+    check_deepfashion2,
     official_checks.check_class_folders,
 )
 
