@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shiftbench.metrics.base import Score as Score
     from shiftbench.runs.data import Selection as Selection
     from shiftbench.runs.evaluate import evaluate as evaluate
+    from shiftbench.runs.importing import import_predictions as import_predictions
     from shiftbench.runs.result import Run as Run
     from shiftbench.settings.base import Setting as Setting
     from shiftbench.shifts.base import Shift as Shift
@@ -54,6 +55,7 @@ _HOMES = {
     "corrupt": "shifts.corruptions",
     "corruptions": "shifts.corruptions",
     "evaluate": "runs.evaluate",
+    "import_predictions": "runs.importing",
     "label_space": "labels.catalogue",
     "load_classifier": "classifiers.loading",
     "open_dataset": "datasets.catalogue",

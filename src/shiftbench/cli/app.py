@@ -12,10 +12,17 @@ from shiftbench.cli import (
     data,
     demonstration,
     evaluating,
+    factors,
+    figures,
+    importing,
     listing,
+    reporting,
     reproducing,
+    store,
     studying,
     tabulating,
+    testsets,
+    uncertainty,
 )
 
 app = typer.Typer(
@@ -49,14 +56,24 @@ def _options(
 
 
 app.command("eval")(evaluating.evaluate_command)
+app.command("import")(importing.import_command)
 app.command("table")(tabulating.table_command)
 app.command("compare")(tabulating.compare_command)
+app.command("groups")(uncertainty.groups_command)
+app.command("detect")(uncertainty.detect_command)
+app.command("calibrate")(uncertainty.calibrate_command)
 app.command("images-needed")(tabulating.images_needed_command)
 app.add_typer(studying.app, name="study")
+app.add_typer(figures.app, name="figure")
+app.command("report")(reporting.report_command)
+app.command("serve")(reporting.serve_command)
 app.command("reproduce")(reproducing.reproduce_command)
 app.command("corrupt")(corrupting.corrupt_command)
 app.command("preview")(corrupting.preview_command)
 app.command("list")(listing.list_command)
 app.add_typer(checking.app, name="check")
+data.app.command("factors")(factors.factors_command)
 app.add_typer(data.app, name="data")
+app.add_typer(store.app, name="store")
+app.add_typer(testsets.app, name="testset")
 app.command("demo")(demonstration.demo_command)

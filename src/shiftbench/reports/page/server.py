@@ -142,7 +142,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen()  # who reads the printed address may come at once
     except (OSError, OverflowError) as error:
         raise ShiftbenchError(
-            f"the viewer can't listen on {host}, port {port}",
+            f"can't listen on {host}, port {port}",
             found=str(error),
             hint="another --port, or --port 0 for any that is free",
         ) from error

@@ -1,0 +1,311 @@
+"""The tables of a project.
+
+An *entry* of the pool is a picture in the role of a candidate or of a reference for one class. A *task* is a
+grid of entries (its *slots*) for one class; an *assignment* is a task in the hands of one annotator, and
+*selections* are the slots that the annotator chose. Whatever is not selected in a submitted assignment was seen
+and left.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    CheckConstraint,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+#: States of an assignment.
+LEASED, SUBMITTED, EXPIRED = "leased", "submitted", "expired"
+#: Roles of an entry.
+CANDIDATE, REFERENCE = "candidate", "reference"
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Moments in UTC; SQLite keeps no time zone, so that it is put back on reading."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None or dialect.name != "sqlite":
+            return value
+        return value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    # Constraints have names, so that migrations can speak of them on both databases.
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: JSON, str: Text, bool: Boolean}  # noqa: RUF012
+
+
+class ProjectRow(Base):
+    """One row: which project this database belongs to."""
+
+    __tablename__ = "project"
+
+    uid: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str]
+    #: Key of the opaque ids that annotators see.
+    secret: Mapped[str]
+    made_at: Mapped[datetime]
+
+
+class Image(Base):
+    """Bytes of a picture, stored once under their digest."""
+
+    __tablename__ = "images"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    digest: Mapped[str] = mapped_column(String(40), unique=True)
+    suffix: Mapped[str] = mapped_column(String(8))
+    width: Mapped[int]
+    height: Mapped[int]
+    size: Mapped[int]
+
+
+class Entry(Base):
+    """A picture as a candidate or a reference for one class, with what is known about it."""
+
+    __tablename__ = "entries"
+    __table_args__ = (
+        UniqueConstraint("role", "image_id", "class_key"),
+        CheckConstraint("role IN ('candidate', 'reference')", name="role"),
+        Index(None, "role", "class_key"),
+        Index(None, "source", "source_id"),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))
+    image_id: Mapped[int] = mapped_column(ForeignKey("images.id"), index=True)
+    class_key: Mapped[str]
+    #: Where it comes from (a folder, a data set, a service), and its name there.
+    source: Mapped[str]
+    source_id: Mapped[str]
+    query: Mapped[str | None]
+    keyword: Mapped[str | None]
+    date: Mapped[str | None]
+    licence: Mapped[str | None]
+    author: Mapped[str | None]
+    url: Mapped[str | None]
+    extra: Mapped[dict[str, Any]]
+    imported_at: Mapped[datetime]
+
+    image: Mapped[Image] = relationship(lazy="joined", innerjoin=True)
+
+
+class Account(Base):
+    __tablename__ = "accounts"
+    __table_args__ = (CheckConstraint("role IN ('lead', 'annotator', 'reviewer')", name="role"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(Text, unique=True)
+    role: Mapped[str] = mapped_column(String(16))
+    password: Mapped[str | None]
+    made_at: Mapped[datetime]
+    excluded_at: Mapped[datetime | None]
+    excluded_because: Mapped[str | None]
+
+
+class Invitation(Base):
+    """A personal link. Its holder becomes one account, and comes back to it by the same link."""
+
+    __tablename__ = "invitations"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    token_hash: Mapped[str] = mapped_column(String(64), unique=True)
+    role: Mapped[str] = mapped_column(String(16))
+    #: For whom the lead made it.
+    name: Mapped[str]
+    account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"), unique=True)
+    made_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+
+class SignIn(Base):
+    """A session of a signed-in person."""
+
+    __tablename__ = "sign_ins"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    token_hash: Mapped[str] = mapped_column(String(64), unique=True)
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), index=True)
+    made_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
+
+
+class AuditEntry(Base):
+    """Who did what, when. Rows are added, never changed."""
+
+    __tablename__ = "audit_log"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    at: Mapped[datetime]
+    #: None: somebody with access to the folder, on the command line.
+    account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
+    action: Mapped[str]
+    details: Mapped[dict[str, Any]]
+
+
+class Task(Base):
+    """A grid of one class. ``places_left`` counts down from ``wished`` with each annotator who holds or did it."""
+
+    __tablename__ = "tasks"
+    __table_args__ = (Index(None, "places_left", "rank"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    class_key: Mapped[str]
+    wished: Mapped[int]
+    places_left: Mapped[int]
+    #: The order in which tasks are given out.
+    rank: Mapped[str] = mapped_column(String(16))
+    made_at: Mapped[datetime]
+
+
+class Slot(Base):
+    """One picture of a grid. What it is there for follows from its entry's role and class."""
+
+    __tablename__ = "slots"
+    __table_args__ = (UniqueConstraint("task_id", "entry_id"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"))
+    entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"), index=True)
+
+    entry: Mapped[Entry] = relationship()
+
+
+class Assignment(Base):
+    """A task in the hands of one annotator."""
+
+    __tablename__ = "assignments"
+    __table_args__ = (
+        UniqueConstraint("task_id", "account_id"),
+        CheckConstraint("state IN ('leased', 'submitted', 'expired')", name="state"),
+        Index(None, "state", "expires_at"),
+        Index(None, "account_id", "state"),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    #: The opaque id that the annotator sees.
+    token: Mapped[str] = mapped_column(String(64), unique=True)
+    task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"))
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"))
+    state: Mapped[str] = mapped_column(String(16))
+    leased_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
+    submitted_at: Mapped[datetime | None]
+
+    task: Mapped[Task] = relationship()
+
+
+class Selection(Base):
+    __tablename__ = "selections"
+
+    assignment_id: Mapped[int] = mapped_column(ForeignKey("assignments.id"), primary_key=True)
+    slot_id: Mapped[int] = mapped_column(ForeignKey("slots.id"), primary_key=True, index=True)
+
+
+class NearPair(Base):
+    """A candidate and a picture suspiciously like it, for a person to judge."""
+
+    __tablename__ = "near_pairs"
+    __table_args__ = (
+        UniqueConstraint("entry_id", "other_id"),
+        CheckConstraint("state IN ('open', 'dismissed', 'confirmed')", name="state"),
+        Index(None, "state"),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"))
+    other_id: Mapped[int] = mapped_column(ForeignKey("entries.id"))
+    distances: Mapped[dict[str, Any]]
+    state: Mapped[str] = mapped_column(String(16), default="open")
+    decided_by: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
+    decided_at: Mapped[datetime | None]
+
+    entry: Mapped[Entry] = relationship(foreign_keys=[entry_id])
+    other: Mapped[Entry] = relationship(foreign_keys=[other_id])
+
+
+class Mark(Base):
+    """A candidate that must not be in any set. Taken back, the row stays."""
+
+    __tablename__ = "marks"
+    __table_args__ = (CheckConstraint("kind IN ('blacklist', 'near-duplicate')", name="kind"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"), index=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    note: Mapped[str]
+    made_by: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
+    made_at: Mapped[datetime]
+    withdrawn_at: Mapped[datetime | None]
+
+
+class Revision(Base):
+    """A sample of candidates: number 1, 2, ... of the set of a name. A frozen one is final."""
+
+    __tablename__ = "revisions"
+    __table_args__ = (UniqueConstraint("set_name", "number"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    set_name: Mapped[str] = mapped_column(String(64))
+    number: Mapped[int]
+    made_at: Mapped[datetime]
+    made_by: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
+    #: Strategy, its options and the seed.
+    sampling: Mapped[dict[str, Any]]
+    report: Mapped[dict[str, Any]]
+    note: Mapped[str]
+    frozen_at: Mapped[datetime | None]
+    fingerprint: Mapped[str | None]
+
+
+class RevisionImage(Base):
+    __tablename__ = "revision_images"
+
+    revision_id: Mapped[int] = mapped_column(ForeignKey("revisions.id"), primary_key=True)
+    entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"), primary_key=True, index=True)
+    position: Mapped[int]
+    #: The bin or keyword it was drawn for, and whether it stands in for one that had run out.
+    drawn_for: Mapped[str]
+    fallback: Mapped[bool]
+
+    entry: Mapped[Entry] = relationship()
+
+
+class ClassReview(Base):
+    """Somebody looked through all images of a class in a revision."""
+
+    __tablename__ = "class_reviews"
+
+    revision_id: Mapped[int] = mapped_column(ForeignKey("revisions.id"), primary_key=True)
+    class_key: Mapped[str] = mapped_column(Text, primary_key=True)
+    account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
+    at: Mapped[datetime]

@@ -1,0 +1,1 @@
+"""Frozen sets in the layouts that others read: class folders, WebDataset shards, Hugging Face tables."""

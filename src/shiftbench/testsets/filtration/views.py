@@ -1,0 +1,145 @@
+"""What classifiers make of every candidate, kept on disk as it is computed.
+
+| field | meaning |
+|---|---|
+| ``right`` | how many of the views are classified right |
+| ``most`` | the greatest confidence in the true class over the views |
+| ``mean`` | its mean over the views |
+| ``taken_for`` | the class, other than the true one, of the greatest mean confidence |
+| ``confidence`` | that confidence |
+
+Confidence is softmax over the classes of the new test set alone. Candidates of no class have -1 as the true one:
+``taken_for`` is then simply the predicted class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.defences import TenCrop
+from shiftbench.classifiers.hashing import digest
+from shiftbench.classifiers.preprocessing import Geometry, centre_crop
+from shiftbench.classifiers.recorded import RecordedPredictions
+from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.errors import ClassifierError
+from shiftbench.labels.space import Labels, LabelSpace
+from shiftbench.metrics.probabilities import softmax
+from shiftbench.testsets.near_duplicates.blocks import Computation, PerImage, per_image
+
+FloatArray = NDArray[np.float64]
+
+VIEW = np.dtype(
+    [
+        ("right", np.uint8),
+        ("most", np.float32),
+        ("mean", np.float32),
+        ("taken_for", np.int32),
+        ("confidence", np.float32),
+    ]
+)
+#: Raised when the rows change.
+_VERSION = 1
+#: Pictures at once; ten crops each.
+_BLOCK = 32
+
+
+@dataclass(frozen=True)
+class Views:
+    """The views of a picture that a classifier is shown: ten crops, or its own single one."""
+
+    classifier: Classifier
+    ten_crop: TenCrop | None
+    geometry: Geometry
+
+    @classmethod
+    def of(cls, classifier: Classifier, *, ten: bool) -> Views:
+        """Ten crops come from the whole picture, resized as the classifier does but not cut; where its resize leaves
+        no room for them, the short side becomes 8/7 of the crop, the proportion of 256 to 224."""
+        own = classifier.preprocessing.geometry
+        if not ten:
+            return cls(classifier, None, own)
+        crop = TenCrop.for_input(classifier)
+        return cls(classifier, crop, replace(crop.geometry(own), crop=None))
+
+    def __call__(self, picture: Pixels) -> Pixels:
+        """(views, H, W, 3)."""
+        resized = self.geometry(picture)
+        if self.ten_crop is None:
+            return resized[None]
+        size = max(resized.shape[0], self.ten_crop.height), max(resized.shape[1], self.ten_crop.width)
+        return self.ten_crop(centre_crop(resized, size, self.geometry.fill)[None])
+
+    @property
+    def identity(self) -> list[object]:
+        crops = None if self.ten_crop is None else self.ten_crop.describe()
+        return [self.classifier.fingerprint, self.classifier.preprocessing.describe(), crops]
+
+
+def look_at(
+    dataset: Dataset,
+    labels: Labels,
+    classifiers: Sequence[Classifier],
+    space: LabelSpace,
+    *,
+    ten: bool,
+    folder: Path | None = None,
+    workers: int | None = None,
+    show: bool = False,
+) -> list[PerImage]:
+    """For each classifier a ``VIEW`` row an image; ``labels`` are those of the data set's images in ``space``."""
+    computations = [_computation(classifier, labels, space, ten) for classifier in classifiers]
+    what = f"{'ten crops' if ten else 'views'} of {dataset.name}"
+    return per_image(dataset, computations, what=what, folder=folder, size=_BLOCK, workers=workers, show=show)
+
+
+def _computation(classifier: Classifier, labels: Labels, space: LabelSpace, ten: bool) -> Computation:
+    if isinstance(classifier, RecordedPredictions):
+        raise ClassifierError(f"{classifier.name} holds answers and can't look at crops", expected="a network")
+    views = Views.of(classifier, ten=ten)
+    projection = space.projection_from(classifier.space)
+
+    def compute(pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> NDArray[Any]:
+        if not pictures:
+            return np.zeros(0, VIEW)
+        shown = [views(picture) for picture in pictures]
+        scores = projection(classifier.scores(np.concatenate(shown)))
+        chances = probabilities(scores, classifier).reshape(len(pictures), -1, len(space))
+        return judged(chances, labels[indices])
+
+    return Computation(compute, ["views", _VERSION, views.identity, space.fingerprint, digest(labels.tobytes())])
+
+
+def judged(chances: FloatArray, labels: Labels) -> NDArray[Any]:
+    """(N, views, classes) probabilities and true classes to ``VIEW`` rows.
+
+    >>> rows = judged(np.array([[[0.1, 0.9, 0.0], [0.2, 0.0, 0.8]]]), np.array([0], np.int32))
+    >>> rows["right"].tolist(), rows["taken_for"].tolist()
+    ([0], [1])
+    """
+    count = len(chances)
+    known = labels >= 0
+    true = np.where(known, labels, 0)
+    in_true = np.where(known[:, None], np.take_along_axis(chances, true[:, None, None], axis=2)[:, :, 0], 0)
+    mean = chances.mean(axis=1)
+    mean[np.flatnonzero(known), true[known]] = -1  # never the class it is taken for
+    rows = np.zeros(count, VIEW)
+    rows["right"] = (chances.argmax(axis=2) == labels[:, None]).sum(axis=1)
+    rows["most"], rows["mean"] = in_true.max(axis=1), in_true.mean(axis=1)
+    rows["taken_for"] = mean.argmax(axis=1)
+    rows["confidence"] = mean.max(axis=1)
+    return rows
+
+
+def probabilities(scores: NDArray[np.float32], classifier: Classifier) -> FloatArray:
+    """Over the classes that are left: restricted first, then softmax, or shared out anew."""
+    if classifier.outputs == "logits":
+        return softmax(scores)
+    totals = scores.sum(axis=1, keepdims=True, dtype=np.float64)
+    return np.asarray(scores / np.where(totals > 0, totals, 1))

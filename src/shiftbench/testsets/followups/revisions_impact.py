@@ -1,0 +1,97 @@
+"""What reviewing did to a test set's accuracies, revision by revision (004 appendix C.3.2).
+
+Images that reviewers remove are replaced. If that made the set easier or harder, the accuracies of the revisions
+show it. Predictions are looked at only after the set is final, as in 004: nothing here runs a classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.store.predictions import Predictions
+from shiftbench.studies.fits import Fit, fit
+
+_SHOWN = 40
+
+
+class RevisionsImpact(StudyTable):
+    """Accuracy of every classifier on every revision, and its change since the first."""
+
+    def __init__(self, revisions: Mapping[str, Sequence[str]], rows: Sequence[Mapping[str, Any]]) -> None:
+        self.revisions = {name: list(ids) for name, ids in revisions.items()}
+        names = list(self.revisions)
+        means = [float(np.mean([row["accuracy"] for row in rows if row["revision"] == name])) for name in names]
+        way = " -> ".join(f"{name} {100 * mean:.2f}" for name, mean in zip(names, means, strict=True))
+        notes = [f"the first {_SHOWN} of {len(rows):,} rows; write a .csv file for all"] if len(rows) > _SHOWN else []
+        super().__init__(
+            [
+                Field("model", "model"),
+                Field("revision", "revision"),
+                Field("n", "images", "count"),
+                Field("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
+                Field("change", "since the first", "points", times=100),
+            ],
+            rows,
+            shown=rows[:_SHOWN],
+            title="Impact of revisions",
+            lead=[f"mean accuracy: {way}", self._turnover()],
+            notes=notes,
+        )
+
+    def accuracies(self, revision: str) -> dict[str, float]:
+        """By model."""
+        return {row["model"]: row["accuracy"] for row in self.rows if row["revision"] == revision}
+
+    def line(self, revision: str, original: Mapping[str, float], *, scale: str = "probit", **options: Any) -> Fit:
+        """The line of a revision's accuracies over those on the original set, as fractions (004 figure 8)."""
+        return fit(original, self.accuracies(revision), scale=scale, unit="fraction", **options)
+
+    def _turnover(self) -> str:
+        first, last = (set(ids) for ids in (next(iter(self.revisions.values())), list(self.revisions.values())[-1]))
+        return f"{len(first & last):,} of the first revision's {len(first):,} images are in the last"
+
+
+def impact_of_revisions(
+    revisions: Mapping[str, Sequence[str]], predictions: Sequence[Predictions], *, level: float = 0.95
+) -> RevisionsImpact:
+    """``revisions`` are lists of image ids, oldest first; ``predictions`` cover every image of each of them.
+
+    A picture that could not be read counts in no revision.
+    """
+    if not revisions or not predictions:
+        raise ShiftbenchError("nothing to compare", expected="at least one revision and one classifier's predictions")
+    rows = []
+    for one in predictions:
+        places = {image: i for i, image in enumerate(one.ids)}
+        first: float | None = None
+        for name, ids in revisions.items():
+            chosen = _places(name, ids, one, places)
+            right, count = int((one.top[chosen, 0] == one.labels[chosen]).sum()), len(chosen)
+            low, high = clopper_pearson(right, count, level)
+            first = right / count if first is None else first
+            rows.append(
+                {"model": one.classifier, "revision": name, "n": count, "accuracy": right / count, "low": low,
+                 "high": high, "change": right / count - first}
+            )  # fmt: skip
+    return RevisionsImpact(revisions, rows)
+
+
+def _places(name: str, ids: Sequence[str], one: Predictions, places: Mapping[str, int]) -> list[int]:
+    missing = [image for image in ids if image not in places]
+    if missing:
+        raise ShiftbenchError(
+            f"{one.classifier!r} has no predictions for {len(missing)} images of revision {name}",
+            found=f"none for {missing[0]}",
+            expected="predictions of all images that were ever in the set",
+            hint="evaluate on the union of the revisions",
+        )
+    chosen = [places[image] for image in ids if one.valid[places[image]]]
+    if not chosen:
+        raise ShiftbenchError(f"revision {name} has no image that counts", found=f"{len(ids)} images")
+    return chosen

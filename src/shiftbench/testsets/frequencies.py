@@ -1,0 +1,237 @@
+"""Selection frequencies: how many of an image's annotators selected it for its class, and how good they are.
+
+An answer counts if it was submitted and its annotator is not excluded; a reference image that an annotator met
+in two grids of its class counts once, with the first answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Subquery, and_, case, func, select
+from sqlalchemy.orm import Session
+
+from shiftbench.metrics.intervals import Interval, clopper_pearson
+from shiftbench.store.atomic import write_atomically
+from shiftbench.testsets.agreement import Agreement, krippendorff_alpha
+from shiftbench.testsets.database.tables import (
+    REFERENCE,
+    SUBMITTED,
+    Account,
+    Assignment,
+    Entry,
+    Image,
+    Selection,
+    Slot,
+    Task,
+)
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.project import Project
+
+
+@dataclass(frozen=True)
+class ImageFrequency:
+    """One entry of the pool and what annotators said about it."""
+
+    entry: int
+    digest: str
+    role: str
+    class_key: str
+    keyword: str | None
+    selected: int
+    annotations: int
+
+    @property
+    def frequency(self) -> float | None:
+        return self.selected / self.annotations if self.annotations else None
+
+    def interval(self, level: float = 0.95) -> Interval:
+        return clopper_pearson(self.selected, self.annotations, level)
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """A class, or all of them: mean selection frequencies and agreement."""
+
+    class_key: str
+    candidates: int
+    references: int
+    #: Means over the images that have an answer; None without any.
+    candidate_frequency: float | None
+    reference_frequency: float | None
+    agreement: Agreement
+
+
+@dataclass(frozen=True)
+class AnnotatorQuality:
+    """How an annotator did on control images: those that belong selected, the others left."""
+
+    account: int
+    name: str
+    excluded: bool
+    tasks: int
+    positives: int
+    positives_selected: int
+    negatives: int
+    negatives_left: int
+
+    @property
+    def controls(self) -> int:
+        return self.positives + self.negatives
+
+    @property
+    def right(self) -> int:
+        return self.positives_selected + self.negatives_left
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.right / self.controls if self.controls else None
+
+    def interval(self, level: float = 0.95) -> Interval:
+        return clopper_pearson(self.right, self.controls, level)
+
+
+def selection_frequencies(project: Project) -> list[ImageFrequency]:
+    """All entries of the pool in the order of class and digest; without answers, with 0 of 0."""
+    with project.reading() as session:
+        return read_frequencies(project, session)
+
+
+def read_frequencies(project: Project, session: Session) -> list[ImageFrequency]:
+    votes = _votes()
+    counted = select(votes.c.entry_id, func.sum(votes.c.selected).label("selected"), func.count().label("annotations"))
+    counts = counted.where(votes.c.turn == 1).group_by(votes.c.entry_id).subquery()
+    query = select(
+        Entry.id, Image.digest, Entry.role, Entry.class_key, Entry.keyword, counts.c.selected, counts.c.annotations
+    )
+    query = query.join(Image, Image.id == Entry.image_id).outerjoin(counts, counts.c.entry_id == Entry.id)
+    rows = [
+        ImageFrequency(entry, digest, role, key, keyword, int(selected or 0), int(annotations or 0))
+        for entry, digest, role, key, keyword, selected, annotations in session.execute(query)
+    ]
+    place = {key: i for i, key in enumerate(project.space.keys)}
+    return sorted(rows, key=lambda row: (place[row.class_key], row.role, row.digest))
+
+
+def _votes() -> Subquery:
+    """Answers on entries in grids of their own class; ``turn`` numbers the answers of one annotator on one entry."""
+    turn = func.row_number().over(
+        partition_by=(Slot.entry_id, Assignment.account_id), order_by=(Assignment.submitted_at, Assignment.id)
+    )
+    chosen = case((Selection.slot_id.is_(None), 0), else_=1)
+    query = select(Slot.entry_id, chosen.label("selected"), turn.label("turn"))
+    query = query.join(Task, Task.id == Slot.task_id).join(Entry, Entry.id == Slot.entry_id)
+    query = query.join(Assignment, Assignment.task_id == Task.id).join(Account, Account.id == Assignment.account_id)
+    here = and_(Selection.assignment_id == Assignment.id, Selection.slot_id == Slot.id)
+    query = query.outerjoin(Selection, here)
+    own = (Entry.class_key == Task.class_key, Assignment.state == SUBMITTED, Account.excluded_at.is_(None))
+    return query.where(*own).subquery()
+
+
+def class_summaries(
+    project: Project, rows: Sequence[ImageFrequency] | None = None, *, level: float = 0.95
+) -> list[ClassSummary]:
+    """Each class with answers, then all together under the key "all"."""
+    rows = selection_frequencies(project) if rows is None else rows
+    answered = [row for row in rows if row.annotations]
+    groups: dict[str, list[ImageFrequency]] = {key: [] for key in project.space.keys}
+    for row in answered:
+        groups[row.class_key].append(row)
+    seed = project.configuration.seed
+    summaries = [_summary(key, found, level, seed) for key, found in groups.items() if found]
+    return [*summaries, _summary("all", answered, level, seed)] if answered else []
+
+
+def _summary(key: str, rows: Sequence[ImageFrequency], level: float, seed: int) -> ClassSummary:
+    candidates = [row for row in rows if row.role != REFERENCE]
+    references = [row for row in rows if row.role == REFERENCE]
+    agreement = krippendorff_alpha(
+        [row.selected for row in rows], [row.annotations for row in rows], level=level, seed=seed
+    )
+    return ClassSummary(
+        key, len(candidates), len(references), mean_frequency(candidates), mean_frequency(references), agreement
+    )
+
+
+def mean_frequency(rows: Sequence[ImageFrequency]) -> float | None:
+    shares = [row.selected / row.annotations for row in rows if row.annotations]
+    return sum(shares) / len(shares) if shares else None
+
+
+def annotator_quality(project: Project) -> list[AnnotatorQuality]:
+    """Everybody who answered a task, excluded people too, the least accurate on controls first."""
+    belongs = Entry.class_key == Task.class_key
+    chosen = Selection.slot_id.is_not(None)
+    reference = Entry.role == REFERENCE
+
+    def count(*conditions: Any) -> Any:
+        return func.coalesce(func.sum(case((and_(*conditions), 1), else_=0)), 0)
+
+    query = select(
+        Account.id, Account.name, Account.excluded_at, func.count(func.distinct(Assignment.id)),
+        count(reference, belongs), count(reference, belongs, chosen),
+        count(reference, ~belongs), count(reference, ~belongs, ~chosen),
+    )  # fmt: skip
+    query = query.join(Assignment, Assignment.account_id == Account.id).join(Task, Task.id == Assignment.task_id)
+    query = query.join(Slot, Slot.task_id == Task.id).join(Entry, Entry.id == Slot.entry_id)
+    query = query.outerjoin(Selection, and_(Selection.assignment_id == Assignment.id, Selection.slot_id == Slot.id))
+    query = query.where(Assignment.state == SUBMITTED).group_by(Account.id, Account.name, Account.excluded_at)
+    with project.reading() as session:
+        found = [
+            AnnotatorQuality(row[0], row[1], row[2] is not None, *(int(value) for value in row[3:]))
+            for row in session.execute(query)
+        ]
+    return sorted(found, key=lambda one: (1.0 if one.accuracy is None else one.accuracy, one.name))
+
+
+def write_frequencies(project: Project, path: str | Path, *, level: float = 0.95) -> Path:
+    """One line an image, as .csv, .json or .parquet."""
+    path = Path(path)
+    rows = [frequency_record(row, level) for row in selection_frequencies(project)]
+    if path.suffix == ".json":
+        text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(path, lambda temporary: _write_text(temporary, text))
+    elif path.suffix in (".csv", ".parquet"):
+        write_atomically(path, lambda temporary: _write_table(temporary, rows, path.suffix))
+    else:
+        raise WorkshopError("unknown file format", found=path.name, expected=".csv, .json or .parquet")
+    return path
+
+
+def frequency_record(row: ImageFrequency, level: float) -> dict[str, Any]:
+    known = row.annotations > 0
+    low, high = row.interval(level)
+    return {
+        "image": row.digest,
+        "role": row.role,
+        "class": row.class_key,
+        "keyword": row.keyword,
+        "selected": row.selected,
+        "annotations": row.annotations,
+        "frequency": row.frequency,
+        "low": low if known else None,
+        "high": high if known else None,
+    }
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _write_table(path: Path, rows: Sequence[dict[str, Any]], suffix: str) -> None:
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    numbers = {"selected": pa.int32(), "annotations": pa.int32()}
+    shares = dict.fromkeys(("frequency", "low", "high"), pa.float64())
+    names = ("image", "role", "class", "keyword", "selected", "annotations", "frequency", "low", "high")
+    schema = pa.schema([(name, {**numbers, **shares}.get(name, pa.string())) for name in names])
+    table = pa.Table.from_pylist(list(rows), schema=schema)
+    if suffix == ".csv":
+        csv.write_csv(table, path)
+    else:
+        parquet.write_table(table, path)

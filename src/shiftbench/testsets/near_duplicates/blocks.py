@@ -1,0 +1,233 @@
+"""Work on every picture of a data set, block by block: side by side, with what is done kept on disk.
+
+A network over a million reference pictures, or ten crops of eighty thousand candidates, takes hours. With a folder
+each finished block is a file, so that work that was killed continues where it stopped, and the complete result is
+one array that the next call maps into memory instead of computing it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.hashing import digest
+from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.errors import BadImageError, StoreError
+from shiftbench.store.atomic import read_json, write_atomically, write_json
+from shiftbench.store.locks import claim
+from shiftbench.working import progress_bar, worker_count
+
+Rows = NDArray[Any]
+#: The pictures at these indices to one row each, of one shape and type.
+Compute = Callable[[Sequence[Pixels], NDArray[np.int64]], Rows]
+Advance = Callable[[int], None]
+#: Raised when the files change.
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Something to compute of every picture; ``identity``, JSON-able, says all that decides the rows."""
+
+    compute: Compute
+    identity: object
+
+
+@dataclass(frozen=True)
+class PerImage:
+    """One row an image of the data set; zeros for a picture that can't be used."""
+
+    rows: Rows
+    #: Why, by index.
+    problems: dict[int, str]
+
+    @cached_property
+    def readable(self) -> NDArray[np.bool_]:
+        mask = np.ones(len(self.rows), np.bool_)
+        mask[list(self.problems)] = False
+        return mask
+
+
+def per_image(
+    dataset: Dataset,
+    computations: Sequence[Computation],
+    *,
+    what: str,
+    folder: Path | None = None,
+    size: int = 256,
+    workers: int | None = None,
+    show: bool = False,
+) -> list[PerImage]:
+    """All ``computations`` on all pictures of ``dataset``; each picture is read once, ``size`` at a time.
+
+    ``what`` stands beside the progress bar. With a ``folder`` each result is kept there under a hash of the data
+    set's content and the computation's identity. Computations are called from ``workers`` threads at once; the rows
+    do not depend on their number.
+    """
+    if folder is None:
+        return _Work(dataset, computations, [None] * len(computations), size, workers).run(what, show)
+    keys = [digest(_FORMAT, dataset.fingerprint, one.identity, size) for one in computations]
+    with claim(folder / f"{dataset.fingerprint}.lock", wait=True):
+        missing = [i for i, key in enumerate(keys) if _kept(folder, key) is None]
+        work = _Work(dataset, [computations[i] for i in missing], [folder / keys[i] for i in missing], size, workers)
+        for i, done in zip(missing, work.run(what, show), strict=True):
+            _keep(folder, keys[i], done)
+            shutil.rmtree(folder / keys[i], ignore_errors=True)
+    return [_found(folder, key) for key in keys]
+
+
+def side_by_side(
+    work: Callable[[slice], None],
+    count: int,
+    *,
+    size: int,
+    workers: int | None = None,
+    advance: Advance = lambda count: None,
+) -> None:
+    """``work`` on 0 to ``count``, ``size`` at a time, from several threads; ``advance`` is told what is done."""
+    parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
+    pool = ThreadPoolExecutor(worker_count(workers))
+    try:
+        for part, _ in zip(parts, pool.map(work, parts), strict=True):
+            advance(part.stop - part.start)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Block:
+    rows: Rows
+    problems: dict[int, str]
+
+
+class _Work:
+    def __init__(
+        self,
+        dataset: Dataset,
+        computations: Sequence[Computation],
+        shards: Sequence[Path | None],
+        size: int,
+        workers: int | None,
+    ) -> None:
+        self.dataset, self.computations, self.shards = dataset, computations, shards
+        self.size, self.workers = size, workers
+        self._results: list[PerImage | None] = [None] * len(computations)
+        self._allocating = threading.Lock()
+
+    def run(self, what: str, show: bool) -> list[PerImage]:
+        count = len(self.dataset) if self.computations else 0
+        with progress_bar(what, count, show=show) as advance:
+            side_by_side(self._block, count, size=self.size, workers=self.workers, advance=advance)
+        nothing = np.empty(0, np.int64)
+        return [
+            result or PerImage(one.compute([], nothing), {})
+            for result, one in zip(self._results, self.computations, strict=True)
+        ]
+
+    def _block(self, part: slice) -> None:
+        pictures: _Pictures | None = None
+        for i, computation in enumerate(self.computations):
+            folder = self.shards[i]
+            path = None if folder is None else folder / f"{part.start:09d}.npz"
+            block = None if path is None else _read_shard(path, part.stop - part.start)
+            if block is None:
+                pictures = pictures or _Pictures(self.dataset, part)
+                block = pictures.computed(computation)
+                if path is not None:
+                    _write_shard(path, block)
+            self._gather(i, part, block)
+
+    def _gather(self, i: int, part: slice, block: _Block) -> None:
+        with self._allocating:
+            result = self._results[i]
+            if result is None:
+                rows = np.zeros((len(self.dataset), *block.rows.shape[1:]), block.rows.dtype)
+                result = self._results[i] = PerImage(rows, {})
+            result.problems.update(block.problems)
+        result.rows[part] = block.rows
+
+
+class _Pictures:
+    """The pictures of one block that could be read."""
+
+    def __init__(self, dataset: Dataset, part: slice) -> None:
+        self.part = part
+        self.pixels: list[Pixels] = []
+        self.problems: dict[int, str] = {}
+        readable = []
+        for index in range(part.start, part.stop):
+            try:
+                self.pixels.append(dataset.read(index).pixels)
+                readable.append(index)
+            except BadImageError as error:
+                self.problems[index] = str(error.found or error.message)
+        self.readable = np.array(readable, np.int64)
+
+    def computed(self, computation: Computation) -> _Block:
+        found = computation.compute(self.pixels, self.readable)
+        if not self.problems:
+            return _Block(found, {})
+        rows = np.zeros((self.part.stop - self.part.start, *found.shape[1:]), found.dtype)
+        rows[self.readable - self.part.start] = found
+        return _Block(rows, self.problems)
+
+
+def _write_shard(path: Path, block: _Block) -> None:
+    """Not waiting for the disk: the archive has a checksum, and a torn one is computed anew."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(
+                file,
+                rows=block.rows,
+                bad=np.array(list(block.problems), np.int64),
+                why=np.array(list(block.problems.values()), np.str_),
+            )
+
+    write_atomically(path, write, durable=False)
+
+
+def _read_shard(path: Path, count: int) -> _Block | None:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            rows, bad, why = arrays["rows"], arrays["bad"], arrays["why"]
+    except Exception:  # none yet, or a torn one: NumPy and zipfile raise nearly every kind of exception for it
+        return None
+    if len(rows) != count:
+        return None
+    return _Block(rows, dict(zip(bad.tolist(), why.tolist(), strict=True)))
+
+
+def _keep(folder: Path, key: str, done: PerImage) -> None:
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.save(file, done.rows, allow_pickle=False)
+
+    write_atomically(folder / f"{key}.npy", write)
+    # Written last: it says that the rows are complete.
+    write_json(folder / f"{key}.json", {"problems": {str(index): why for index, why in done.problems.items()}})
+
+
+def _found(folder: Path, key: str) -> PerImage:
+    kept = _kept(folder, key)
+    if kept is None:
+        raise StoreError(f"{key}.npy vanished from {folder}", hint="run again, and let nothing else clear the folder")
+    return kept
+
+
+def _kept(folder: Path, key: str) -> PerImage | None:
+    try:
+        problems = read_json(folder / f"{key}.json")["problems"]
+        rows = np.load(folder / f"{key}.npy", mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, KeyError):
+        return None
+    return PerImage(rows, {int(index): why for index, why in problems.items()})

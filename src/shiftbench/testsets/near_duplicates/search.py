@@ -1,0 +1,195 @@
+"""The exact k nearest neighbours in l2, faster than comparing everything with everything.
+
+Rows are projected onto a few directions that hold most of their variance. In an orthonormal basis
+
+    |a - b|² = |Pa - Pb|² + |rest a - rest b|²  >=  |Pa - Pb|² + (|rest a| - |rest b|)²,
+
+so that the short vectors and the lengths of the rests give a bound from below, by one small matrix product for all
+pairs. Only where the bound beats the k-th best distance so far is the true distance computed, in integers for uint8
+rows and in float64 for others. The bound is lowered by all that rounding can have added to it: nothing is missed,
+and neither the order of the work, nor the number of threads, nor the quality of the basis changes the result. Of
+equal distances the lower index comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.testsets.near_duplicates.blocks import side_by_side
+from shiftbench.testsets.near_duplicates.kernels import least_bounds, refine, square_distance
+
+Rows = NDArray[Any]
+FloatArray = NDArray[np.float64]
+
+#: Directions of the basis; fewer let more pairs through to the true distance, more make the product dearer.
+DIRECTIONS = 128
+_QUERIES, _REFERENCES = 512, 4096
+#: How many rows the basis is learnt from.
+_SAMPLE = 4096
+_UNIT = 2.0**-24  # of float32 rounding
+_LARGEST = 1e30  # squared lengths, so that products stay far from where float32 ends
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """For each query its neighbours, nearest first."""
+
+    #: (queries, k) rows of the references; -1 where there are fewer than k.
+    indices: NDArray[np.int64]
+    #: (queries, k) l2; inf where there is no neighbour.
+    distances: FloatArray
+
+
+@dataclass(frozen=True)
+class _Projected:
+    short: NDArray[np.float32]
+    #: |P x|² and the length of the rest.
+    square: FloatArray
+    rest: FloatArray
+
+    @property
+    def lengths(self) -> tuple[FloatArray, FloatArray]:
+        return self.square, self.rest
+
+
+class ExactIndex:
+    """Reference rows, (N, D) uint8 or float32, prepared for searching. A memory-mapped array stays on disk.
+
+    >>> index = ExactIndex(np.array([[0, 0], [3, 4], [6, 8]], np.uint8))
+    >>> found = index.search(np.array([[3, 3]], np.uint8), k=2)
+    >>> found.indices.tolist(), found.distances.round(3).tolist()
+    ([[1, 0]], [[1.0, 4.243]])
+    """
+
+    def __init__(self, rows: Rows, *, directions: int = DIRECTIONS, seed: int = 0) -> None:
+        self.rows = _checked(rows)
+        sample = _sampled(self.rows, seed)
+        self._mean = sample.mean(axis=0) if len(sample) else np.zeros(rows.shape[1])
+        self._basis = _basis(sample - self._mean, directions, seed)
+        self._projected = self._project(self.rows)
+
+    def search(
+        self,
+        queries: Rows,
+        k: int,
+        *,
+        same: bool = False,
+        workers: int | None = None,
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> Neighbours:
+        """The ``k`` nearest references of every query; with ``same``, query i is reference i and not its own
+        neighbour. ``advance`` is told how many queries are done."""
+        queries = _checked(queries)
+        self._check_queries(queries, k, same)
+        found = Neighbours(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
+
+        def work(part: slice) -> None:
+            own = np.arange(part.start, part.stop) if same else np.full(part.stop - part.start, -1)
+            self._search_block(np.ascontiguousarray(queries[part]), own, found.distances[part], found.indices[part])
+
+        side_by_side(work, len(queries), size=_QUERIES, workers=workers, advance=advance)
+        np.sqrt(found.distances, out=found.distances)
+        return found
+
+    def _search_block(
+        self, queries: Rows, own: NDArray[np.int64], squares: FloatArray, indices: NDArray[np.int64]
+    ) -> None:
+        """Fill ``squares`` and ``indices`` for some queries, in two passes over the references.
+
+        The references of the least bounds are good ones, if not the best: their true distances limit the search
+        from its beginning, so that the second pass looks at few others.
+        """
+        asked = self._project(queries)
+        bounds, guesses = np.full_like(squares, np.inf), np.full_like(indices, -1)
+        for part, products in self._products(asked):
+            least_bounds(products, *asked.lengths, *self._lengths(part), part.start, own, bounds, guesses)
+        limits = self._limits(queries, guesses)
+        slack = 2 * (self._basis.shape[1] + 32) * _UNIT
+        for part, products in self._products(asked):
+            references = np.ascontiguousarray(self.rows[part])
+            refine(
+                products, *asked.lengths, *self._lengths(part), part.start, own, queries, references, slack, limits,
+                squares, indices,
+            )  # fmt: skip
+
+    def _products(self, asked: _Projected) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        for start in range(0, len(self.rows), _REFERENCES):
+            part = slice(start, min(start + _REFERENCES, len(self.rows)))
+            yield part, asked.short @ self._projected.short[part].T
+
+    def _lengths(self, part: slice) -> tuple[FloatArray, FloatArray]:
+        return self._projected.square[part], self._projected.rest[part]
+
+    def _limits(self, queries: Rows, guesses: NDArray[np.int64]) -> FloatArray:
+        """For each query the largest true squared distance to its guesses: the k-th best is no further."""
+        limits = np.full(len(queries), np.inf)
+        for i in np.flatnonzero(guesses[:, -1] >= 0).tolist():
+            rows = np.ascontiguousarray(self.rows[guesses[i]])
+            limits[i] = max(square_distance(queries[i], row) for row in rows)
+        return limits
+
+    def _project(self, rows: Rows) -> _Projected:
+        """In float64, so that only the final rounding to float32 enters the bound."""
+        short = np.empty((len(rows), self._basis.shape[1]), np.float32)
+        square, rest = np.empty(len(rows)), np.empty(len(rows))
+        for start in range(0, len(rows), _REFERENCES):
+            part = slice(start, start + _REFERENCES)
+            centred = rows[part].astype(np.float64) - self._mean
+            whole = np.einsum("ij,ij->i", centred, centred)
+            if not (whole < _LARGEST).all():  # nan too
+                raise ShiftbenchError("descriptors hold nan, inf or numbers beyond all reason", expected="below 1e15")
+            short[part] = projected = centred @ self._basis
+            square[part] = np.einsum("ij,ij->i", projected, projected)
+            rest[part] = np.sqrt(np.maximum(whole - square[part], 0))
+        return _Projected(short, square, rest)
+
+    def _check_queries(self, queries: Rows, k: int, same: bool) -> None:
+        if queries.shape[1] != self.rows.shape[1] or queries.dtype != self.rows.dtype:
+            raise ShiftbenchError(
+                "queries and references are not described alike",
+                found=f"{queries.dtype} rows of {queries.shape[1]}",
+                expected=f"{self.rows.dtype} rows of {self.rows.shape[1]}",
+            )
+        if k < 1:
+            raise ShiftbenchError("bad number of neighbours", found=k, expected="1 or more")
+        if same and len(queries) != len(self.rows):
+            raise ShiftbenchError(
+                "a set is searched within itself with all its rows", found=len(queries), expected=len(self.rows)
+            )
+
+
+def _sampled(rows: Rows, seed: int) -> FloatArray:
+    chosen = np.arange(len(rows))
+    if len(rows) > _SAMPLE:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(rows), _SAMPLE, replace=False))
+    return rows[chosen].astype(np.float64)
+
+
+def _basis(centred: FloatArray, directions: int, seed: int) -> FloatArray:
+    """(D, d) orthonormal directions of large variance, by a randomised range finder (Halko et al. 2011) with two
+    power iterations; all of space where it has no more."""
+    width = centred.shape[1]
+    # Among few references the true distances cost less than a good basis.
+    directions = max(1, min(directions, len(centred) // 16))
+    if width <= directions:
+        return np.eye(width)
+    found = np.random.default_rng(seed).standard_normal((width, directions))
+    for _ in range(3):
+        found, _ = np.linalg.qr(centred.T @ (centred @ found))
+    return np.asarray(found)
+
+
+def _checked(rows: Rows) -> Rows:
+    if rows.ndim != 2 or rows.dtype not in (np.uint8, np.float32):
+        raise ShiftbenchError(
+            "descriptors are rows of numbers",
+            found=f"{rows.dtype} {rows.shape}",
+            expected="uint8 or float32, (images, values)",
+        )
+    return rows

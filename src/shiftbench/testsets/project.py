@@ -1,0 +1,134 @@
+"""A project: one folder with its description, pictures and database.
+
+pets/testset.toml        name, classes with their definitions, the rules of annotation
+pets/testset.sqlite      the database, unless it is PostgreSQL
+pets/images/ab/cdef...   every picture once, as it came, under the digest of its bytes
+pets/copies/ab/cdef...   what annotators see: small, re-encoded, without EXIF
+pets/frozen/NAME/        frozen test sets, ready to be evaluated
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from shiftbench.labels.space import LabelSpace
+from shiftbench.testsets.configuration import FILE, Configuration, read_configuration, write_configuration
+from shiftbench.testsets.database.engine import Database, without_password
+from shiftbench.testsets.database.tables import ProjectRow
+from shiftbench.testsets.database.upgrading import upgrade
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.pool.images import ImageStore
+
+#: Names the database in place of what ``testset.toml`` says; the place for a password.
+VARIABLE = "SHIFTBENCH_DATABASE"
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Project:
+    """Opened by ``Project.open(folder)``, made by ``Project.create(folder, configuration)``.
+
+    Everything else in the workshop is a function that takes a project first.
+    """
+
+    def __init__(self, folder: Path, configuration: Configuration, database: Database) -> None:
+        self.folder, self.configuration, self.database = folder, configuration, database
+        self.images = ImageStore(folder, configuration.annotation.copy_pixels)
+        #: Replaced in tests, so that leases expire without waiting.
+        self.now: Callable[[], datetime] = utc_now
+        self._secret: bytes | None = None
+
+    @classmethod
+    def create(cls, folder: str | Path, configuration: Configuration, *, database: str | None = None) -> Project:
+        """Make the folder and the tables. The password of a database's URL is not written to ``testset.toml``."""
+        folder = Path(folder)
+        if (folder / FILE).exists():
+            raise WorkshopError(f"{folder} is a test-set project already", hint="choose another folder")
+        url = database or os.environ.get(VARIABLE) or configuration.database
+        folder.mkdir(parents=True, exist_ok=True)
+        connected = Database(url, folder)
+        if connected.is_sqlite:  # it will hold password hashes: for the owner's eyes
+            (folder / "testset.sqlite").touch(mode=0o600)
+        upgrade(connected)
+        _check_free(connected)
+        stored = replace(configuration, database=without_password(url))
+        write_configuration(folder, stored)
+        _claim(connected, stored)
+        return cls(folder, stored, connected)
+
+    @classmethod
+    def open(cls, folder: str | Path, *, database: str | None = None) -> Project:
+        """``database``, else the variable SHIFTBENCH_DATABASE, else what ``testset.toml`` says."""
+        folder = Path(folder)
+        configuration = read_configuration(folder)
+        connected = Database(database or os.environ.get(VARIABLE) or configuration.database, folder)
+        if connected.is_sqlite and not (folder / "testset.sqlite").is_file():
+            raise WorkshopError(f"the database of {folder} is missing", found="no testset.sqlite")
+        upgrade(connected)
+        _claim(connected, configuration)
+        return cls(folder, configuration, connected)
+
+    @property
+    def space(self) -> LabelSpace:
+        return self.configuration.space
+
+    @property
+    def secret(self) -> bytes:
+        """The key of the opaque ids that annotators see."""
+        if self._secret is None:
+            with self.reading() as session:
+                self._secret = bytes.fromhex(session.scalars(select(ProjectRow.secret)).one())
+        return self._secret
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        with self.database.reading() as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """One transaction: all of it, or nothing."""
+        with self.database.writing() as session:
+            yield session
+
+    def close(self) -> None:
+        self.database.close()
+
+
+def _check_free(database: Database) -> None:
+    with database.reading() as session:
+        if session.scalars(select(ProjectRow)).first() is not None:
+            raise WorkshopError(
+                f"the database {database.shown} holds a test-set project already",
+                hint="make an empty database for each project",
+            )
+
+
+def _claim(database: Database, configuration: Configuration) -> None:
+    """A database belongs to the project that first opens it: normally the one it was made for."""
+    with database.reading() as session:
+        owner = session.scalars(select(ProjectRow)).first()
+    if owner is None:
+        with database.writing() as session:
+            made = ProjectRow(
+                uid=configuration.id, name=configuration.name, secret=secrets.token_hex(32), made_at=utc_now()
+            )
+            session.add(made)
+    elif owner.uid != configuration.id:
+        raise WorkshopError(
+            f"the database {database.shown} belongs to another project",
+            found=f"{owner.name} ({owner.uid})",
+            expected=f"{configuration.name} ({configuration.id})",
+            hint="check SHIFTBENCH_DATABASE and the entry `database` in testset.toml",
+        )

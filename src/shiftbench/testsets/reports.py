@@ -1,0 +1,314 @@
+"""The workshop's numbers as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.testsets.annotation import ClassProgress
+from shiftbench.testsets.audit import AuditLine
+from shiftbench.testsets.frequencies import AnnotatorQuality, ClassSummary, ImageFrequency, frequency_record
+from shiftbench.testsets.pool.counting import PoolCount
+from shiftbench.testsets.pool.importing import Imported
+from shiftbench.testsets.revisions import Difference, RevisionInfo, SetStatus
+
+_MOST_SHOWN = 40
+
+
+def pool_table(rows: Sequence[PoolCount]) -> StudyTable:
+    """Candidates and references of each class."""
+    records = [
+        {"class": row.class_key, "candidates": row.candidates, "references": row.references, "marked": row.marked}
+        for row in rows
+    ]
+    total = {name: sum(record[name] for record in records) for name in ("candidates", "references", "marked")}  # type: ignore[misc]
+    return StudyTable(
+        [
+            Field("class", "class"),
+            Field("candidates", "candidates", "count"),
+            Field("references", "references", "count"),
+            Field("marked", "marked", "count"),
+        ],
+        records,
+        shown=records[:_MOST_SHOWN],
+        title="pool",
+        lead=[f"{total['candidates']:,} candidates, {total['references']:,} references of {len(rows)} classes"],
+        notes=_more(records, "classes"),
+    )
+
+
+def audit_table(rows: Sequence[AuditLine]) -> StudyTable:
+    """The audit log."""
+    records = [
+        {
+            "at": row.at.isoformat(timespec="seconds"), "who": row.who or "command line", "action": row.action,
+            "details": ", ".join(f"{key} {value}" for key, value in row.details.items()),
+        }
+        for row in rows
+    ]  # fmt: skip
+    fields = [Field("at", "when (UTC)"), Field("who", "who"), Field("action", "what"), Field("details", "details")]
+    shown = [{**record, "at": f"{row.at:%Y-%m-%d %H:%M}"} for record, row in zip(records, rows, strict=True)]
+    return StudyTable(fields, records, shown=shown, title="audit log")
+
+
+def progress_table(rows: Sequence[ClassProgress]) -> StudyTable:
+    """How far the annotation is, class by class."""
+    records = [
+        {
+            "class": row.class_key, "tasks": row.tasks, "finished": row.finished_tasks, "places": row.places,
+            "answered": row.answered, "in_hand": row.in_hand, "share": row.share,
+        }
+        for row in rows
+    ]  # fmt: skip
+    places, answered = sum(row.places for row in rows), sum(row.answered for row in rows)
+    lead = [f"{answered:,} of {places:,} answers are in ({100 * answered / places:.1f} %)"] if places else ["no tasks"]
+    return StudyTable(
+        [
+            Field("class", "class"),
+            Field("tasks", "tasks", "count"),
+            Field("finished", "finished", "count"),
+            Field("answered", "answers", "count"),
+            Field("places", "wished", "count"),
+            Field("in_hand", "in hand", "count"),
+            Field("share", "%", "number", times=100, places=1),
+        ],
+        records,
+        shown=[record for record, row in zip(records, rows, strict=True) if row.share < 1][:_MOST_SHOWN]
+        or records[:_MOST_SHOWN],
+        title="annotation",
+        lead=lead,
+        notes=_more(records, "classes"),
+    )
+
+
+def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> StudyTable:
+    """Annotators by their accuracy on control images, the worst first."""
+    records = []
+    for row in rows:
+        low, high = row.interval(level)
+        records.append(
+            {
+                "annotator": row.name,
+                "tasks": row.tasks,
+                "controls": row.controls,
+                "accuracy": row.accuracy,
+                "low": low if row.controls else None,
+                "high": high if row.controls else None,
+                "selected": row.positives_selected,
+                "positives": row.positives,
+                "left": row.negatives_left,
+                "negatives": row.negatives,
+                "excluded": "excluded" if row.excluded else "",
+            }
+        )
+    return StudyTable(
+        [
+            Field("annotator", "annotator"),
+            Field("tasks", "tasks", "count"),
+            Field("accuracy", "controls right %", "number", ("low", "high"), places=1, times=100),
+            Field("controls", "of", "count"),
+            Field("selected", "selected", "count", optional=True),
+            Field("positives", "of those that belong", "count", optional=True),
+            Field("left", "left", "count", optional=True),
+            Field("negatives", "of the others", "count", optional=True),
+            Field("excluded", ""),
+        ],
+        records,
+        title="annotators",
+        notes=["right: a reference image of the class selected, one of a near class left"],
+    )
+
+
+def class_table(rows: Sequence[ClassSummary]) -> StudyTable:
+    """Selection frequencies and agreement, class by class and over all."""
+    records = [
+        {
+            "class": row.class_key, "candidates": row.candidates, "candidate_frequency": row.candidate_frequency,
+            "references": row.references, "reference_frequency": row.reference_frequency,
+            "alpha": _number(row.agreement.alpha), "alpha_low": _number(row.agreement.low),
+            "alpha_high": _number(row.agreement.high), "answers": row.agreement.answers,
+        }
+        for row in rows
+    ]  # fmt: skip
+    return StudyTable(
+        [
+            Field("class", "class"),
+            Field("candidates", "candidates", "count"),
+            Field("candidate_frequency", "selected", "number", places=3),
+            Field("references", "references", "count"),
+            Field("reference_frequency", "selected", "number", places=3),
+            Field("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3),
+            Field("answers", "answers", "count", optional=True),
+        ],
+        records,
+        shown=[*records[:_MOST_SHOWN], *records[-1:]] if len(records) > _MOST_SHOWN + 1 else records,
+        title="selection frequency and agreement",
+        notes=[
+            "selected: mean selection frequency of the candidates, and of the references",
+            "alpha: Krippendorff's, of selected or not, over candidates and references; 1 is agreement, 0 chance; "
+            "its interval is the bootstrap over images",
+            *(_more(records, "classes") if len(records) > _MOST_SHOWN + 1 else []),
+        ],
+    )
+
+
+def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> StudyTable:
+    """Selection frequencies image by image."""
+    records = [frequency_record(row, level) for row in rows]
+    return StudyTable(
+        [
+            Field("image", "image"),
+            Field("role", "role"),
+            Field("class", "class"),
+            Field("keyword", "keyword", optional=True),
+            Field("selected", "selected", "count"),
+            Field("annotations", "of", "count"),
+            Field("frequency", "frequency", "number", ("low", "high")),
+        ],
+        records,
+        shown=[{**record, "image": record["image"][:12]} for record in records[:_MOST_SHOWN]],
+        title="selection frequencies",
+        notes=_more(records, "images; --output FILE writes all"),
+    )
+
+
+def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) -> StudyTable:
+    """The sets of a project and their revisions."""
+    records = [
+        {
+            "set": row.set_name, "revision": row.number, "made": f"{row.made_at:%Y-%m-%d %H:%M}", "images": row.images,
+            "fallbacks": row.report["fallbacks"], "short": sum(row.report["short"].values()),
+            "frequency": row.report["mean_frequency"], "reference_frequency": row.report["reference_mean_frequency"],
+            "strategy": row.sampling["strategy"], "state": "frozen" if row.frozen_at else "", "note": row.note,
+        }
+        for row in rows
+    ]  # fmt: skip
+    return StudyTable(
+        [
+            Field("set", "set"),
+            Field("revision", "revision", "count"),
+            Field("images", "images", "count"),
+            Field("frequency", "selected", "number", places=3),
+            Field("reference_frequency", "reference", "number", places=3),
+            Field("fallbacks", "stand-ins", "count"),
+            Field("short", "short", "count"),
+            Field("state", ""),
+            Field("strategy", "strategy", optional=True),
+            Field("made", "made (UTC)", optional=True),
+            Field("note", "note", optional=True),
+        ],
+        records,
+        title="sets",
+        lead=[_status_line(status) for status in statuses],
+        notes=["selected: mean selection frequency, beside that of the reference"],
+    )
+
+
+def _status_line(status: SetStatus) -> str:
+    revision = status.revision
+    if revision.frozen_at is not None:
+        return f"{revision.set_name}: frozen, {revision.images:,} images, fingerprint {revision.fingerprint}"
+    if status.to_remove:
+        return f"{revision.set_name}: {len(status.to_remove)} images are to be replaced; sample the next revision"
+    short = f", {sum(status.short.values())} images short" if status.short else ""
+    reviewed = len(status.reviewed_classes)
+    return f"{revision.set_name}: nothing removed from revision {revision.number}, {reviewed} classes reviewed{short}"
+
+
+def sampling_table(revision: RevisionInfo) -> StudyTable:
+    """What a revision was sampled for, class by class."""
+    records = [
+        {
+            "class": key, "target": row["target"], "chosen": row["chosen"], "fallbacks": row["fallbacks"],
+            "short": row["short"], "wished": ", ".join(f"{name}: {n}" for name, n in row["wished"].items() if n),
+        }
+        for key, row in revision.report["classes"].items()
+    ]  # fmt: skip
+    notable = [record for record in records if record["short"] or record["fallbacks"]]
+    plan, report = revision.sampling, revision.report
+    lead = [
+        f"{report['images']:,} images by {plan['strategy']}, {plan['per_class']} a class, seed {plan['seed']}",
+        f"mean selection frequency {_three(report['mean_frequency'])}, of the references "
+        f"{_three(report['reference_mean_frequency'])}",
+        f"{report['fallbacks']} stand in for a bin or keyword that had run out; "
+        f"{sum(report['short'].values())} could not be found",
+    ]
+    lead += [f"left out of the pool: {name} {count:,}" for name, count in report["excluded"].items()]
+    return StudyTable(
+        [
+            Field("class", "class"),
+            Field("target", "target", "count"),
+            Field("chosen", "chosen", "count"),
+            Field("fallbacks", "stand-ins", "count"),
+            Field("short", "short", "count"),
+            Field("wished", "wished", optional=True),
+        ],
+        records,
+        shown=(notable or records)[:_MOST_SHOWN],
+        title=f"{revision.set_name}, revision {revision.number}",
+        lead=lead,
+        notes=_more(notable or records, "classes"),
+        data={"set": revision.set_name, "revision": revision.number, "sampling": plan, "report": report},
+    )
+
+
+def difference_table(change: Difference) -> StudyTable:
+    """What came and went between two revisions."""
+    gone = [
+        {"change": "removed", "class": image.class_key, "image": image.digest, "why": why}
+        for image, why in change.removed
+    ]
+    came = [
+        {"change": "added", "class": image.class_key, "image": image.digest, "why": image.drawn_for}
+        for image in change.added
+    ]
+    records = [*gone, *came]
+    return StudyTable(
+        [
+            Field("change", "change"),
+            Field("class", "class"),
+            Field("image", "image"),
+            Field("why", "why, or drawn for"),
+        ],
+        records,
+        shown=records[:_MOST_SHOWN],
+        title=f"{change.set_name}: revision {change.old} to {change.new}",
+        lead=[f"{change.kept:,} kept, {len(gone)} removed, {len(came)} added"],
+        notes=_more(records, "images"),
+    )
+
+
+def imported_table(done: Imported) -> StudyTable:
+    """What became of the pictures of a source."""
+    records: list[dict[str, Any]] = [{"image": name, "why": why} for name, why in done.refused]
+    lead = [
+        f"{done.offered:,} pictures from {done.source}: {done.new:,} new {done.role}s, {done.known:,} known already, "
+        f"{len(done.refused):,} refused"
+    ]
+    return StudyTable(
+        [Field("image", "refused"), Field("why", "why")],
+        records,
+        shown=records[:_MOST_SHOWN],
+        lead=lead,
+        notes=_more(records, "refused pictures"),
+        data={
+            "source": done.source,
+            "role": done.role,
+            "new": done.new,
+            "known": done.known,
+            "refused": records,
+        },
+    )
+
+
+def _more(records: Sequence[Any], what: str) -> list[str]:
+    return [f"and {len(records) - _MOST_SHOWN:,} more {what}"] if len(records) > _MOST_SHOWN else []
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else value
+
+
+def _three(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"

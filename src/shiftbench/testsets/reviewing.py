@@ -1,0 +1,249 @@
+"""The service that reviewers' pages stand on: look through a class, mark what must go, judge near-duplicates.
+
+A mark takes a candidate out of every set of the project; the next revision has another image in its place.
+Nothing here shows, or can show, what a model says about an image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from shiftbench.testsets.accounts import require
+from shiftbench.testsets.audit import record
+from shiftbench.testsets.database.tables import (
+    CANDIDATE,
+    REFERENCE,
+    ClassReview,
+    Entry,
+    Image,
+    Mark,
+    NearPair,
+    RevisionImage,
+)
+from shiftbench.testsets.errors import FrozenError, WorkshopError
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.revisions import find_row
+
+REVIEWERS = ("reviewer", "lead")
+MarkKind = Literal["blacklist", "near-duplicate"]
+KINDS: tuple[MarkKind, ...] = ("blacklist", "near-duplicate")
+
+
+@dataclass(frozen=True)
+class ReviewImage:
+    """A picture with what a reviewer may know about it; ``marks`` are (id, kind, note)."""
+
+    entry: int
+    digest: str
+    date: str | None
+    source: str
+    author: str | None
+    keyword: str | None
+    marks: tuple[tuple[int, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ReviewPage:
+    """One class of a revision: the sampled images above, as many reference images below, both by date."""
+
+    set_name: str
+    number: int
+    class_key: str
+    class_name: str
+    definition: str
+    sampled: tuple[ReviewImage, ...]
+    references: tuple[ReviewImage, ...]
+    #: Somebody has looked through it.
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A candidate and a picture suspiciously like it."""
+
+    pair: int
+    entry: int
+    other: int
+    other_role: str
+    distances: dict[str, Any]
+    state: str
+
+
+def review_page(
+    project: Project, reviewer: int, set_name: str, class_key: str, number: int | None = None
+) -> ReviewPage:
+    """Sorted by date, so that pictures of one event stand side by side."""
+    definition = project.configuration.class_of(class_key)
+    with project.reading() as session:
+        require(session, reviewer, REVIEWERS)
+        revision = find_row(session, set_name, number)
+        chosen = select(Entry).join(RevisionImage, RevisionImage.entry_id == Entry.id)
+        chosen = chosen.where(RevisionImage.revision_id == revision.id, Entry.class_key == class_key)
+        sampled = session.scalars(chosen).all()
+        originals = session.scalars(select(Entry).where(Entry.role == REFERENCE, Entry.class_key == class_key)).all()
+        some = sorted(originals, key=lambda entry: _shuffle(project, revision.id, entry.id))[: len(sampled)]
+        marks = _marks(session, [entry.id for entry in sampled])
+        done = session.get(ClassReview, (revision.id, class_key)) is not None
+        return ReviewPage(
+            set_name, revision.number, class_key, definition.title, definition.definition,
+            tuple(_shown(entry, marks) for entry in sorted(sampled, key=_by_date)),
+            tuple(_shown(entry, {}) for entry in sorted(some, key=_by_date)), done,
+        )  # fmt: skip
+
+
+def review_image(project: Project, reviewer: int, entry: int, *, original: bool = False) -> Path:
+    """The file of any entry of the pool: the copy, or the original to look closer."""
+    with project.reading() as session:
+        require(session, reviewer, REVIEWERS)
+        row = session.get(Entry, entry)
+        if row is None:
+            raise WorkshopError(f"there is no picture {entry} in the pool")
+        digest, suffix = row.image.digest, row.image.suffix
+    return project.images.original(digest, suffix) if original else project.images.copy(digest, suffix)
+
+
+def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: int | None = None) -> int:
+    """Take a candidate out of all sets; the id of the mark. ``by`` None is the command line."""
+    if kind not in KINDS:
+        raise WorkshopError(f"there is no mark {kind!r}", expected=" or ".join(KINDS))
+    with project.writing() as session:
+        if by is not None:
+            require(session, by, REVIEWERS)
+        return _add_mark(project, session, entry, kind, note, by)
+
+
+def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> None:
+    """The candidate may be sampled again; the mark stays in the books."""
+    with project.writing() as session:
+        if by is not None:
+            require(session, by, REVIEWERS)
+        row = session.get(Mark, mark_id)
+        if row is None:
+            raise WorkshopError(f"there is no mark {mark_id}")
+        row.withdrawn_at = row.withdrawn_at or project.now()
+        record(project, session, "withdraw mark", by=by, mark=mark_id, entry=row.entry_id)
+
+
+def finish_class(project: Project, reviewer: int, set_name: str, class_key: str) -> None:
+    """All images of the class in the latest revision have been looked at."""
+    project.space.index(class_key)
+    with project.writing() as session:
+        require(session, reviewer, REVIEWERS)
+        revision = find_row(session, set_name)
+        if revision.frozen_at is not None:
+            raise FrozenError(f"the set {set_name!r} is frozen")
+        review = session.get(ClassReview, (revision.id, class_key))
+        if review is None:
+            session.add(
+                ClassReview(revision_id=revision.id, class_key=class_key, account_id=reviewer, at=project.now())
+            )
+            record(project, session, "review", by=reviewer, set=set_name, revision=revision.number, cls=class_key)
+
+
+def find_candidate(project: Project, digest: str, class_key: str | None = None) -> int:
+    """The entry of a candidate by the beginning of its picture's digest."""
+    with project.reading() as session:
+        query = (
+            select(Entry.id)
+            .join(Image)
+            .where(Entry.role == CANDIDATE, Image.digest.startswith(digest, autoescape=True))
+        )
+        if class_key is not None:
+            query = query.where(Entry.class_key == class_key)
+        found = session.scalars(query.limit(2)).all()
+    if len(found) != 1:
+        raise WorkshopError(
+            f"{'no' if not found else 'more than one'} candidate has a digest that begins with {digest!r}",
+            hint="give more digits, or the class" if found else None,
+        )
+    return found[0]
+
+
+def add_suspicions(project: Project, pairs: Iterable[tuple[int, int, Mapping[str, float]]]) -> int:
+    """Pairs (candidate entry, other entry, distances) to be judged; those known already stay as they are.
+
+    While a pair is open its candidate is not sampled.
+    """
+    added = 0
+    with project.writing() as session:
+        for entry, other, distances in pairs:
+            if entry == other:
+                raise WorkshopError("a picture can't be a near-duplicate of itself", found=entry)
+            known = select(NearPair.id).where(NearPair.entry_id == entry, NearPair.other_id == other)
+            if session.scalars(known).first() is None:
+                row = NearPair(entry_id=entry, other_id=other, distances=dict(distances), state="open")
+                session.add(row)
+                session.flush()
+                added += 1
+        record(project, session, "suspicions", pairs=added)
+    return added
+
+
+def suspicions(project: Project, state: str = "open", *, limit: int = 1000) -> list[Suspicion]:
+    """In the order in which they were added: the search puts the most suspicious first."""
+    with project.reading() as session:
+        query = select(NearPair).where(NearPair.state == state).order_by(NearPair.id).limit(limit)
+        return [
+            Suspicion(row.id, row.entry_id, row.other_id, row.other.role, dict(row.distances), row.state)
+            for row in session.scalars(query)
+        ]
+
+
+def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None, note: str = "") -> None:
+    """Dismiss a suspicion, or confirm it: then the candidate is marked."""
+    with project.writing() as session:
+        if by is not None:
+            require(session, by, REVIEWERS)
+        row = session.get(NearPair, pair)
+        if row is None:
+            raise WorkshopError(f"there is no suspicion {pair}")
+        if row.state != "open":
+            if (row.state == "confirmed") != duplicate:
+                raise WorkshopError(f"the suspicion {pair} has been judged", found=row.state)
+            return
+        row.state = "confirmed" if duplicate else "dismissed"
+        row.decided_by, row.decided_at = by, project.now()
+        if duplicate:
+            _add_mark(project, session, row.entry_id, "near-duplicate", note or f"of entry {row.other_id}", by)
+        record(project, session, "judge", by=by, pair=pair, verdict=row.state)
+
+
+def _add_mark(project: Project, session: Session, entry: int, kind: MarkKind, note: str, by: int | None) -> int:
+    row = session.get(Entry, entry)
+    if row is None or row.role != CANDIDATE:
+        raise WorkshopError("only candidates can be marked", found=f"entry {entry}")
+    made = Mark(entry_id=entry, kind=kind, note=note.strip()[:2000], made_by=by, made_at=project.now())
+    session.add(made)
+    session.flush()
+    record(project, session, "mark", by=by, entry=entry, kind=kind, note=made.note)
+    return made.id
+
+
+def _marks(session: Session, entries: list[int]) -> dict[int, tuple[tuple[int, str, str], ...]]:
+    found: dict[int, tuple[tuple[int, str, str], ...]] = {}
+    query = select(Mark).where(Mark.entry_id.in_(entries), Mark.withdrawn_at.is_(None)).order_by(Mark.id)
+    for row in session.scalars(query):
+        found[row.entry_id] = (*found.get(row.entry_id, ()), (row.id, row.kind, row.note))
+    return found
+
+
+def _shown(entry: Entry, marks: Mapping[int, tuple[tuple[int, str, str], ...]]) -> ReviewImage:
+    return ReviewImage(
+        entry.id, entry.image.digest, entry.date, entry.source, entry.author, entry.keyword, marks.get(entry.id, ())
+    )
+
+
+def _by_date(entry: Entry) -> tuple[bool, str, str]:
+    return entry.date is None, entry.date or "", entry.image.digest
+
+
+def _shuffle(project: Project, revision: int, entry: int) -> bytes:
+    text = f"{project.configuration.seed}/review/{revision}/{entry}"
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -1,0 +1,357 @@
+"""Revisions of a set: sampled, reviewed, sampled again where images were removed, until nothing is removed.
+
+A project may hold several sets of one pool, each with its own line of revisions: ImageNetV2 is three, by three
+sampling strategies. Revisions are numbered from 1 and kept for ever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, insert, select
+from sqlalchemy.orm import Session
+
+from shiftbench.testsets.audit import record
+from shiftbench.testsets.configuration import check_name
+from shiftbench.testsets.database.tables import (
+    CANDIDATE,
+    REFERENCE,
+    ClassReview,
+    Entry,
+    Mark,
+    Revision,
+    RevisionImage,
+)
+from shiftbench.testsets.eligibility import exclusions
+from shiftbench.testsets.errors import FrozenError, WorkshopError
+from shiftbench.testsets.frequencies import ImageFrequency, mean_frequency, read_frequencies
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.sampling.base import Annotated, Choice, Request, Sample, Sampling, make_sampling
+
+PER_CLASS = 10
+
+
+@dataclass(frozen=True)
+class RevisionInfo:
+    """One revision, without its images."""
+
+    id: int
+    set_name: str
+    number: int
+    made_at: datetime
+    images: int
+    #: strategy, options, per_class, seed
+    sampling: dict[str, Any]
+    report: dict[str, Any]
+    note: str
+    frozen_at: datetime | None
+    fingerprint: str | None
+
+
+@dataclass(frozen=True)
+class SampledImage:
+    entry: int
+    digest: str
+    suffix: str
+    class_key: str
+    drawn_for: str
+    fallback: bool
+
+
+@dataclass(frozen=True)
+class Difference:
+    """From one revision to another."""
+
+    set_name: str
+    old: int
+    new: int
+    kept: int
+    added: tuple[SampledImage, ...]
+    #: With the reasons as they stand now; "" where it gave way to a better one, or the reason was withdrawn.
+    removed: tuple[tuple[SampledImage, str], ...]
+
+
+@dataclass(frozen=True)
+class SetStatus:
+    """How far a set is."""
+
+    revision: RevisionInfo
+    #: Images of the latest revision that have to go, and why.
+    to_remove: dict[str, str] = field(default_factory=dict)
+    reviewed_classes: tuple[str, ...] = ()
+
+    @property
+    def converged(self) -> bool:
+        """Nothing was removed from the latest revision."""
+        return not self.to_remove
+
+    @property
+    def short(self) -> dict[str, int]:
+        return dict(self.revision.report["short"])
+
+
+def sample(
+    project: Project,
+    set_name: str,
+    sampling: Sampling | None = None,
+    *,
+    per_class: int | None = None,
+    seed: int | None = None,
+    note: str = "",
+    by: int | None = None,
+) -> tuple[RevisionInfo, bool]:
+    """The next revision of a set, and whether it differs from the one before; if not, no number is used up.
+
+    The first one needs a strategy. Later ones keep every image that is still valid and fill the gaps with the
+    same strategy; options given again apply from then on.
+    """
+    check_name(set_name, "a set")
+    with project.reading() as session:
+        before = _latest(session, set_name)
+        if before is not None and before.frozen_at is not None:
+            raise FrozenError(f"the set {set_name!r} is frozen", hint="sample under another name")
+        plan = _plan(project, set_name, before, sampling, per_class, seed)
+        rows = read_frequencies(project, session)
+        reasons = exclusions(session, rows)
+        previous = [] if before is None else read_images(session, before.id)
+    chosen = _draw(project, plan, rows, reasons, previous)
+    with project.writing() as session:
+        latest = _latest(session, set_name, lock=True)
+        if (latest and latest.id) != (before and before.id):
+            raise WorkshopError(f"somebody else has just sampled {set_name!r}", hint="look at the new revision first")
+        if latest is not None and plan == latest.sampling and _pairs(chosen) == _sampled_pairs(previous):
+            return _info(session, latest), False
+        revision = Revision(
+            set_name=set_name, number=latest.number + 1 if latest else 1, made_at=project.now(), made_by=by,
+            sampling=plan, report=_report(chosen, rows, reasons), note=note,
+        )  # fmt: skip
+        session.add(revision)
+        session.flush()
+        _store_images(session, revision, chosen, rows)
+        if latest is not None:
+            _carry_reviews(session, latest, revision)
+        record(project, session, "sample", by=by, set=set_name, revision=revision.number, images=len(chosen.choices))
+        return _info(session, revision), True
+
+
+def revisions(project: Project, set_name: str | None = None) -> list[RevisionInfo]:
+    """All, or those of one set, in order."""
+    with project.reading() as session:
+        query = select(Revision).order_by(Revision.set_name, Revision.number)
+        if set_name is not None:
+            query = query.where(Revision.set_name == set_name)
+        return [_info(session, row) for row in session.scalars(query)]
+
+
+def find_revision(project: Project, set_name: str, number: int | None = None) -> RevisionInfo:
+    """The latest, or the one of a number."""
+    with project.reading() as session:
+        return _info(session, find_row(session, set_name, number))
+
+
+def revision_images(project: Project, set_name: str, number: int | None = None) -> list[SampledImage]:
+    """In the set's own random order."""
+    with project.reading() as session:
+        return read_images(session, find_row(session, set_name, number).id)
+
+
+def difference(project: Project, set_name: str, old: int, new: int) -> Difference:
+    with project.reading() as session:
+        before = {image.entry: image for image in read_images(session, find_row(session, set_name, old).id)}
+        after = {image.entry: image for image in read_images(session, find_row(session, set_name, new).id)}
+        gone = [image for entry, image in before.items() if entry not in after]
+        notes = {**exclusions(session, read_frequencies(project, session)), **_notes(session, gone)}
+    added = tuple(image for entry, image in after.items() if entry not in before)
+    removed = tuple((image, notes.get(image.entry, "")) for image in gone)
+    return Difference(set_name, old, new, len(before) - len(gone), added, removed)
+
+
+def set_status(project: Project, set_name: str) -> SetStatus:
+    with project.reading() as session:
+        row = find_row(session, set_name)
+        to_remove = {}
+        if row.frozen_at is None:
+            reasons = exclusions(session, read_frequencies(project, session))
+            images = read_images(session, row.id)
+            to_remove = {image.digest: reasons[image.entry] for image in images if image.entry in reasons}
+        reviewed = session.scalars(select(ClassReview.class_key).where(ClassReview.revision_id == row.id)).all()
+        return SetStatus(_info(session, row), to_remove, tuple(key for key in project.space.keys if key in reviewed))
+
+
+def set_names(project: Project) -> list[str]:
+    with project.reading() as session:
+        return list(session.scalars(select(Revision.set_name).distinct().order_by(Revision.set_name)))
+
+
+def find_row(session: Session, set_name: str, number: int | None = None) -> Revision:
+    query = select(Revision).where(Revision.set_name == set_name)
+    if number is not None:
+        query = query.where(Revision.number == number)
+    row = session.scalars(query.order_by(Revision.number.desc()).limit(1)).first()
+    if row is None:
+        known = session.scalars(select(Revision.set_name).distinct().order_by(Revision.set_name)).all()
+        raise WorkshopError(
+            f"there is no set {set_name!r}" if number is None else f"there is no revision {number} of {set_name!r}",
+            expected=f"one of {', '.join(known)}" if known else "a set that has been sampled",
+            hint=None if known else "shiftbench testset sample DIR --strategy matched-frequency",
+        )
+    return row
+
+
+def _latest(session: Session, set_name: str, *, lock: bool = False) -> Revision | None:
+    query = select(Revision).where(Revision.set_name == set_name).order_by(Revision.number.desc()).limit(1)
+    return session.scalars(query.with_for_update() if lock else query).first()
+
+
+def _plan(
+    project: Project,
+    set_name: str,
+    before: Revision | None,
+    sampling: Sampling | None,
+    per_class: int | None,
+    seed: int | None,
+) -> dict[str, Any]:
+    """What decides the sample, as it is stored."""
+    if before is None:
+        if sampling is None:
+            raise WorkshopError(f"the first revision of {set_name!r} needs a sampling strategy")
+        default_size, default_seed = PER_CLASS, project.configuration.seed
+    else:
+        if sampling is not None and sampling.name != before.sampling["strategy"]:
+            raise WorkshopError(
+                f"the set {set_name!r} is sampled by another strategy",
+                found=sampling.name,
+                expected=before.sampling["strategy"],
+                hint="give the new set another name",
+            )
+        if sampling is None:
+            sampling = make_sampling(before.sampling["strategy"], **before.sampling["options"])
+        default_size, default_seed = before.sampling["per_class"], before.sampling["seed"]
+    return {
+        "strategy": sampling.name,
+        "options": sampling.options(),
+        "per_class": default_size if per_class is None else per_class,
+        "seed": default_seed if seed is None else seed,
+    }
+
+
+def _draw(
+    project: Project,
+    plan: dict[str, Any],
+    rows: Sequence[ImageFrequency],
+    reasons: dict[int, str],
+    previous: Sequence[SampledImage],
+) -> Sample:
+    kept = [
+        Choice(image.digest, image.class_key, image.drawn_for, image.fallback)
+        for image in previous
+        if image.entry not in reasons
+    ]
+    request = Request(
+        candidates=[_annotated(row) for row in rows if row.role == CANDIDATE and row.entry not in reasons],
+        references=[_annotated(row) for row in rows if row.role == REFERENCE],
+        classes=project.space.keys,
+        per_class=plan["per_class"],
+        seed=plan["seed"],
+        kept=kept,
+    )
+    chosen = make_sampling(plan["strategy"], **plan["options"]).sample(request)
+    if not chosen.choices:
+        least = plan["options"].get("min_annotations", 0)
+        answered = max((row.annotations for row in rows if row.role == CANDIDATE), default=0)
+        raise WorkshopError(
+            "no candidate can be sampled",
+            found=f"{len(request.candidates)} valid candidates with at most {answered} annotations each",
+            expected=f"at least {least} annotations" if least > answered else None,
+            hint="annotate first, or lower min_annotations" if least > answered else None,
+        )
+    return chosen
+
+
+def _annotated(row: ImageFrequency) -> Annotated:
+    return Annotated(row.digest, row.class_key, row.selected, row.annotations, row.keyword)
+
+
+def _pairs(chosen: Sample) -> set[tuple[str, str]]:
+    return {(choice.class_key, choice.id) for choice in chosen.choices}
+
+
+def _sampled_pairs(images: Sequence[SampledImage]) -> set[tuple[str, str]]:
+    return {(image.class_key, image.digest) for image in images}
+
+
+def _report(chosen: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str]) -> dict[str, Any]:
+    pairs = _pairs(chosen)
+    sampled = [row for row in rows if row.role == CANDIDATE and (row.class_key, row.digest) in pairs]
+    return {
+        **chosen.as_data(),
+        "excluded": dict(Counter(reasons.values()).most_common()),
+        "mean_frequency": mean_frequency(sampled),
+        "reference_mean_frequency": mean_frequency([row for row in rows if row.role == REFERENCE]),
+    }
+
+
+def _store_images(session: Session, revision: Revision, chosen: Sample, rows: Sequence[ImageFrequency]) -> None:
+    entries = {(row.class_key, row.digest): row.entry for row in rows if row.role == CANDIDATE}
+    values = [
+        {
+            "revision_id": revision.id,
+            "entry_id": entries[choice.class_key, choice.id],
+            "position": position,
+            "drawn_for": choice.drawn_for,
+            "fallback": choice.fallback,
+        }
+        for position, choice in enumerate(chosen.choices)
+    ]
+    session.execute(insert(RevisionImage), values)
+
+
+def _carry_reviews(session: Session, before: Revision, after: Revision) -> None:
+    """A class whose images did not change need not be looked through again."""
+    old, new = (_by_class(session, revision.id) for revision in (before, after))
+    for review in session.scalars(select(ClassReview).where(ClassReview.revision_id == before.id)):
+        if old.get(review.class_key) == new.get(review.class_key):
+            session.add(
+                ClassReview(
+                    revision_id=after.id, class_key=review.class_key, account_id=review.account_id, at=review.at
+                )
+            )
+
+
+def _by_class(session: Session, revision_id: int) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for image in read_images(session, revision_id):
+        found.setdefault(image.class_key, set()).add(image.entry)
+    return found
+
+
+def read_images(session: Session, revision_id: int) -> list[SampledImage]:
+    query = select(RevisionImage, Entry).join(Entry, Entry.id == RevisionImage.entry_id)
+    query = query.where(RevisionImage.revision_id == revision_id).order_by(RevisionImage.position)
+    return [
+        SampledImage(entry.id, entry.image.digest, entry.image.suffix, entry.class_key, row.drawn_for, row.fallback)
+        for row, entry in session.execute(query)
+    ]
+
+
+def _notes(session: Session, images: Sequence[SampledImage]) -> dict[int, str]:
+    """The standing marks on images, in words."""
+    wanted = {image.entry for image in images}
+    notes: dict[int, str] = {}
+    for mark in session.scalars(select(Mark).where(Mark.withdrawn_at.is_(None)).order_by(Mark.id)):
+        if mark.entry_id in wanted:
+            text = f"{mark.kind}: {mark.note}" if mark.note else mark.kind
+            notes[mark.entry_id] = f"{notes[mark.entry_id]}; {text}" if mark.entry_id in notes else text
+    return notes
+
+
+def _info(session: Session, row: Revision) -> RevisionInfo:
+    count = select(func.count()).select_from(RevisionImage).where(RevisionImage.revision_id == row.id)
+    return RevisionInfo(
+        row.id, row.set_name, row.number, row.made_at, session.scalars(count).one(), dict(row.sampling),
+        dict(row.report), row.note, row.frozen_at, row.fingerprint,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Sampling strategies: which candidates make the test set, given what annotators said."""

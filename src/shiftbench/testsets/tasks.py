@@ -1,0 +1,175 @@
+"""Making tasks: candidates of one class in grids, with control images among them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session, aliased
+
+from shiftbench.testsets.audit import record
+from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, Entry, Mark, Slot, Task
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.project import Project
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TasksMade:
+    tasks: int
+    candidates: int
+    references: int
+    #: Classes with fewer references than are to get a selection frequency, and how many they have.
+    few_references: Mapping[str, int]
+
+
+def make_tasks(project: Project) -> TasksMade:
+    """Grids for all candidates that are in none yet, and for references that still need a selection frequency.
+
+    Each grid has at least the wished controls of its class and of a near class. Beyond those, references are
+    planted until ``references_per_class`` of them are in grids of their class, because matched sampling needs
+    their frequencies. Grids of a class differ in size by one at most.
+    """
+    wished = project.configuration.annotation.references_per_class
+    made = Counter[str]()
+    few: dict[str, int] = {}
+    with project.writing() as session:
+        references = _References(project, session)
+        for definition in project.configuration.classes:
+            key = definition.key
+            own = len(references.of_class(key))
+            if own < wished:
+                few[key] = own
+            fresh = _fresh_candidates(project, session, key)
+            missing = max(0, min(wished, own) - references.shown(key))
+            for candidates, controls in _grids(project, references, key, fresh, missing):
+                _add_task(project, session, key, [*candidates, *controls])
+                made.update(tasks=1, candidates=len(candidates), references=len(controls))
+        record(project, session, "tasks", **made)
+    return TasksMade(made["tasks"], made["candidates"], made["references"], few)
+
+
+def grid_plan(candidates: int, missing: int, grid: int, positive: int, negative: int) -> tuple[int, int]:
+    """(how many grids, how many positive controls in all).
+
+    Grids hold ``negative`` controls and at least ``positive`` ones each; ``missing`` references are to be
+    shown in all.
+
+    >>> grid_plan(420, 0, 48, 3, 3)
+    (10, 30)
+    >>> grid_plan(42, 20, 48, 3, 3)
+    (2, 20)
+    """
+    if not candidates and not missing:
+        return 0, 0
+    count = 1
+    while candidates + max(missing, count * positive) > count * (grid - negative):
+        count += 1
+    return count, max(missing, count * positive)
+
+
+def _grids(
+    project: Project, references: _References, key: str, fresh: Sequence[int], missing: int
+) -> Iterator[tuple[Sequence[int], list[int]]]:
+    """(candidates, controls) of each grid."""
+    rules = project.configuration.annotation
+    count, positives = grid_plan(len(fresh), missing, rules.grid, rules.positive_controls, rules.negative_controls)
+    for i in range(count):
+        candidates = fresh[i * len(fresh) // count : (i + 1) * len(fresh) // count]
+        belong = references.take(key, (i + 1) * positives // count - i * positives // count, rules.positive_controls)
+        yield candidates, belong + references.take_near(key, rules.negative_controls)
+
+
+def _fresh_candidates(project: Project, session: Session, key: str) -> list[int]:
+    """Candidates in no grid, without those that can't enter the set anyway: marked ones, copies of a reference."""
+    twin = aliased(Entry)
+    query = select(Entry.id).where(
+        Entry.role == CANDIDATE,
+        Entry.class_key == key,
+        ~exists().where(Slot.entry_id == Entry.id),
+        ~exists().where(twin.image_id == Entry.image_id, twin.role == REFERENCE),
+        ~exists().where(Mark.entry_id == Entry.id, Mark.withdrawn_at.is_(None)),
+    )
+    return _shuffled(session.scalars(query).all(), project, "candidates", key)
+
+
+class _References:
+    """Control images: within each class in a random order, those least shown first."""
+
+    def __init__(self, project: Project, session: Session) -> None:
+        self._project = project
+        self._by_class: dict[str, list[int]] = {}
+        for entry, key in session.execute(select(Entry.id, Entry.class_key).where(Entry.role == REFERENCE)):
+            self._by_class.setdefault(key, []).append(entry)
+        for key, entries in self._by_class.items():
+            self._by_class[key] = _shuffled(entries, project, "references", key)
+        #: How often each was planted in a grid of its own class, and of another.
+        self._own_uses, self._other_uses = Counter[int](), Counter[int]()
+        planted = select(Slot.entry_id, Task.class_key == Entry.class_key).join(Task).join(Entry)
+        for entry, own in session.execute(planted.where(Entry.role == REFERENCE)):
+            (self._own_uses if own else self._other_uses)[entry] += 1
+
+    def of_class(self, key: str) -> list[int]:
+        return self._by_class.get(key, [])
+
+    def shown(self, key: str) -> int:
+        """How many are in a grid of their own class."""
+        return sum(self._own_uses[entry] > 0 for entry in self.of_class(key))
+
+    def take(self, key: str, count: int, least: int) -> list[int]:
+        """``count`` different references of the class, and at the very least ``least``."""
+        chosen = sorted(self.of_class(key), key=lambda entry: self._own_uses[entry])[:count]
+        if len(chosen) < least:
+            raise _too_few(key, len(chosen), f"{least} of that class in each grid", "positive_controls")
+        self._own_uses.update(chosen)
+        return chosen
+
+    def take_near(self, key: str, count: int) -> list[int]:
+        """Different references of near classes, from as many of these as there are."""
+        chosen: list[int] = []
+        near = _shuffled(
+            self._project.configuration.near(key), self._project, "near", key, sum(self._other_uses.values())
+        )
+        while len(chosen) < count:
+            before = len(chosen)
+            for other in near[: count - len(chosen)]:
+                unused = [entry for entry in self.of_class(other) if entry not in chosen]
+                chosen += sorted(unused, key=lambda entry: self._other_uses[entry])[:1]
+            near = [other for other in near if len(set(self.of_class(other)) - set(chosen))]
+            if len(chosen) == before and not near:
+                raise _too_few(key, len(chosen), f"{count} of near classes in each grid", "negative_controls")
+        self._other_uses.update(chosen)
+        return chosen
+
+
+def _too_few(key: str, found: int, expected: str, rule: str) -> WorkshopError:
+    return WorkshopError(
+        f"the class {key!r} has too few reference images for its controls",
+        found=found,
+        expected=expected,
+        hint=f"shiftbench testset import DIR DATA --reference, or a smaller {rule} in testset.toml",
+    )
+
+
+def _add_task(project: Project, session: Session, key: str, entries: Sequence[int]) -> None:
+    wished = project.configuration.annotation.annotators
+    task = Task(class_key=key, wished=wished, places_left=wished, rank="", made_at=project.now())
+    session.add(task)
+    session.flush()
+    task.rank = _hash(project.configuration.seed, "rank", task.id)[:16]
+    session.add_all(Slot(task_id=task.id, entry_id=entry) for entry in entries)
+    session.flush()
+
+
+def _shuffled(items: Sequence[T], project: Project, *parts: object) -> list[T]:
+    """In an order that the seed and the items decide, however they come."""
+    return sorted(items, key=lambda item: _hash(project.configuration.seed, *parts, item))
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,56 @@
+"""Pictures, the bulk of all requests: by opaque id, to those who hold their task or may review."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from shiftbench.testsets.accounts import person_of_session
+from shiftbench.testsets.annotation import shown_images
+from shiftbench.testsets.errors import UnknownTaskError
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.reviewing import review_image
+from shiftbench.testsets.web.desk import Desk, Reviewer, SignedOutError, TheDesk, look
+
+#: Without the look that other pages take: a grid asks for 48 pictures at once, and one look will do for all.
+tasks_router = APIRouter()
+review_router = APIRouter(dependencies=[Depends(look)])
+_KINDS = {".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".bmp": "image/bmp", ".tif": "image/tiff"}
+
+
+@tasks_router.get("/tasks/{task}/pictures/{image}")
+async def task_picture(request: Request, desk: TheDesk, task: str, image: str) -> Response:
+    session = request.cookies.get(desk.cookies.session, "")
+    found = await desk.recent_tasks.pictures(session, task, lambda: _pictures_of(desk.project, session, task))
+    if image not in found:
+        raise UnknownTaskError("there is no such picture in this task")
+    return await _picture(desk, found[image])
+
+
+@review_router.get("/review/pictures/{entry}")
+async def review_picture(desk: TheDesk, person: Reviewer, entry: int) -> Response:
+    return await _picture(desk, await to_thread.run_sync(review_image, desk.project, person.id, entry))
+
+
+@review_router.get("/review/originals/{entry}")
+async def review_original(desk: TheDesk, person: Reviewer, entry: int) -> Response:
+    """To look closer."""
+    path = await to_thread.run_sync(lambda: review_image(desk.project, person.id, entry, original=True))
+    return await _picture(desk, path)
+
+
+def _pictures_of(project: Project, session: str, task: str) -> dict[str, Path]:
+    person = person_of_session(project, session)
+    if person is None:
+        raise SignedOutError("please sign in first")
+    return shown_images(project, person.id, task)
+
+
+async def _picture(desk: Desk, path: Path) -> Response:
+    """Neither date nor tag: the file's own would tell when a picture was imported, and so what it is there for."""
+    data = await to_thread.run_sync(path.read_bytes, limiter=desk.image_readers)
+    kind = _KINDS.get(path.suffix, "application/octet-stream")
+    return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=86400, immutable"})

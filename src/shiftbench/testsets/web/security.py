@@ -1,0 +1,261 @@
+"""What keeps the pages safe: sessions in cookies, forms that only our pages can send, limits, headers.
+
+Sessions are random tokens, kept as hashes in the database and sent in a cookie that scripts can't read and that
+no other site's request carries. Every form bears a token that belongs to the session. Limits are counted in the
+memory of the process: several processes allow several times as much.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shiftbench.testsets.accounts import SESSION_DAYS
+from shiftbench.testsets.errors import NotAllowedError, WorkshopError
+from shiftbench.testsets.project import Project
+
+#: An answer of 48 pictures has about 1.5 kB.
+LARGEST_BODY = 64 << 10
+_MOST_FIELDS = 1000
+_MOST_KEYS = 10_000
+# With no-referrer, browsers would send "Origin: null" with our own forms.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Cache-Control": "no-store",
+}
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+
+class ForgedFormError(NotAllowedError):
+    """A form that none of our pages has sent."""
+
+
+class TooManyError(WorkshopError):
+    """More attempts than anybody needs."""
+
+
+@dataclass(frozen=True)
+class Cookies:
+    """The session of somebody signed in, and the number of a visitor who is not (yet)."""
+
+    secure: bool
+
+    @property
+    def session(self) -> str:
+        return self._name("session")
+
+    @property
+    def visitor(self) -> str:
+        return self._name("visitor")
+
+    def set_session(self, response: Response, token: str) -> None:
+        self._set(response, self.session, token, SESSION_DAYS * 86400)
+
+    def set_visitor(self, response: Response, number: str) -> None:
+        self._set(response, self.visitor, number, None)
+
+    def end(self, response: Response) -> None:
+        for name in (self.session, self.visitor):
+            response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="strict")
+
+    def _name(self, what: str) -> str:
+        # Browsers hold a cookie of this prefix to HTTPS and to this very host.
+        return f"__Host-shiftbench-{what}" if self.secure else f"shiftbench-{what}"
+
+    def _set(self, response: Response, name: str, value: str, seconds: int | None) -> None:
+        response.set_cookie(
+            name, value, max_age=seconds, path="/", secure=self.secure, httponly=True, samesite="strict"
+        )
+
+
+def new_visitor() -> str:
+    return secrets.token_urlsafe(18)
+
+
+def form_token(project: Project, holder: str) -> str:
+    """What forms must bring back; ``holder`` is the session's token, or the number of a visitor."""
+    return hmac.new(project.secret, b"form/" + holder.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+class Form:
+    """The fields of a POST, as browsers send plain forms."""
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            text = body.decode("utf-8")
+            self._fields = parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        except ValueError as error:
+            raise WorkshopError("the form can't be read", found=str(error)) from None
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._fields.get(name, [default])[0].strip()
+
+    def secret(self, name: str) -> str:
+        """As typed: a password may begin with a space."""
+        return self._fields.get(name, [""])[0]
+
+    def all(self, name: str) -> list[str]:
+        return self._fields.get(name, [])
+
+
+async def read_form(request: Request, project: Project, holders: Iterable[str], origin: str) -> Form:
+    """The form of a POST, if one of our own pages has sent it in this session."""
+    _check_origin(request, origin)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise WorkshopError("the form can't be read", found=repr(kind[:60]), expected="a plain form, without files")
+    form = Form(await request.body())
+    given = form.text("form").encode("utf-8", "replace")
+    if not any(hmac.compare_digest(given, form_token(project, holder).encode()) for holder in holders):
+        raise ForgedFormError("this form does not belong to your session", hint="load the page again and repeat it")
+    return form
+
+
+def _check_origin(request: Request, origin: str) -> None:
+    """Browsers say with every POST which site it comes from."""
+    came_from = request.headers.get("origin")
+    if came_from is not None and came_from != origin:
+        raise ForgedFormError("this form was sent by another site", found=came_from[:80], expected=origin)
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise ForgedFormError("this form was sent by another site")
+
+
+def origin_of(url: str) -> str:
+    """
+    >>> origin_of("https://lab.example/testset/")
+    'https://lab.example'
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+@dataclass
+class Limit:
+    """So many at once, then so many a minute, for each key."""
+
+    burst: int
+    per_minute: float
+    clock: Callable[[], float] = time.monotonic
+    _left: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, key: str) -> None:
+        if not self.try_take(key):
+            raise TooManyError("too many attempts", hint="wait a minute")
+
+    def check(self, key: str) -> None:
+        """Without counting: for attempts that only count once they have failed."""
+        with self._turn:
+            left = self._refilled(key)
+        if left < 1:
+            raise TooManyError("too many attempts", hint="wait a minute")
+
+    def try_take(self, key: str) -> bool:
+        with self._turn:
+            left = self._refilled(key)
+            if left < 1:
+                return False
+            self._left[key] = (left - 1, self.clock())
+            return True
+
+    def give_back(self, key: str) -> None:
+        """The attempt was a good one, and does not count."""
+        with self._turn:
+            self._left[key] = (min(self.burst, self._refilled(key) + 1), self.clock())
+
+    def _refilled(self, key: str) -> float:
+        if len(self._left) >= _MOST_KEYS:  # whoever comes from ever new addresses shall not fill the memory
+            self._left = {k: v for k, v in self._left.items() if self._amount(*v) < self.burst}
+            if len(self._left) >= _MOST_KEYS:
+                self._left.clear()
+        return self._amount(*self._left[key]) if key in self._left else float(self.burst)
+
+    def _amount(self, left: float, since: float) -> float:
+        return min(self.burst, left + (self.clock() - since) * self.per_minute / 60)
+
+
+@dataclass
+class Limits:
+    #: Wrong passwords and links, by address and by name. Right ones do not count.
+    addresses: Limit = field(default_factory=lambda: Limit(10, 10))
+    names: Limit = field(default_factory=lambda: Limit(10, 2))
+    #: Answers of one annotator: nobody looks through a grid in less than a second.
+    answers: Limit = field(default_factory=lambda: Limit(60, 60))
+    #: Everything else that is posted, by person.
+    posts: Limit = field(default_factory=lambda: Limit(240, 240))
+    #: Lines of the audit log for what was refused: an attack shall not fill the disk.
+    refusals: Limit = field(default_factory=lambda: Limit(200, 60))
+
+
+class Shield:
+    """Around the whole application: refuses large bodies unread, and sets the headers of every answer."""
+
+    def __init__(self, app: Application, *, https: bool) -> None:
+        self._app = app
+        given = {**HEADERS, "Strict-Transport-Security": "max-age=31536000"} if https else HEADERS
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in given.items()]
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in self._headers if one[0] not in present)]
+            await send(message)
+
+        if _announced(scope) > LARGEST_BODY:
+            await _refuse_body(scope, receive, send_with_headers)
+            return
+        await self._app(scope, _measured(receive), send_with_headers)
+
+
+class BodyTooLargeError(WorkshopError):
+    """A body without an announced length that went on and on."""
+
+
+def _announced(scope: MutableMapping[str, Any]) -> int:
+    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(length) if length.isdigit() else LARGEST_BODY + 1
+
+
+def _measured(receive: Receive) -> Receive:
+    size = 0
+
+    async def measured() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > LARGEST_BODY:
+            raise BodyTooLargeError("the form is too large", expected=f"at most {LARGEST_BODY >> 10} kB")
+        return message
+
+    return measured
+
+
+async def _refuse_body(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    answer = Response("This is too large. Nothing was stored.\n", 413, {"Connection": "close"}, media_type="text/plain")
+    await answer(scope, receive, send)

@@ -1,0 +1,85 @@
+// Comfort on top of plain forms: keys, a count, a clock that is wound up while somebody is active.
+"use strict";
+
+const form = document.getElementById("answer");
+const tiles = [...form.querySelectorAll("input[name=image]")];
+const count = document.getElementById("count");
+const clock = document.getElementById("clock");
+
+function showCount() {
+  const chosen = tiles.filter((tile) => tile.checked).length;
+  if (count) count.textContent = `${chosen} selected`;
+  // On the second look everything may be taken away again; then it is "none of these" that has to be chosen.
+  const submit = document.getElementById("submit");
+  if (submit && tiles.length) submit.disabled = chosen === 0;
+}
+
+function columns() {
+  const top = tiles[0].parentElement.offsetTop;
+  const wrap = tiles.findIndex((tile) => tile.parentElement.offsetTop > top);
+  return wrap < 0 ? tiles.length : wrap;
+}
+
+function press(id) {
+  const button = document.getElementById(id);
+  if (button) button.click();
+  return Boolean(button);
+}
+
+function key(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const here = tiles.indexOf(document.activeElement);
+  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns(), ArrowDown: columns() };
+  let done = true;
+  if (event.key in steps) {
+    const next = here < 0 ? 0 : here + steps[event.key];
+    if (tiles[next]) tiles[next].focus();
+  } else if (event.key === "Enter" && here >= 0) {
+    tiles[here].click(); // space does so by itself
+  } else if (event.key === "n") {
+    done = press("none");
+  } else if (event.key === "r") {
+    done = press("review");
+  } else {
+    done = false;
+  }
+  if (done) event.preventDefault();
+}
+
+form.addEventListener("change", showCount);
+if (tiles.length) document.addEventListener("keydown", key);
+showCount();
+window.addEventListener("pageshow", showCount); // a browser that goes back remembers what was checked
+
+// The clock
+let ends = Date.now() + 1000 * Number(clock.dataset.seconds);
+const lease = 1000 * Number(clock.dataset.seconds);
+let active = false;
+let renewed = Date.now();
+for (const kind of ["pointerdown", "keydown", "scroll"]) {
+  addEventListener(kind, () => { active = true; }, { passive: true });
+}
+
+function showTime() {
+  const left = Math.max(0, Math.floor((ends - Date.now()) / 1000));
+  const minutes = `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`;
+  clock.textContent = left ? `Time left: ${minutes}` : "The time is over; this task went to somebody else.";
+  clock.classList.toggle("late", left < 60);
+}
+
+async function renew() {
+  // Not oftener than every twentieth of the time left at the beginning, and at most once in five seconds.
+  if (!active || Date.now() - renewed < Math.max(5000, lease / 20) || Date.now() > ends) return;
+  active = false;
+  renewed = Date.now();
+  const body = new URLSearchParams({ form: form.elements.form.value });
+  try {
+    const answer = await fetch(clock.dataset.renew, { method: "POST", body });
+    if (answer.ok) ends = Date.now() + 1000 * (await answer.json()).seconds;
+  } catch {
+    // No connection at this moment: the clock goes on, and the next activity tries again.
+  }
+}
+
+showTime();
+setInterval(() => { showTime(); renew(); }, 1000);

@@ -1,0 +1,110 @@
+"""Review in a real browser: black-list, near-duplicate, the next revision, freezing; and the lead's pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shiftbench.testsets.freezing import verify
+from shiftbench.testsets.revisions import find_revision, sample, set_status
+from shiftbench.testsets.sampling.base import make_sampling
+from tests.browser.conftest import PHONE
+from tests.browser.workshop import sitting, wait_until, workshop
+from tests.testsets.helpers import annotators, by_share, work
+from tests.testsets.web.conftest import Site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with workshop(tmp_path_factory.mktemp("review") / "pets", 24, 12, grid=20, annotators=3) as made:
+        work(made.project, annotators(made.project, 3), by_share)
+        yield made
+
+
+def sampled(site: Site, name: str) -> None:
+    sample(site.project, name, make_sampling("top-images", min_annotations=3), per_class=6)
+
+
+def test_review_by_mouse_and_freeze(browser: Browser, site: Site) -> None:
+    sampled(site, "mouse")
+    with sitting(browser, site, "lead") as tab:
+        tab.get_by_role("link", name="Review", exact=True).click()
+        tab.get_by_role("link", name="mouse", exact=True).click()
+        tab.get_by_role("link", name="cat", exact=True).click()
+        assert tab.locator("#cards .card").count() == 6 and tab.locator(".card").count() == 12
+        wait_until(tab, "[...document.images].filter((i) => i.complete).length > 5")
+        card = tab.locator("#cards .card").first
+        card.get_by_role("textbox").fill("a <drawing>")
+        card.get_by_role("button", name="Black-list").click()
+        tab.locator("#cards .card.marked").wait_for()
+        assert "black-listed: a <drawing>" in tab.locator(".card.marked .mark").inner_text()
+        tab.locator("#cards .card").nth(1).get_by_role("button", name="Near-duplicate").click()
+        tab.locator("#cards .card.marked").nth(1).wait_for()
+        assert len(set_status(site.project, "mouse").to_remove) == 2
+        tab.get_by_role("button", name="All looked through").click()
+        tab.get_by_role("button", name="Make the next revision").click()
+        tab.locator("h1", has_text="revision 2").wait_for()
+        tab.get_by_role("link", name="What changed from 1 to 2").click()
+        assert tab.locator(".card.marked").count() == 2 and "blacklist: a <drawing>" in tab.locator("main").inner_text()
+        tab.go_back()
+        tab.get_by_role("link", name="Freeze …").click()
+        tab.get_by_label("Type the set's name").fill("mouse")
+        tab.get_by_role("button", name="Freeze for good").click()
+        tab.locator("h1", has_text="frozen").wait_for()
+        assert verify(site.project, "mouse").fingerprint in tab.locator("main").inner_text()
+
+
+def test_review_by_keys(browser: Browser, site: Site) -> None:
+    sampled(site, "keys")
+    with sitting(browser, site, "reviewer") as tab:
+        tab.goto(f"{site.server.address}/review/sets/keys/classes/frog")
+        press = tab.keyboard.press
+        press("ArrowRight")
+        wait_until(tab, "document.activeElement.ariaLabel === 'Sampled picture 2'")
+        press("e")
+        tab.keyboard.type("bd")  # letters of a note are no commands
+        press("Escape")
+        press("d")
+        tab.locator("#cards .card.marked").wait_for()
+        assert "near-duplicate: bd" in tab.locator(".card.marked .mark").inner_text()
+        wait_until(tab, "document.activeElement.ariaLabel === 'Sampled picture 2'")  # as before the mark
+        press("u")
+        wait_until(tab, "!document.querySelector('.card.marked') && document.activeElement !== document.body")
+        press("ArrowLeft")
+        press("b")
+        wait_until(tab, "document.activeElement.matches('.card.marked')")
+        press("f")
+        tab.wait_for_url("**/review/sets/keys#classes")
+        status = set_status(site.project, "keys")
+        assert status.reviewed_classes == ("frog",) and list(status.to_remove.values()) == ["blacklist"]
+        tab.get_by_role("button", name="Make the next revision").click()
+        tab.locator("h1", has_text="revision 2").wait_for()
+        assert find_revision(site.project, "keys").number == 2
+
+
+@pytest.mark.parametrize("size", [PHONE, (1280, 900)])
+def test_the_leads_pages(browser: Browser, site: Site, size: tuple[int, int]) -> None:
+    with sitting(browser, site, "lead", size=size) as tab:
+        for path in ("/lead", "/lead/frequencies", "/lead/log", "/review", "/account"):
+            tab.goto(f"{site.server.address}{path}")
+            assert tab.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), path
+        tab.goto(f"{site.server.address}/lead")
+        assert tab.locator("#annotators tbody tr").count() == 3
+        row = tab.locator("#annotators tbody tr").first
+        name = row.locator("th").inner_text()
+        row.get_by_role("textbox").fill("too quick")
+        row.get_by_role("button", name="Exclude").click()
+        row = tab.locator("#annotators tbody tr", has_text=name)
+        assert "too quick" in row.inner_text()
+        row.get_by_role("button", name="Readmit").click()
+        tab.locator("#annotators tbody tr", has_text=name).get_by_role("button", name="Exclude").wait_for()
+        tab.get_by_label("For").fill("Ms. New")
+        tab.get_by_role("button", name="Make a link").click()
+        assert "/join/" in tab.get_by_label("The link").input_value()
+        tab.goto(f"{site.server.address}/lead/frequencies")
+        assert tab.locator("svg rect.candidates").count() == 40

@@ -1,0 +1,254 @@
+"""ImageNet-A's recipe against a plain loop with other tools, on real photographs and with real classifiers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.special import softmax
+
+import shiftbench as sb
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.torchvision_import import import_torchvision
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import open_named
+from shiftbench.datasets.folder import open_folder
+from shiftbench.datasets.subset import take
+from shiftbench.errors import ClassifierError, LabelError, ShiftbenchError
+from shiftbench.labels.space import LabelSpace
+from shiftbench.testsets.filtration import filter_adversarially
+from shiftbench.testsets.filtration.views import Views
+from tests.testsets.filtration.kill_target import IMAGES, brightest_corner, run, slowly
+
+
+@pytest.fixture(scope="module")
+def squeezenet() -> Classifier:
+    return sb.load_classifier("demo:squeezenet1_1")
+
+
+@pytest.fixture(scope="module")
+def photographs() -> Dataset:
+    """Photographs that fool none, one or both of two classifiers."""
+    return take(open_named("demo"), [23, 32, 40, 99])
+
+
+def crops_by_torchvision(picture: NDArray[np.uint8], geometry: sb.Geometry) -> list[NDArray[np.uint8]]:
+    transforms: Any = import_torchvision().transforms
+    mode = transforms.InterpolationMode(geometry.interpolation)
+    resized = transforms.functional.resize(Image.fromarray(picture), geometry.resize, mode)
+    return [np.array(one) for one in transforms.TenCrop(geometry.crop)(resized)]
+
+
+def test_ten_crops_are_those_of_torchvision() -> None:
+    """From the whole picture, wide or tall; 224 of 256, so that the middle of the mirror image is no matter."""
+    classifier = sb.load_classifier("demo:efficientnet-lite0")
+    picture = open_named("demo").read(93).pixels  # 1024 x 683
+    for shown in (picture, np.ascontiguousarray(picture.swapaxes(0, 1))):
+        ours = Views.of(classifier, ten=True)(shown)
+        theirs = crops_by_torchvision(shown, classifier.preprocessing.geometry)
+        assert Counter(one.tobytes() for one in ours) == Counter(one.tobytes() for one in theirs)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one classifier makes of one picture."""
+
+    right: bool
+    truth: float
+    taken_for: str
+
+
+def plain_loop(dataset: Dataset, classifier: Classifier, space: LabelSpace) -> list[Seen]:
+    """Crop by crop, with torchvision's crops and SciPy's softmax."""
+    columns = [classifier.space.index(key) for key in space.keys]
+    seen = []
+    for i, label in enumerate(dataset.labels.tolist()):
+        crops = crops_by_torchvision(dataset.read(i).pixels, classifier.preprocessing.geometry)
+        scores = np.concatenate([classifier.scores(one[None]) for one in crops])[:, columns]
+        chances = softmax(scores.astype(np.float64), axis=1)
+        target = space.index(dataset.space.keys[label])
+        others = np.delete(np.arange(len(space)), target)
+        taken_for = space.names[others[chances.mean(axis=0)[others].argmax()]]
+        seen.append(Seen(bool((chances.argmax(axis=1) == target).any()), float(chances[:, target].max()), taken_for))
+    return seen
+
+
+def test_two_classifiers_on_photographs(photographs: Dataset, tmp_path: Path) -> None:
+    classifiers = [sb.load_classifier(f"demo:{name}") for name in ("efficientnet-lite0", "efficientnet-lite1")]
+    seen = [plain_loop(photographs, classifier, photographs.space) for classifier in classifiers]
+    lengths = set()
+    for used, limit in ((1, 0.15), (2, 0.15), (2, 0.02)):
+        found = filter_adversarially(photographs, classifiers[:used], max_confidence=limit, folder=tmp_path)
+        both = list(zip(*seen[:used], strict=True))
+        wrong = [i for i, looks in enumerate(both) if not any(one.right for one in looks)]
+        unsure = [i for i in wrong if max(one.truth for one in both[i]) <= limit]
+        assert [step.left for step in found.funnel.steps] == [4, 4, len(wrong), len(unsure), len(unsure)]
+        assert {one.index: one.taken_for for one in found.shortlist} == {i: seen[0][i].taken_for for i in unsure}
+        for one in found.shortlist:
+            truth = max(look.truth for look in both[one.index])
+            assert one.true_confidence == pytest.approx(truth, rel=1e-3, abs=1e-6)
+        truths = [one.true_confidence for one in found.shortlist]
+        assert truths == sorted(truths)
+        lengths.add(len(unsure))
+    assert len(lengths) > 1 and 0 < max(lengths) < 4, "thresholds and classifiers matter on these pictures"
+
+
+def test_only_the_named_classes_compete() -> None:
+    """With 200 of the thousand classes: other images are left out, other classes do not take confidence away."""
+    space = sb.label_space("imagenet-a-200")
+    lite = sb.load_classifier("demo:efficientnet-lite0")
+    demo = take(open_named("demo"), range(0, 114, 9))
+    inside = [i for i, label in enumerate(demo.labels.tolist()) if demo.space.keys[label] in space]
+    found = filter_adversarially(demo, [lite], space=space, max_confidence=1.0, per_confusion=None)
+    assert [step.left for step in found.funnel.steps[:2]] == [len(demo), len(inside)]
+    assert list(found.pool.ids) == [demo.ids[i] for i in inside] and 0 < len(inside) < len(demo)
+    seen = plain_loop(take(demo, inside), lite, space)
+    assert {one.index for one in found.shortlist} == {i for i, one in enumerate(seen) if not one.right}
+
+
+@pytest.fixture(scope="module")
+def resnet8() -> Classifier:
+    return sb.load_classifier("demo:resnet8-cifar10")
+
+
+@pytest.fixture(scope="module")
+def cifar() -> Dataset:
+    return take(open_named("cifar-10-test"), range(400))
+
+
+def test_a_confusion_has_at_most_so_many_images(cifar: Dataset, resnet8: Classifier, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"max_confidence": 0.6, "folder": tmp_path, "ten_crop": False}
+    whole = filter_adversarially(cifar, [resnet8], per_confusion=None, **options)
+    capped = filter_adversarially(cifar, [resnet8], per_confusion=2, **options)
+    confusions = Counter((one.label, one.taken_for) for one in whole.shortlist)
+    assert max(confusions.values()) > 2
+    assert Counter((one.label, one.taken_for) for one in capped.shortlist) == {
+        pair: min(count, 2) for pair, count in confusions.items()
+    }
+    for pair in confusions:  # the least confident in the truth stay
+        truths = sorted(one.true_confidence for one in whole.shortlist if (one.label, one.taken_for) == pair)
+        kept = [one.true_confidence for one in capped.shortlist if (one.label, one.taken_for) == pair]
+        assert sorted(kept) == truths[: len(kept)]
+    assert all(one.label != one.taken_for for one in whole.shortlist)
+    draws = [
+        {one.image for one in filter_adversarially(
+            cifar, [resnet8], per_confusion=1, order="random", seed=seed, **options).shortlist}
+        for seed in (1, 1, 2)
+    ]  # fmt: skip
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_small_inputs_are_enlarged_so_that_crops_differ(resnet8: Classifier, cifar: Dataset) -> None:
+    """Its resize equals its crop: five equal crops would make ten views into two."""
+    crops = Views.of(resnet8, ten=True)(cifar.read(0).pixels)
+    assert crops.shape == (10, 32, 32, 3) and len({crop.tobytes() for crop in crops}) == 10
+
+
+def test_the_mean_over_crops_is_less_strict(cifar: Dataset, resnet8: Classifier, tmp_path: Path) -> None:
+    part = take(cifar, range(120))
+    strict, mild = (
+        filter_adversarially(part, [resnet8], confidence=which, folder=tmp_path) for which in ("most", "mean")
+    )
+    assert {one.image for one in strict.shortlist} <= {one.image for one in mild.shortlist}
+    assert strict.funnel.steps[2] == mild.funnel.steps[2]
+
+
+def test_the_result_does_not_depend_on_workers_or_the_folder(
+    cifar: Dataset, resnet8: Classifier, tmp_path: Path
+) -> None:
+    part = take(cifar, range(70))
+    tables = [
+        filter_adversarially(part, [resnet8], max_confidence=0.5, folder=folder, workers=workers)
+        .review_list()
+        .to_json()
+        for folder, workers in ((None, 1), (None, 3), (tmp_path, 2), (tmp_path, 1))
+    ]
+    assert len(set(tables)) == 1
+
+
+def test_the_shortlist_is_a_data_set_and_a_list_for_people(cifar: Dataset, resnet8: Classifier) -> None:
+    found = filter_adversarially(cifar, [resnet8], max_confidence=0.5, ten_crop=False)
+    chosen = found.subset()
+    assert sorted(chosen.ids) == sorted(one.image for one in found.shortlist) and len(chosen) > 30
+    scores = resnet8.scores(
+        np.stack([resnet8.preprocessing.geometry(chosen.read(i).pixels) for i in range(len(chosen))])
+    )
+    assert (scores.argmax(axis=1) != chosen.labels).all(), "0 % by construction"
+    table = found.review_list()
+    assert table.to_csv().count("\n") == len(found.shortlist) + 1
+    assert "first 30 of" in table.to_text(100)
+
+
+def shards(folder: Path) -> int:
+    return sum(1 for _ in folder.glob("*/*.npz"))
+
+
+def test_a_killed_filtration_continues_where_it_stopped(tmp_path: Path) -> None:
+    expected = run(None, brightest_corner)
+    command = [sys.executable, "-m", "tests.testsets.filtration.kill_target", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[3], env={**os.environ})
+    limit = time.monotonic() + 120
+    while process.poll() is None and shards(tmp_path) < 3 and time.monotonic() < limit:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = shards(tmp_path)
+    assert 0 < done < IMAGES // 32, "killed too late to show anything"
+    seen = 0
+
+    def counting(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        nonlocal seen
+        seen += len(images)
+        return brightest_corner(images)
+
+    # The same classifier to the filtration: it is known by name and source.
+    classifier = sb.classifiers.FunctionClassifier(
+        counting, name="corner", space=sb.label_space("cifar-10"), source=sb.classifiers.function.source_of(slowly),
+        preprocessing=sb.Preprocessing(sb.Geometry(resize=36, crop=32)),
+    )  # fmt: skip
+    from tests.testsets.filtration.kill_target import pool
+
+    found = filter_adversarially(pool(), [classifier], max_confidence=0.2, per_confusion=5, folder=tmp_path, workers=1)
+    assert seen == 10 * (IMAGES - 32 * done)
+    assert found.shortlist == expected.shortlist and found.funnel.steps == expected.funnel.steps
+    assert shards(tmp_path) == 0
+
+
+def test_broken_pictures_are_counted_and_named(resnet8: Classifier, cifar: Dataset, tmp_path: Path) -> None:
+    for i in range(4):
+        target = tmp_path / cifar.space.keys[cifar.labels[i]] / f"{i}.png"
+        target.parent.mkdir(exist_ok=True)
+        Image.fromarray(cifar.read(i).pixels).save(target)
+    (tmp_path / "ship").mkdir(exist_ok=True)
+    (tmp_path / "ship" / "broken.png").write_bytes(b"\x89PNG")
+    found = filter_adversarially(open_folder(tmp_path, space="cifar-10"), [resnet8], max_confidence=1)
+    assert [step.left for step in found.funnel.steps[:2]] == [5, 4]
+    assert [image for image, _ in found.unreadable] == ["ship/broken.png"]
+
+
+def test_bad_wishes(cifar: Dataset, resnet8: Classifier, squeezenet: Classifier, tmp_path: Path) -> None:
+    with pytest.raises(ShiftbenchError, match="nothing to filter with"):
+        filter_adversarially(cifar, [])
+    with pytest.raises(ShiftbenchError, match="max_confidence"):
+        filter_adversarially(cifar, [resnet8], max_confidence=15)
+    with pytest.raises(ShiftbenchError, match="limit"):
+        filter_adversarially(cifar, [resnet8], per_confusion=0)
+    with pytest.raises(ShiftbenchError, match="unknown order"):
+        filter_adversarially(cifar, [resnet8], order="best")  # type: ignore[arg-type]
+    with pytest.raises(LabelError):
+        filter_adversarially(cifar, [squeezenet])  # knows no such classes
+    (tmp_path / "answers.csv").write_text("id,prediction\na,1\n")
+    recorded = sb.load_classifier(tmp_path / "answers.csv", labels="cifar-10")
+    with pytest.raises(ClassifierError, match="crops"):
+        filter_adversarially(cifar, [recorded])

@@ -1,0 +1,139 @@
+"""Splits are balanced, disjoint and repeatable; 004's table 4; a real training on real pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shiftbench as sb
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.sklearn_ import from_estimator
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import open_named
+from shiftbench.datasets.subset import take
+from shiftbench.errors import DatasetError, ShiftbenchError
+from shiftbench.testsets.followups import SplitComparison, cross_validation_splits, measure_splits
+from shiftbench.testsets.followups.splits import Measured, Split
+
+
+@pytest.fixture(scope="module")
+def sets() -> tuple[Dataset, Dataset, Dataset]:
+    """Parts of CIFAR-10's test images as a training, a test and a new set."""
+    cifar = open_named("cifar-10-test")
+    return (
+        take(cifar, range(503), name="train"),
+        take(cifar, range(503, 603), name="test"),
+        take(cifar, range(603, 700)),
+    )
+
+
+def test_folds_are_disjoint_balanced_and_complete(sets: tuple[Dataset, Dataset, Dataset]) -> None:
+    train, test, _ = sets
+    splits = cross_validation_splits(train, test, seed=3)
+    assert sorted(image for split in splits for image in split.test) == sorted(train.ids)
+    counts = []
+    for split in splits:
+        assert set(split.train).isdisjoint(split.test) and set(split.train) | set(split.test) == set(train.ids)
+        assert split.train_from_test == tuple(test.ids)
+        counts.append(np.bincount(split.test_set(train).labels, minlength=10))
+        assert len(split.training_set(train, test)) == len(train) + len(test) - len(split.test)
+    assert np.ptp(counts, axis=0).max() <= 1 and np.ptp(np.sum(counts, axis=1)) <= 1
+    assert splits == cross_validation_splits(train, test, seed=3) != cross_validation_splits(train, test, seed=4)
+
+
+def test_folds_of_a_wished_size_leave_the_rest_in_training(sets: tuple[Dataset, Dataset, Dataset]) -> None:
+    train, test, _ = sets
+    splits = cross_validation_splits(train, test, folds=3, fold_size=40)
+    taken = [image for split in splits for image in split.test]
+    assert len(taken) == len(set(taken)) == 120
+    for split in splits:
+        assert np.bincount(split.test_set(train).labels).tolist() == [4] * 10
+        assert len(split.train) == len(train) - 40
+    with pytest.raises(DatasetError, match="can't be balanced"):
+        cross_validation_splits(train, test, fold_size=41)
+    with pytest.raises(DatasetError, match="can't be balanced"):
+        cross_validation_splits(train, test, fold_size=200)
+
+
+def test_split_files(sets: tuple[Dataset, Dataset, Dataset], tmp_path: Path) -> None:
+    train, test, new = sets
+    split = cross_validation_splits(train, test)[1]
+    again = Split.read(split.write(tmp_path / "split.json"))
+    assert again == split
+    joined = again.training_set(train, test)
+    assert list(joined.ids) == [*split.train, *test.ids]
+    for i in (0, len(split.train) - 1, len(split.train), len(joined) - 1):
+        source = train if i < len(split.train) else test
+        j = list(source.ids).index(joined.ids[i])
+        np.testing.assert_array_equal(joined.read(i).pixels, source.read(j).pixels)
+        assert joined.labels[i] == source.labels[j]
+    assert joined.fingerprint == split.training_set(train, test).fingerprint
+    with pytest.raises(DatasetError, match="lacks"):
+        again.test_set(new)
+    (tmp_path / "other.json").write_text('{"name": "x"}')
+    with pytest.raises(DatasetError, match="is no split"):
+        Split.read(tmp_path / "other.json")
+
+
+def fit_ridge(train: Dataset) -> Classifier:
+    """A linear classifier on small pixels: weak, quick and really trained."""
+    from sklearn.linear_model import RidgeClassifier
+
+    small = sb.Geometry(resize=8, crop=None, resize_rule="exact")
+    images = np.stack([small(train.read(i).pixels) for i in range(len(train))])
+    model = RidgeClassifier(alpha=1e6).fit(images.reshape(len(images), -1).astype(np.float32), train.labels)
+    return from_estimator(model, Options.of("cifar-10", None, name="ridge"))
+
+
+def test_training_on_every_split(sets: tuple[Dataset, Dataset, Dataset]) -> None:
+    train, test, new = sets
+    splits = cross_validation_splits(train, test, folds=3)
+    measured = measure_splits(fit_ridge, train, test, splits, new, model="ridge")
+    assert [one.test_set for one in measured] == ["original", "split 1", "split 2", "split 3", "new"]
+    assert [one.n for one in measured] == [100, 168, 168, 167, 97]
+    # by hand, for one split
+    split = splits[0]
+    classifier, held_out = fit_ridge(split.training_set(train, test)), split.test_set(train)
+    geometry = classifier.preprocessing.geometry
+    images = np.stack([geometry(held_out.read(i).pixels) for i in range(len(held_out))])
+    assert measured[1].correct == int((classifier.scores(images).argmax(axis=1) == held_out.labels).sum())
+    table = SplitComparison(measured)
+    assert all(0.12 < value < 0.6 for value in table.accuracies("ridge").values())
+    assert "the splits spread over" in table.to_text(100)
+
+
+#: 004 table 4: accuracies and intervals of wide_resnet_28_10, in percent.
+TABLE_4 = {
+    "original": (95.7, 95.3, 96.1), "split 1": (96.2, 95.8, 96.6), "split 2": (96.0, 95.6, 96.4),
+    "split 3": (96.4, 96.0, 96.8), "split 4": (96.2, 95.8, 96.6), "split 5": (96.5, 96.1, 96.9),
+    "new": (89.7, 88.3, 91.0),
+}  # fmt: skip
+
+
+def test_the_table_of_the_paper() -> None:
+    measured = []
+    for name, (accuracy, _, _) in TABLE_4.items():
+        n = 2021 if name == "new" else 10_000
+        measured.append(Measured("wide_resnet_28_10", name, round(accuracy / 100 * n), n))
+    table = SplitComparison(measured)
+    for row in table.rows:
+        _, low, high = TABLE_4[row["test_set"]]
+        assert [100 * row["low"], 100 * row["high"]] == pytest.approx([low, high], abs=0.051)
+    assert table.spread("wide_resnet_28_10") == pytest.approx(0.005)
+    assert table.rows[-1]["change"] == pytest.approx(-0.06, abs=0.001)
+    assert "drops by 5.99" in table.to_text(120)
+
+
+def test_bad_wishes(sets: tuple[Dataset, Dataset, Dataset]) -> None:
+    train, test, _ = sets
+    with pytest.raises(ShiftbenchError, match="number of folds"):
+        cross_validation_splits(train, test, folds=1)
+    with pytest.raises(ShiftbenchError, match="other classes"):
+        cross_validation_splits(train, open_named("demo"))
+    with pytest.raises(DatasetError, match="two images of one id"):
+        cross_validation_splits(train, train)[0].training_set(train, train)
+    with pytest.raises(ShiftbenchError, match="no accuracies"):
+        SplitComparison([])

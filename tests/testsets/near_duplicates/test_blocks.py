@@ -1,0 +1,129 @@
+"""Work on every picture is done once, survives what interrupts it, and does not depend on how it is divided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shiftbench.datasets.arrays import ArrayDataset
+from shiftbench.datasets.base import Picture
+from shiftbench.datasets.images import bad_image
+from shiftbench.datasets.subset import Subset, take
+from shiftbench.testsets.near_duplicates.blocks import Computation, PerImage, per_image
+
+Pixels = NDArray[np.uint8]
+
+
+class Counting:
+    """The mean colour; remembers what it was asked for."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.seen: list[int] = []
+        self.stop_after = stop_after
+
+    def __call__(self, pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self.stop_after is not None and len(self.seen) >= self.stop_after:
+            raise KeyboardInterrupt
+        self.seen += indices.tolist()
+        return np.array([picture.mean(axis=(0, 1)) for picture in pictures]).reshape(-1, 3)
+
+
+class Damaged(Subset):
+    """Every seventh picture can't be read."""
+
+    def read(self, index: int) -> Picture:
+        if index % 7 == 3:
+            raise bad_image(self.ids[index], "the file is empty")
+        return super().read(index)
+
+
+def mean_colours(dataset: ArrayDataset, indices: Sequence[int]) -> NDArray[np.float64]:
+    return np.array([dataset.array[i].mean(axis=(0, 1)) for i in indices])
+
+
+def run(dataset: Subset, compute: Counting, **options: object) -> PerImage:
+    return per_image(dataset, [Computation(compute, "mean colour")], what="colours", **options)[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("size", "workers"), [(1, 3), (7, 2), (100, 1)])
+def test_rows_are_those_of_a_plain_loop(cifar: ArrayDataset, size: int, workers: int) -> None:
+    found = run(take(cifar, range(50)), Counting(), size=size, workers=workers)
+    np.testing.assert_array_equal(found.rows, mean_colours(cifar, range(50)))
+    assert found.readable.all()
+
+
+def test_pictures_that_can_not_be_read_are_named_and_leave_gaps(cifar: ArrayDataset, tmp_path: Path) -> None:
+    dataset = Damaged(cifar, list(range(30)))
+    for folder in (None, tmp_path):
+        for _ in range(2):  # the second time from the folder
+            found = run(dataset, Counting(), size=8, folder=folder)
+            assert found.problems == dict.fromkeys((3, 10, 17, 24), "the file is empty")
+            good = np.flatnonzero(found.readable)
+            np.testing.assert_array_equal(found.rows[good], mean_colours(cifar, good.tolist()))
+            assert not found.rows[~found.readable].any()
+
+
+def test_a_block_without_any_readable_picture(cifar: ArrayDataset) -> None:
+    found = run(Damaged(cifar, list(range(12))), Counting(), size=1)
+    assert sorted(found.problems) == [3, 10] and found.rows.shape == (12, 3)
+
+
+def test_interrupted_work_continues_and_complete_work_is_kept(cifar: ArrayDataset, tmp_path: Path) -> None:
+    dataset = take(cifar, range(60))
+    first = Counting(stop_after=30)
+    with pytest.raises(KeyboardInterrupt):
+        run(dataset, first, size=10, workers=1, folder=tmp_path)
+    second = Counting()
+    found = run(dataset, second, size=10, workers=1, folder=tmp_path)
+    assert sorted(first.seen + second.seen) == list(range(60)), "nothing twice, nothing left out"
+    third = Counting()
+    again = run(dataset, third, size=10, folder=tmp_path)
+    assert third.seen == []
+    np.testing.assert_array_equal(found.rows, again.rows)
+    np.testing.assert_array_equal(found.rows, mean_colours(cifar, range(60)))
+
+
+def test_a_torn_shard_is_computed_anew(cifar: ArrayDataset, tmp_path: Path) -> None:
+    dataset = take(cifar, range(40))
+    with pytest.raises(KeyboardInterrupt):
+        run(dataset, Counting(stop_after=20), size=10, workers=1, folder=tmp_path)
+    torn = sorted(tmp_path.glob("*/*.npz"))[0]
+    torn.write_bytes(torn.read_bytes()[:-40])
+    compute = Counting()
+    found = run(dataset, compute, size=10, workers=1, folder=tmp_path)
+    assert set(range(10)) <= set(compute.seen)
+    np.testing.assert_array_equal(found.rows, mean_colours(cifar, range(40)))
+
+
+def test_other_pictures_or_another_computation_share_nothing(cifar: ArrayDataset, tmp_path: Path) -> None:
+    run(take(cifar, range(20)), Counting(), folder=tmp_path)
+    other = Counting()
+    run(take(cifar, range(1, 21)), other, folder=tmp_path)
+    assert len(other.seen) == 20
+    renamed = Counting()
+    per_image(take(cifar, range(20)), [Computation(renamed, "something else")], what="colours", folder=tmp_path)
+    assert len(renamed.seen) == 20
+
+
+def test_several_computations_read_each_picture_once(cifar: ArrayDataset, tmp_path: Path) -> None:
+    class Watched(Subset):
+        reads = 0
+
+        def read(self, index: int) -> Picture:
+            Watched.reads += 1
+            return super().read(index)
+
+    dataset = Watched(cifar, list(range(20)))
+    computations = [Computation(Counting(), name) for name in ("a", "b", "c")]
+    found = per_image(dataset, computations, what="three", folder=tmp_path, size=6)
+    assert Watched.reads == 20
+    assert all(np.array_equal(one.rows, found[0].rows) for one in found)
+
+
+def test_an_empty_set(cifar: ArrayDataset, tmp_path: Path) -> None:
+    for folder in (None, tmp_path):
+        assert run(take(cifar, []), Counting(), folder=folder).rows.shape == (0, 3)

@@ -1,0 +1,120 @@
+"""Exact means exact: against brute force in integers, on real pictures and on rows made to break the bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.testsets.near_duplicates import search
+from shiftbench.testsets.near_duplicates.search import ExactIndex
+
+Rows = NDArray[Any]
+
+
+def brute_force(queries: Rows, references: Rows, k: int, *, same: bool = False) -> tuple[Rows, Rows]:
+    """Every difference, one query at a time; equal distances in the order of the references."""
+    indices, squares = [], []
+    for i, query in enumerate(queries.astype(np.float64)):
+        square = ((references.astype(np.float64) - query) ** 2).sum(axis=1)
+        if same:
+            square[i] = np.inf
+        order = np.argsort(square, kind="stable")[:k]
+        indices.append(order)
+        squares.append(square[order])
+    return np.array(indices), np.sqrt(np.array(squares))
+
+
+def test_pixels_of_real_pictures(small_pictures: NDArray[np.uint8]) -> None:
+    rows = small_pictures.reshape(len(small_pictures), -1)
+    found = ExactIndex(rows[25:]).search(rows[:25], 10)
+    indices, distances = brute_force(rows[:25], rows[25:], 10)
+    np.testing.assert_array_equal(found.indices, indices)
+    np.testing.assert_array_equal(found.distances, distances)  # integers: no tolerance
+
+
+def test_within_a_set_a_picture_is_not_its_own_neighbour(small_pictures: NDArray[np.uint8]) -> None:
+    rows = small_pictures[:300].reshape(300, -1)
+    found = ExactIndex(rows).search(rows, 3, same=True)
+    np.testing.assert_array_equal(found.indices, brute_force(rows, rows, 3, same=True)[0])
+    assert not (found.indices == np.arange(300)[:, None]).any()
+
+
+def test_float_rows_that_lie_far_from_the_origin_and_close_together() -> None:
+    """Where the formula by products loses all its digits; the bound must give way, not the result."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(0, 1e4, (5, 300))
+    rows = (centres[rng.integers(0, 5, 900)] + rng.normal(0, 1e-2, (900, 300))).astype(np.float32)
+    found = ExactIndex(rows[50:], directions=20).search(rows[:50], 7)
+    indices, distances = brute_force(rows[:50], rows[50:], 7)
+    np.testing.assert_array_equal(found.indices, indices)
+    np.testing.assert_allclose(found.distances, distances, rtol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000), references=st.integers(0, 70), width=st.integers(1, 60), k=st.integers(1, 9),
+    directions=st.integers(1, 12), levels=st.sampled_from([2, 256]), real=st.booleans(),
+)  # fmt: skip
+def test_any_rows(
+    seed: int, references: int, width: int, k: int, directions: int, levels: int, real: bool
+) -> None:  # fmt: skip
+    """With two grey levels nearly all distances tie, and the order of the references decides."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, levels, (references + 5, width)).astype(np.float32 if real else np.uint8)
+    found = ExactIndex(rows[5:], directions=directions).search(rows[:5], k)
+    indices, distances = brute_force(rows[:5], rows[5:], k)
+    here = min(k, references)
+    np.testing.assert_array_equal(found.indices[:, :here], indices[:, :here])
+    np.testing.assert_allclose(found.distances[:, :here], distances[:, :here], rtol=1e-12)
+    assert (found.indices[:, here:] == -1).all() and np.isinf(found.distances[:, here:]).all()
+
+
+def test_blocks_threads_and_basis_do_not_change_the_result(
+    small_pictures: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = small_pictures[:500, ::2, ::2].reshape(500, -1)
+    whole = ExactIndex(rows).search(rows[:60], 5)
+    monkeypatch.setattr(search, "_QUERIES", 7)
+    monkeypatch.setattr(search, "_REFERENCES", 33)
+    done: list[int] = []
+    pieces = ExactIndex(rows, directions=3, seed=9).search(rows[:60], 5, workers=3, advance=done.append)
+    np.testing.assert_array_equal(whole.indices, pieces.indices)
+    np.testing.assert_array_equal(whole.distances, pieces.distances)
+    assert sum(done) == 60
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e20])
+def test_rows_that_are_no_numbers_are_refused(bad: float) -> None:
+    rows = np.ones((4, 6), np.float32)
+    spoilt = rows.copy()
+    spoilt[2, 3] = bad
+    with np.errstate(all="ignore"), pytest.raises(ShiftbenchError, match="beyond all reason"):
+        ExactIndex(rows).search(spoilt, 1)
+
+
+def test_long_rows_do_not_overflow() -> None:
+    rows = np.zeros((2, 40_000), np.uint8)
+    rows[1] = 255
+    found = ExactIndex(rows).search(rows[:1], 2)
+    assert found.distances[0, 1] == 255 * np.sqrt(40_000)
+
+
+@pytest.mark.parametrize(
+    ("queries", "options", "message"),
+    [
+        (np.zeros((2, 5), np.uint8), {"k": 1}, "described alike"),
+        (np.zeros((2, 4), np.float32), {"k": 1}, "described alike"),
+        (np.zeros((2, 4), np.uint8), {"k": 0}, "number of neighbours"),
+        (np.zeros((2, 4), np.uint8), {"k": 1, "same": True}, "within itself"),
+        (np.zeros((2, 4), np.float64), {"k": 1}, "rows of numbers"),
+    ],
+)
+def test_bad_input(queries: Rows, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ShiftbenchError, match=message):
+        ExactIndex(np.zeros((3, 4), np.uint8)).search(queries, **options)

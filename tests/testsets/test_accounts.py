@@ -1,0 +1,172 @@
+"""People: links, passwords, sessions, exclusion; only hashes are kept."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from sqlalchemy import select, text
+
+from shiftbench.testsets import accounts, annotation
+from shiftbench.testsets.audit import audit_log
+from shiftbench.testsets.database.tables import Account, Invitation, SignIn, Task
+from shiftbench.testsets.errors import NotAllowedError, WorkshopError
+from shiftbench.testsets.frequencies import selection_frequencies
+from shiftbench.testsets.project import Project
+from tests.testsets.conftest import NewProject
+from tests.testsets.helpers import Clock, annotators, work
+
+PASSWORD = "correct horse battery"
+
+
+def test_a_link_is_a_person(new_project: NewProject) -> None:
+    project = new_project()
+    link = accounts.invite(project, "annotator", "Anna")
+    person, first = accounts.enter_by_link(project, link.token)
+    again, second = accounts.enter_by_link(project, link.token)
+    assert (person.name, person.role) == ("Anna", "annotator") and again == person and first != second
+    assert accounts.person_of_session(project, first) == accounts.person_of_session(project, second) == person
+    accounts.leave(project, first)
+    assert accounts.person_of_session(project, first) is None
+    assert accounts.person_of_session(project, second) == person
+    assert [one.account for one in accounts.invitations(project)] == ["Anna"]
+
+
+def test_two_links_of_one_name_are_two_people(new_project: NewProject) -> None:
+    project = new_project()
+    tokens = [accounts.invite(project, "annotator", name).token for name in ("Anna", "Anna", "", "")]
+    people = [accounts.enter_by_link(project, token)[0] for token in tokens]
+    assert [one.name for one in people] == ["Anna", "Anna-2", "annotator-3", "annotator-4"]
+    assert len({one.id for one in people}) == 4
+
+
+def test_links_end(new_project: NewProject) -> None:
+    project = new_project()
+    clock = Clock()
+    project.now = clock
+    link = accounts.invite(project, "reviewer", days=2)
+    revoked = accounts.invite(project, "reviewer")
+    accounts.enter_by_link(project, link.token)
+    accounts.revoke_invitation(project, 2)
+    with pytest.raises(NotAllowedError, match="not valid"):
+        accounts.enter_by_link(project, revoked.token)
+    clock.pass_minutes(2 * 24 * 60)
+    for token in (link.token, "forged", ""):
+        with pytest.raises(NotAllowedError, match="not valid"):
+            accounts.enter_by_link(project, token)
+    assert [one.valid for one in accounts.invitations(project)] == [False, False]
+
+
+def test_only_hashes_are_kept(new_project: NewProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "_COST", 10)
+    project = new_project()
+    accounts.create_account(project, "Lea", "lead", PASSWORD)
+    link = accounts.invite(project, "annotator")
+    _, token = accounts.enter_by_link(project, link.token)
+    with project.reading() as session:
+        stored = [
+            *session.scalars(select(Account.password)),
+            *session.scalars(select(Invitation.token_hash)),
+            *session.scalars(select(SignIn.token_hash)),
+            *map(str, session.execute(text("SELECT details FROM audit_log")).scalars()),
+        ]
+    for secret in (PASSWORD, link.token, token):
+        assert not any(secret in str(value) for value in stored)
+
+
+def test_passwords(new_project: NewProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "_COST", 10)  # the very costs are tested below
+    project = new_project()
+    lead = accounts.create_account(project, "Lea", "lead", PASSWORD)
+    person, token = accounts.enter_by_password(project, "Lea", PASSWORD)
+    assert person == lead and accounts.person_of_session(project, token) == lead
+    link_only = accounts.create_account(project, "Ben", "annotator")
+    for name, password in (("Lea", PASSWORD + "x"), ("Lea", ""), ("Leo", PASSWORD), (link_only.name, ""), ("", "")):
+        with pytest.raises(NotAllowedError, match="name or password is wrong"):
+            accounts.enter_by_password(project, name, password)
+    accounts.change_password(project, lead.id, "another good one")
+    assert accounts.person_of_session(project, token) is None
+    with pytest.raises(NotAllowedError):
+        accounts.enter_by_password(project, "Lea", PASSWORD)
+    accounts.enter_by_password(project, "Lea", "another good one")
+
+
+def test_the_hash_is_scrypt_with_its_own_salt() -> None:
+    one, two = accounts.hash_password(PASSWORD), accounts.hash_password(PASSWORD)
+    assert one != two and accounts.verify_password(PASSWORD, one) and not accounts.verify_password("x" * 12, one)
+    _, cost, block, parallel, salt, digest = one.split("$")
+    found = hashlib.scrypt(
+        PASSWORD.encode(),
+        salt=bytes.fromhex(salt),
+        n=2 ** int(cost),
+        r=int(block),
+        p=int(parallel),
+        maxmem=2**27,
+        dklen=32,
+    )
+    assert found.hex() == digest and int(cost) >= 15
+
+
+@pytest.mark.parametrize("password", ["short", "x" * 2000])
+def test_bad_passwords(password: str) -> None:
+    with pytest.raises(WorkshopError, match="password is too"):
+        accounts.hash_password(password)
+
+
+def test_sessions_expire(new_project: NewProject) -> None:
+    project = new_project()
+    clock = Clock()
+    project.now = clock
+    _, token = accounts.enter_by_link(project, accounts.invite(project, "annotator").token)
+    clock.pass_minutes(accounts.SESSION_DAYS * 24 * 60 - 1)
+    assert accounts.person_of_session(project, token) is not None
+    clock.pass_minutes(1)
+    assert accounts.person_of_session(project, token) is None
+    assert accounts.person_of_session(project, "forged") is None
+    accounts.leave(project, "another")
+    with project.reading() as session:
+        assert session.scalars(select(SignIn)).all() == []
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 81, "a\x00b", "a\u202eb"])
+def test_bad_names(new_project: NewProject, name: str) -> None:
+    with pytest.raises(WorkshopError, match="printable"):
+        accounts.create_account(new_project(), name, "annotator")
+
+
+def test_roles_and_names_are_checked(new_project: NewProject) -> None:
+    project = new_project()
+    accounts.create_account(project, "Anna", "annotator")
+    with pytest.raises(WorkshopError, match="already"):
+        accounts.create_account(project, "Anna", "annotator")
+    with pytest.raises(WorkshopError, match="no role"):
+        accounts.invite(project, "king")  # type: ignore[arg-type]
+    with pytest.raises(WorkshopError, match="Anna"):
+        accounts.find_person(project, "Ann")
+
+
+def test_exclusion_keeps_answers_and_returns_their_places(project: Project) -> None:
+    good, bad = annotators(project, 2)
+    work(project, [good, bad])
+    held = accounts.create_account(project, "holder", "annotator")
+    assert annotation.next_task(project, held.id) is not None
+
+    def state() -> tuple[list[int], int]:
+        with project.reading() as session:
+            places = session.scalars(select(Task.places_left).order_by(Task.id)).all()
+        return list(places), sum(row.annotations for row in selection_frequencies(project))
+
+    places, answers = state()
+    tasks = len(places)
+    assert sum(places) == tasks * 3 - 2 * tasks - 1
+    assert accounts.exclude(project, bad, "selects everything", by=good) == tasks
+    assert state() == ([place + 1 for place in places], answers // 2)
+    assert accounts.exclude(project, bad, "again") == 0
+    with pytest.raises(NotAllowedError, match="excluded"):
+        annotation.next_task(project, bad)
+    assert accounts.readmit(project, bad, "a misunderstanding") == tasks
+    assert state() == (places, answers)
+    assert accounts.exclude(project, held.id, "left us") == 1
+    assert sum(state()[0]) == sum(places) + 1
+    log = [(line.action, line.details.get("because")) for line in audit_log(project)][:3]
+    assert log == [("exclude", "left us"), ("readmit", "a misunderstanding"), ("exclude", "selects everything")]

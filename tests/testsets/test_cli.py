@@ -1,0 +1,134 @@
+"""``shiftbench testset`` as a user types it, from an empty folder to the reproducibility study."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shiftbench.cli.app import app
+from shiftbench.testsets.accounts import enter_by_link, people
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.revisions import revision_images
+from tests.testsets.conftest import PostgresServer
+from tests.testsets.helpers import by_share, work
+from tests.testsets.pool.test_importing import pet_folders
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def run(*arguments: object) -> str:
+    """All that is shown."""
+    result = call("testset", *arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+def data(*arguments: object) -> Any:
+    """Machine-readable output, and nothing else, on stdout."""
+    result = call("testset", *arguments, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    (tmp_path / "pets.csv").write_text("key,definition\ncat,a tame cat\ndog,a tame dog\nfrog,a wild frog\n")
+    run("init", tmp_path / "pets", "--labels", tmp_path / "pets.csv", "--grid", 16, "--annotators", 3)
+    return tmp_path / "pets"
+
+
+def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
+    folder = pet_folders(tmp_path / "flickr", each=12)
+    done = data("import", pets, folder, "-q")
+    assert (done["new"], done["known"], done["refused"]) == (36, 0, [])
+    assert "0 new candidates, 36 known already" in run("import", pets, folder, "-q")
+    assert "24 new references" in run("import", pets, "cifar-10-test", "--reference", "--per-class", 8, "-q")
+    assert "new grids with" in run("tasks", pets)
+    links = data("invite", pets, "anna", "--people", 2, "--base", "https://lab.example/")
+    assert [link["name"] for link in links] == ["anna", "", ""]
+    assert links[0]["link"].startswith("https://lab.example/join/")
+    project = Project.open(pets)
+    persons = [enter_by_link(project, link["link"].rpartition("/")[2])[0].id for link in links]
+    work(project, persons, by_share)
+
+    status = data("status", pets)
+    assert {row["share"] for row in status["annotation"]["rows"]} == {1.0}
+    assert "Krippendorff" in run("status", pets)
+    table = tmp_path / "frequencies.csv"
+    run("frequencies", pets, "-o", table)
+    assert len(table.read_text().splitlines()) == 61
+    assert "selection frequencies" in run("frequencies", pets)
+
+    option = ("--option", "min_annotations=3", "--option", "threshold=0.3")
+    shown = run("sample", pets, "--strategy", "threshold", *option, "--per-class", 3, "--note", "first try")
+    assert "9 images by threshold, 3 a class, seed 0" in shown
+    gone = revision_images(project, "threshold")[0]
+    run("mark", pets, gone.digest[:12], "--note", "a drawing")
+    refused = call("testset", "freeze", pets)
+    assert refused.exit_code == 1 and "not converged" in str(refused.exception)
+    again = data("sample", pets)
+    assert (again["set"], again["revision"]) == ("threshold", 2)
+    change = run("diff", pets, 1, 2)
+    assert "8 kept, 1 removed, 1 added" in change and "a drawing" in change
+    assert "nothing changed" in run("sample", pets)
+
+    refused = call("eval", "demo:resnet8-cifar10", "--suite", f"testset:{pets}", "-w", tmp_path / "w", "-q")
+    assert refused.exit_code == 1 and "no frozen set" in str(refused.exception)
+    assert "frozen: 9 images" in run("freeze", pets)
+    run("export", pets, tmp_path / "hub", "--format", "huggingface")
+    assert list((tmp_path / "hub" / "data").glob("test-*.parquet"))
+    evaluated = call("eval", "demo:resnet8-cifar10", "--suite", f"testset:{pets}", "-w", tmp_path / "w", "-q", "--json")
+    assert evaluated.exit_code == 0, evaluated.output
+    study = call(
+        "study", "reproducibility", "-w", tmp_path / "w", "--x", "pets-reference", "--y", "pets-threshold", "--json"
+    )
+    assert study.exit_code == 0, study.output
+    assert json.loads(study.stdout)["models"][0]["model"].startswith("resnet8")
+    log = run("log", pets)
+    assert "freeze" in log and "command line" in log
+    assert "2 tasks" not in run("exclude", pets, "anna", "--because", "a test")
+    assert [one.excluded for one in people(project)] == [True, False, False]
+    run("exclude", pets, "anna", "--because", "a mistake", "--readmit")
+    project.close()
+
+
+def test_on_postgresql_by_url_without_showing_the_password(postgres: PostgresServer, tmp_path: Path) -> None:
+    url = postgres.new_database().replace("postgres@", "postgres:hunter2@")
+    shown = run("init", tmp_path / "pets", "--labels", "cifar-10", "--database", url)
+    assert "hunter2" not in shown and "postgresql+psycopg://postgres:***@" in shown and "not stored" in shown
+    assert "hunter2" not in (tmp_path / "pets" / "testset.toml").read_text()
+    assert "0 candidates" in run("status", tmp_path / "pets", "--database", url)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("status", "nowhere"), "not a test-set project"),
+        (("init", "PETS", "--labels", "cifar-10"), "already"),
+        (("init", "new", "--labels", "cifar-11"), "did you mean 'cifar-10'"),
+        (("sample", "PETS"), "which set"),
+        (("sample", "PETS", "--strategy", "matched"), "unknown sampling strategy"),
+        (("sample", "PETS", "--strategy", "threshold", "--option", "x"), "NAME=VALUE"),
+        (("sample", "PETS", "--option", "threshold=1"), "belong to a --strategy"),
+        (("mark", "PETS", "abcdef"), "no candidate"),
+        (("freeze", "PETS", "--set", "x"), "there is no set 'x'"),
+        (("export", "PETS", "out"), "no frozen set"),
+        (("exclude", "PETS", "anna", "--because", "x"), "no account 'anna'"),
+        (("invite", "PETS", "--role", "king"), "no role 'king'"),
+    ],
+)
+def test_mistakes_are_explained(pets: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = call("testset", *(str(pets) if argument == "PETS" else argument for argument in arguments))
+    assert result.exit_code != 0
+    assert message in result.output + str(result.exception)
+
+
+def test_help_teaches() -> None:
+    for command in ("init", "import", "tasks", "invite", "status", "sample", "freeze", "export"):
+        assert len(run(command, "--help")) > 300

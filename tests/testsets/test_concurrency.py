@@ -1,0 +1,149 @@
+"""Many at once, on both databases: no place twice, no answer lost or doubled, none too many; and kill -9."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sqlalchemy import func, select
+
+from shiftbench.testsets import annotation
+from shiftbench.testsets.accounts import enter_by_link, exclude, invite, readmit
+from shiftbench.testsets.database.tables import Assignment, Selection, Task
+from shiftbench.testsets.errors import LeaseExpiredError, NotAllowedError
+from shiftbench.testsets.project import Project
+from tests.testsets.conftest import NewProject
+from tests.testsets.helpers import annotators, fill
+from tests.testsets.test_annotation import check_places
+
+
+def answers(project: Project) -> list[tuple[int, int]]:
+    with project.reading() as session:
+        found = select(Assignment.task_id, Assignment.account_id).where(Assignment.state == "submitted")
+        return [(task, account) for task, account in session.execute(found)]
+
+
+def test_many_ask_at_once(new_project: NewProject) -> None:
+    """Twelve threads, seven wished annotators: exactly seven answers a task, each of another person."""
+    project = new_project(annotators=7)
+    fill(project)
+    people = annotators(project, 12)
+
+    def annotate(person: int) -> int:
+        done = 0
+        while (grid := annotation.next_task(project, person)) is not None:
+            annotation.submit(project, person, grid.task, grid.images[: person % 5])
+            done += 1
+        return done
+
+    with ThreadPoolExecutor(12) as pool:
+        done = list(pool.map(annotate, people))
+    found = answers(project)
+    tasks = {task for task, _ in found}
+    assert sum(done) == len(found) == len(set(found)) == 7 * len(tasks)
+    assert set(Counter(task for task, _ in found).values()) == {7}
+    check_places(project)
+
+
+def test_one_annotator_in_many_tabs_holds_one_task(project: Project) -> None:
+    (anna,) = annotators(project, 1)
+    with ThreadPoolExecutor(8) as pool:
+        grids = list(pool.map(lambda _: annotation.next_task(project, anna), range(8)))
+    assert len({grid.task for grid in grids if grid is not None}) == 1 and None not in grids
+    check_places(project)
+
+
+def test_many_join_at_once_under_one_name(new_project: NewProject) -> None:
+    project = new_project()
+    links = [invite(project, "annotator", "Anna") for _ in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+        entered = list(pool.map(lambda link: enter_by_link(project, link.token)[0], [*links, *links]))
+    assert len({person.id for person in entered}) == len({person.name for person in entered}) == 4
+    assert [person.id for person in entered[:4]] == [person.id for person in entered[4:]]
+
+
+def test_the_same_answer_from_many_tabs_is_one(project: Project) -> None:
+    (anna,) = annotators(project, 1)
+    grid = annotation.next_task(project, anna)
+    assert grid is not None
+    with ThreadPoolExecutor(8) as pool:
+        receipts = list(pool.map(lambda _: annotation.submit(project, anna, grid.task, grid.images[:6]), range(8)))
+    assert [receipt.repeated for receipt in receipts].count(False) == 1
+    with project.reading() as session:
+        assert session.scalars(select(func.count()).select_from(Selection)).one() == 6
+
+
+def test_leases_expiring_under_everybodys_hands(new_project: NewProject) -> None:
+    """Half the grids are let lie till they expire, while others ask, exclude and readmit: the counts stay true."""
+    project = new_project(annotators=4, lease_minutes=0.01)
+    fill(project)
+    people = annotators(project, 8)
+    end = time.monotonic() + 4
+
+    def annotate(person: int) -> None:
+        chance = random.Random(person)
+        while time.monotonic() < end:
+            try:
+                grid = annotation.next_task(project, person)
+                if grid is None:
+                    time.sleep(0.05)
+                elif chance.random() < 0.5:
+                    annotation.submit(project, person, grid.task, [])
+                else:
+                    time.sleep(0.6)
+                if chance.random() < 0.1:
+                    exclude(project, person, "a test")
+            except NotAllowedError:
+                readmit(project, person, "a test")
+            except LeaseExpiredError:
+                continue
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(annotate, person) for person in people]:
+            done.result()
+    check_places(project)
+    found = answers(project)
+    assert len(found) == len(set(found))
+    with project.reading() as session:
+        assert min(session.scalars(select(Task.places_left))) >= -4
+
+
+def test_kill_in_the_middle_of_answers(new_project: NewProject, database: str) -> None:
+    """Every answer that was acknowledged is there after kill -9, whole, and the rest can be done."""
+    project = new_project(annotators=6)
+    fill(project)
+    people = annotators(project, 6)
+    acknowledged: dict[str, int] = {}
+    for number, person in enumerate(people[:3]):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.testsets.kill_target", str(project.folder), str(person)],
+            cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(1 + number % 3)]
+        time.sleep(random.Random(number).random() * 0.05)
+        process.send_signal(signal.SIGKILL)
+        lines += process.stdout.read().splitlines()
+        process.wait()
+        for line in lines:
+            if line.strip():
+                token, count = line.split()
+                acknowledged[token] = int(count)
+    assert len(acknowledged) >= 3
+    with project.reading() as session:
+        for task, selected in acknowledged.items():
+            row = session.scalars(select(Assignment).where(Assignment.token == task)).one()
+            chosen = select(func.count()).select_from(Selection).where(Selection.assignment_id == row.id)
+            assert row.state == "submitted" and session.scalars(chosen).one() == selected
+    check_places(project)
+    for person in people:
+        while (grid := annotation.next_task(project, person)) is not None:
+            annotation.submit(project, person, grid.task, [])
+    assert all(row.answered == row.places for row in annotation.progress(project))
+    check_places(project)

@@ -1,0 +1,151 @@
+"""Projects on SQLite and PostgreSQL: made, opened again, guarded against the wrong database."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from shiftbench.testsets.accounts import create_account, people
+from shiftbench.testsets.database.engine import Database
+from shiftbench.testsets.database.tables import Base, Selection
+from shiftbench.testsets.database.upgrading import upgrade
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.project import Project
+from tests.testsets.conftest import NewProject, PostgresServer
+from tests.testsets.helpers import small_configuration
+
+
+def test_made_and_opened_again(new_project: NewProject, database: str) -> None:
+    project = new_project()
+    create_account(project, "anna", "lead")
+    again = Project.open(project.folder)
+    assert again.configuration == project.configuration
+    assert [person.name for person in people(again)] == ["anna"]
+    assert again.secret == project.secret and len(again.secret) == 32
+    again.close()
+    with pytest.raises(WorkshopError, match="already"):
+        Project.create(project.folder, small_configuration(), database=database)
+
+
+def test_migrations_and_tables_are_the_same(new_project: NewProject) -> None:
+    """What the migrations make is what the program expects, on both databases."""
+    project = new_project()
+    with project.database.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_upgrading_twice_changes_nothing(new_project: NewProject) -> None:
+    project = new_project()
+    upgrade(project.database)
+    assert people(Project.open(project.folder)) == []
+
+
+def test_a_database_of_a_later_version_is_refused(new_project: NewProject) -> None:
+    project = new_project()
+    with project.writing() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(WorkshopError, match="later version of shiftbench") as caught:
+        Project.open(project.folder)
+    assert "9999" in str(caught.value) and caught.value.hint == "update shiftbench"
+
+
+def test_foreign_keys_hold(new_project: NewProject) -> None:
+    project = new_project()
+    with pytest.raises(IntegrityError), project.writing() as session:
+        session.add(Selection(assignment_id=1, slot_id=1))
+
+
+def test_a_failed_block_leaves_nothing(new_project: NewProject) -> None:
+    project = new_project()
+    with pytest.raises(ZeroDivisionError), project.writing() as session:
+        session.execute(text("UPDATE project SET name = 'other'"))
+        _ = 1 / 0
+    with project.reading() as session:
+        assert session.execute(text("SELECT name FROM project")).scalar_one() == "pets"
+
+
+def test_the_database_of_another_project_is_refused(new_project: NewProject, tmp_path: Path, database: str) -> None:
+    project = new_project()
+    if project.database.is_sqlite:
+        other = Project.create(tmp_path / "other", small_configuration(), database=database)
+        project.close()
+        other.close()
+        (tmp_path / "other" / "testset.sqlite").replace(project.folder / "testset.sqlite")
+        with pytest.raises(WorkshopError, match="belongs to another project"):
+            Project.open(project.folder)
+    else:
+        with pytest.raises(WorkshopError, match="holds a test-set project already"):
+            Project.create(tmp_path / "other", small_configuration(), database=database)
+
+
+def test_sqlite_as_it_should_be(tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "pets", small_configuration())
+    with project.reading() as session:
+        assert session.execute(text("PRAGMA journal_mode")).scalar_one() == "wal"
+        assert session.execute(text("PRAGMA foreign_keys")).scalar_one() == 1
+        assert session.execute(text("PRAGMA synchronous")).scalar_one() == 2
+    mode = (tmp_path / "pets" / "testset.sqlite").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    assert project.configuration.database == "sqlite"
+    project.close()
+    (tmp_path / "pets" / "testset.sqlite").unlink()
+    with pytest.raises(WorkshopError, match=r"database of .* is missing"):
+        Project.open(tmp_path / "pets")
+
+
+@pytest.mark.parametrize("name", ["a b", "100% ?x=1 #2", "ünï", "back\\slash"])
+def test_folders_of_any_name(tmp_path: Path, name: str) -> None:
+    project = Project.create(tmp_path / name, small_configuration())
+    create_account(project, "anna", "lead")
+    project.close()
+    assert (tmp_path / name / "testset.sqlite").stat().st_size > 0
+    again = Project.open(tmp_path / name)
+    assert [person.name for person in people(again)] == ["anna"]
+    again.close()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_made_half_and_opened(tmp_path: Path) -> None:
+    """Killed after testset.toml was written and before the database was claimed: opening completes it."""
+    project = Project.create(tmp_path / "pets", small_configuration())
+    with project.writing() as session:
+        session.execute(text("DELETE FROM project"))
+    project.close()
+    again = Project.open(tmp_path / "pets")
+    assert len(again.secret) == 32
+    again.close()
+
+
+def test_the_password_is_nowhere(postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = postgres.new_database().replace("postgres@", "postgres:hunter2@")
+    monkeypatch.setenv("SHIFTBENCH_DATABASE", url)
+    project = Project.create(tmp_path / "pets", small_configuration())
+    written = (tmp_path / "pets" / "testset.toml").read_text()
+    assert "hunter2" not in written and "hunter2" not in project.database.shown
+    assert "hunter2" not in repr(project.database) and "hunter2" not in repr(project.configuration)
+    assert 'database = "postgresql+psycopg://postgres@/' in written
+    project.close()
+    Project.open(tmp_path / "pets").close()  # by the variable
+    monkeypatch.delenv("SHIFTBENCH_DATABASE")
+    Project.open(tmp_path / "pets").close()  # by the file: this server trusts everybody
+
+
+def test_an_unreachable_database_is_said_without_password(tmp_path: Path) -> None:
+    url = f"postgresql://lead:hunter2@/pets?host={tmp_path}"
+    with pytest.raises(WorkshopError, match="can't be reached") as caught:
+        Project.create(tmp_path / "pets", small_configuration(), database=url)
+    assert "hunter2" not in str(caught.value)
+    assert not (tmp_path / "pets" / "testset.toml").exists()
+
+
+@pytest.mark.parametrize("url", ["mysql://root@localhost/x", "sqlite:////etc/passwd", "nonsense"])
+def test_other_databases_are_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(WorkshopError, match="can't be used"):
+        Database(url, tmp_path)

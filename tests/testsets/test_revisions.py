@@ -1,0 +1,202 @@
+"""Revisions: numbered, kept, diffable; removed images are replaced and the rest stays; blind and final."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from sqlalchemy import select
+
+from shiftbench.testsets.accounts import create_account
+from shiftbench.testsets.database.tables import CANDIDATE, Entry
+from shiftbench.testsets.eligibility import AMBIGUOUS, COPY, SUSPECTED
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.frequencies import selection_frequencies
+from shiftbench.testsets.pool.importing import import_pictures
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.reviewing import add_suspicions, finish_class, judge, mark, suspicions, withdraw_mark
+from shiftbench.testsets.revisions import (
+    difference,
+    find_revision,
+    revision_images,
+    revisions,
+    sample,
+    set_names,
+    set_status,
+)
+from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling.matched_frequency import MatchedFrequency
+from tests.testsets.conftest import NewProject
+from tests.testsets.helpers import annotators, cifar, fill, work
+
+MATCHED = make_sampling("matched-frequency", min_annotations=3, min_references=6)
+THRESHOLD = make_sampling("threshold", threshold=0.3, min_annotations=3)
+
+
+def test_the_sample_matches_the_reference(annotated: Project) -> None:
+    """With enough candidates in each bin the histogram is that of the references, by largest remainder."""
+    revision, _ = sample(annotated, "matched", MATCHED, per_class=4)
+    rows = {(row.class_key, row.digest): row for row in selection_frequencies(annotated) if row.role == CANDIDATE}
+    chosen = revision_images(annotated, "matched")
+    assert len(chosen) == revision.images and len({image.entry for image in chosen}) == len(chosen)
+    for image in chosen:
+        row = rows[image.class_key, image.digest]
+        name = MatchedFrequency().bin_name(min(4, 5 * row.selected // row.annotations))
+        assert image.fallback or image.drawn_for == name
+    report = revision.report
+    assert report["mean_frequency"] == pytest.approx(
+        sum(rows[i.class_key, i.digest].frequency or 0 for i in chosen) / len(chosen)
+    )
+    assert report["images"] + sum(report["short"].values()) == 12
+    assert Counter(image.class_key for image in chosen) == {
+        key: row["chosen"] for key, row in report["classes"].items()
+    }
+
+
+def test_the_same_seed_the_same_set(annotated: Project) -> None:
+    first, _ = sample(annotated, "one", MATCHED, per_class=3, seed=5)
+    again, _ = sample(annotated, "two", MATCHED, per_class=3, seed=5)
+    other, _ = sample(annotated, "three", MATCHED, per_class=3, seed=6)
+    sets = [[image.digest for image in revision_images(annotated, one.set_name)] for one in (first, again, other)]
+    assert sets[0] == sets[1] != sets[2]
+    assert set_names(annotated) == ["one", "three", "two"]
+
+
+def test_until_nothing_is_removed(annotated: Project) -> None:
+    """Remove, sample, remove, sample, ... : numbers grow, the rest stays, nothing marked comes back."""
+    sample(annotated, "set", THRESHOLD, per_class=3, note="first")
+    gone: set[str] = set()
+    for number in range(2, 5):
+        before = revision_images(annotated, "set")
+        victim = before[number]
+        mark(annotated, victim.entry, "blacklist", f"round {number}")
+        gone.add(victim.digest)
+        assert not set_status(annotated, "set").converged
+        revision, changed = sample(annotated, "set", note=f"round {number}")
+        assert changed and revision.number == number
+        after = revision_images(annotated, "set")
+        assert {i.digest for i in before} - {i.digest for i in after} == {victim.digest}
+        assert not gone & {image.digest for image in after}
+        change = difference(annotated, "set", number - 1, number)
+        assert [(i.digest, why) for i, why in change.removed] == [(victim.digest, f"blacklist: round {number}")]
+        assert len(change.added) + change.kept == len(after)
+        assert all(image.class_key == victim.class_key for image in change.added)
+    assert set_status(annotated, "set").converged
+    last, changed = sample(annotated, "set")
+    assert not changed and last.number == 4
+    assert [(one.number, one.note) for one in revisions(annotated, "set")] == [
+        (1, "first"), (2, "round 2"), (3, "round 3"), (4, "round 4"),
+    ]  # fmt: skip
+    whole = difference(annotated, "set", 1, 4)
+    # one that was added and removed in between is in neither
+    assert {i.digest for i, _ in whole.removed} <= gone and whole.kept + len(whole.removed) == find_revision(
+        annotated, "set", 1
+    ).images
+
+
+def test_a_withdrawn_mark_lets_the_image_be_drawn_again(annotated: Project) -> None:
+    sample(annotated, "set", THRESHOLD, per_class=3)
+    victim = revision_images(annotated, "set")[0]
+    number = mark(annotated, victim.entry, "blacklist")
+    withdraw_mark(annotated, number)
+    assert set_status(annotated, "set").converged and not sample(annotated, "set")[1]
+
+
+def test_suspected_near_duplicates_wait_for_a_judgement(annotated: Project) -> None:
+    sample(annotated, "set", THRESHOLD, per_class=3)
+    one, two = revision_images(annotated, "set")[:2]
+    assert add_suspicions(annotated, [(one.entry, two.entry, {"l2": 3.5}), (two.entry, one.entry, {"l2": 3.5})]) == 2
+    assert add_suspicions(annotated, [(one.entry, two.entry, {"l2": 9.9})]) == 0
+    assert set_status(annotated, "set").to_remove == {one.digest: SUSPECTED, two.digest: SUSPECTED}
+    pairs = suspicions(annotated)
+    assert [(pair.entry, pair.other, pair.distances) for pair in pairs] == [
+        (one.entry, two.entry, {"l2": 3.5}), (two.entry, one.entry, {"l2": 3.5}),
+    ]  # fmt: skip
+    judge(annotated, pairs[0].pair, duplicate=True)
+    judge(annotated, pairs[1].pair, duplicate=False)
+    assert set_status(annotated, "set").to_remove == {one.digest: "near-duplicate"}
+    assert suspicions(annotated) == []
+    judge(annotated, pairs[0].pair, duplicate=True)
+    with pytest.raises(WorkshopError, match="has been judged"):
+        judge(annotated, pairs[0].pair, duplicate=False)
+
+
+def test_copies_of_references_and_ambiguous_pictures_are_left_out(new_project: NewProject) -> None:
+    project = new_project()
+    references = cifar("train", 8)
+    import_pictures(project, references, "reference")
+    import_pictures(project, cifar("test", 8))
+    import_pictures(project, references)  # candidates with the very bytes of references
+    with project.reading() as session:
+        query = select(Entry).where(Entry.source == "cifar-10-test", Entry.class_key == "cat").order_by(Entry.id)
+        cat = session.scalars(query).first()
+    assert cat is not None
+    original = project.images.original(cat.image.digest, cat.image.suffix)
+    folder = project.folder.parent / "dogs"
+    folder.mkdir()
+    (folder / "same.png").write_bytes(original.read_bytes())
+    import_pictures(project, folder, class_key="dog")
+    from shiftbench.testsets.tasks import make_tasks
+
+    make_tasks(project)
+    work(project, annotators(project, 3), lambda person, entry, key: entry.class_key == key == "cat" or key == "frog")
+    revision, _ = sample(project, "all", make_sampling("threshold", threshold=0, min_annotations=0), per_class=100)
+    assert revision.report["excluded"] == {COPY: 24, AMBIGUOUS: 1}
+    chosen = [(image.class_key, image.digest) for image in revision_images(project, "all")]
+    assert ("cat", cat.image.digest) in chosen and ("dog", cat.image.digest) not in chosen
+
+
+def test_three_sets_of_one_pool(annotated: Project) -> None:
+    """As ImageNetV2: by three strategies, each with its own line of revisions, easier and easier."""
+    for name, options in (
+        ("matched-frequency", {"min_references": 6}),
+        ("threshold", {"threshold": 0.5}),
+        ("top-images", {}),
+    ):
+        sample(annotated, name, make_sampling(name, min_annotations=3, **options), per_class=3)
+    means = [find_revision(annotated, name).report["mean_frequency"] for name in
+             ("top-images", "threshold", "matched-frequency")]  # fmt: skip
+    assert means[0] >= means[1] > means[2]
+
+
+def test_what_a_set_can_not_be(annotated: Project) -> None:
+    with pytest.raises(WorkshopError, match="needs a sampling strategy"):
+        sample(annotated, "set")
+    with pytest.raises(WorkshopError, match="there is no set 'set'"):
+        set_status(annotated, "set")
+    sample(annotated, "set", THRESHOLD, per_class=2)
+    with pytest.raises(WorkshopError, match="another strategy"):
+        sample(annotated, "set", MATCHED)
+    with pytest.raises(WorkshopError, match="no revision 7"):
+        revision_images(annotated, "set", 7)
+    for name in ("../x", "a/b", "", ".hidden", "x" * 61, "ä"):
+        with pytest.raises(WorkshopError, match="a set can't be called that"):
+            sample(annotated, name, THRESHOLD)
+
+
+def test_not_enough_annotations_are_said(new_project: NewProject) -> None:
+    project = new_project()
+    fill(project, candidates=3)
+    with pytest.raises(WorkshopError, match="no candidate can be sampled") as caught:
+        sample(project, "set", make_sampling("threshold"))
+    assert "at most 0 annotations" in str(caught.value)
+
+
+def test_more_images_a_class_later(annotated: Project) -> None:
+    sample(annotated, "set", THRESHOLD, per_class=2)
+    first = {image.digest for image in revision_images(annotated, "set")}
+    revision, changed = sample(annotated, "set", per_class=4)
+    assert changed and revision.sampling["per_class"] == 4
+    assert first < {image.digest for image in revision_images(annotated, "set")}
+
+
+def test_reviews_are_carried_over_for_unchanged_classes(annotated: Project) -> None:
+    reviewer = create_account(annotated, "rita", "reviewer").id
+    sample(annotated, "set", THRESHOLD, per_class=3)
+    for key in annotated.space.keys:
+        finish_class(annotated, reviewer, "set", key)
+    assert set_status(annotated, "set").reviewed_classes == ("cat", "dog", "frog")
+    victim = next(image for image in revision_images(annotated, "set") if image.class_key == "dog")
+    mark(annotated, victim.entry, "blacklist", by=reviewer)
+    sample(annotated, "set")
+    assert set_status(annotated, "set").reviewed_classes == ("cat", "frog")

@@ -1,0 +1,385 @@
+"""Who may do what, and what is refused: roles, forged forms, forged addresses, floods, secrets."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+
+import httpx
+import pytest
+
+from shiftbench.testsets.accounts import create_account, exclude, invite, leave, person_of_session
+from shiftbench.testsets.audit import audit_log
+from shiftbench.testsets.configuration import ClassDefinition, Configuration
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.revisions import sample, set_names
+from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.web.app import workshop_app
+from shiftbench.testsets.web.security import LARGEST_BODY, Limit, TooManyError
+from tests.testsets.conftest import NewProject
+from tests.testsets.helpers import annotators, fill, work
+from tests.testsets.web.conftest import Site, database_url, served
+from tests.testsets.web.visitors import Visitor
+
+ROLES = ("nobody", "annotator", "reviewer", "lead")
+EVERYBODY, SIGNED_IN = set(ROLES), {"annotator", "reviewer", "lead"}
+ANNOTATORS, REVIEWERS, LEADS = {"annotator", "lead"}, {"reviewer", "lead"}, {"lead"}
+#: Every address of the application, and to whom it opens.
+ACCESS = {
+    "GET /": EVERYBODY,
+    "GET /join/{token}": EVERYBODY,
+    "POST /join": EVERYBODY,
+    "GET /login": EVERYBODY,
+    "POST /login": EVERYBODY,
+    "POST /logout": EVERYBODY,
+    "GET /static/{name}": EVERYBODY,
+    "GET /account": SIGNED_IN,
+    "POST /account/password": SIGNED_IN,
+    "GET /task": ANNOTATORS,
+    "POST /tasks/{task}": ANNOTATORS,
+    "POST /tasks/{task}/check": ANNOTATORS,
+    "POST /tasks/{task}/answer": ANNOTATORS,
+    "POST /tasks/{task}/return": ANNOTATORS,
+    "POST /tasks/{task}/renew": ANNOTATORS,
+    "GET /tasks/{task}/pictures/{image}": ANNOTATORS,
+    "GET /lead": LEADS,
+    "POST /lead/invitations": LEADS,
+    "POST /lead/invitations/{invitation}/revoke": LEADS,
+    "POST /lead/accounts/{account}/exclude": LEADS,
+    "POST /lead/accounts/{account}/readmit": LEADS,
+    "GET /lead/frequencies": LEADS,
+    "GET /lead/frequencies.{kind}": LEADS,
+    "GET /lead/log": LEADS,
+    "GET /review": REVIEWERS,
+    "POST /review/sets": LEADS,
+    "GET /review/sets/{name}": REVIEWERS,
+    "POST /review/sets/{name}/revisions": REVIEWERS,
+    "GET /review/sets/{name}/differences/{old}/{new}": REVIEWERS,
+    "GET /review/sets/{name}/classes/{key}": REVIEWERS,
+    "POST /review/sets/{name}/classes/{key}/marks": REVIEWERS,
+    "POST /review/sets/{name}/classes/{key}/marks/{mark_id}/withdraw": REVIEWERS,
+    "POST /review/sets/{name}/classes/{key}/finish": REVIEWERS,
+    "GET /review/sets/{name}/freeze": LEADS,
+    "POST /review/sets/{name}/freeze": LEADS,
+    "GET /review/pairs": REVIEWERS,
+    "POST /review/pairs/{pair}": REVIEWERS,
+    "GET /review/pictures/{entry}": REVIEWERS,
+    "GET /review/originals/{entry}": REVIEWERS,
+}
+#: Values that mean something where there is something, and are harmless everywhere.
+PLACES = {"token": "x", "name": "set", "key": "cat", "kind": "csv", "entry": "1", "task": "x", "image": "x"}
+
+
+def concrete(path: str) -> str:
+    return re.sub(r"{(\w+)}", lambda found: PLACES.get(found.group(1), "999999"), path)
+
+
+def test_the_table_names_every_address(site: Site) -> None:
+    paths = workshop_app(site.project).openapi()["paths"]
+    listed = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert listed == set(ACCESS)
+
+
+@pytest.fixture(scope="module")
+def people(site: Site) -> dict[str, Visitor]:
+    made = {role: site.visitor() if role == "nobody" else site.person(role) for role in ROLES}  # type: ignore[arg-type]
+    for role, visitor in made.items():
+        visitor.get("/login" if role == "nobody" else "/account")
+    if "set" not in set_names(site.project):
+        work(site.project, annotators(site.project, 2))
+        sample(site.project, "set", make_sampling("top-images", min_annotations=1), per_class=3)
+    return made
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_roles(site: Site, people: dict[str, Visitor], role: str) -> None:
+    visitor = people[role]
+    for entry, allowed in ACCESS.items():
+        method, _, path = entry.partition(" ")
+        if path in ("/logout", "/account/password", "/join", "/login"):
+            continue  # these change who one is; they have tests of their own
+        answer = visitor.get(concrete(path)) if method == "GET" else visitor.post(concrete(path))
+        turned_away = (answer.status == 303 and answer.headers["location"] == "/login" and path != "/") or (
+            answer.status == 403 and ("not for you" in answer.text or "sign in" in answer.text)
+        )
+        if path == "/tasks/{task}/pictures/{image}" and role == "reviewer":
+            turned_away = answer.status == 403
+        assert turned_away == (role not in allowed), (entry, answer.status)
+        assert answer.status < 500
+
+
+def test_every_form_needs_the_token_of_its_session(site: Site, people: dict[str, Visitor]) -> None:
+    lead, other = people["lead"], people["reviewer"]
+    lines = len(audit_log(site.project, last=100_000))
+    posts = [concrete(entry.partition(" ")[2]) for entry in ACCESS if entry.startswith("POST")]
+    for path in posts:
+        for token in ("", "0" * 64, other.form):
+            answer = lead.post(path, {"because": "x", "role": "lead"}, form=token)
+            assert answer.status == 403 and "does not belong to your session" in answer.text, path
+        for name, value in (("Origin", "https://evil.example"), ("Origin", "null"), ("Sec-Fetch-Site", "cross-site")):
+            answer = lead.post(path, {"because": "x", "role": "lead"}, **{name: value})
+            assert answer.status == 403 and "another site" in answer.text, path
+    assert lead.get("/account").status == 200  # nobody was signed out
+    new = audit_log(site.project, last=100_000)[:-lines]
+    assert {line.action for line in new} == {"refused"} and len(new) > 50
+
+
+def test_files_and_json_are_no_forms(people: dict[str, Visitor]) -> None:
+    lead = people["lead"]
+    for body in ({"json": {"form": lead.form}}, {"files": {"form": lead.form.encode()}}):
+        answer = lead.http.post("/lead/invitations", **body)
+        assert answer.status_code == 400
+
+
+def test_headers(site: Site, people: dict[str, Visitor]) -> None:
+    for visitor, path in ((people["nobody"], "/login"), (people["lead"], "/lead"), (people["nobody"], "/nothing")):
+        headers = visitor.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
+        assert headers["referrer-policy"] == "same-origin" and "server" not in headers
+    page = people["lead"].sheet.text
+    assert "<style" not in page and " style=" not in page and " onclick" not in page
+
+
+def test_the_session_cookie(site: Site) -> None:
+    with site.visitor() as visitor:
+        token = invite(site.project, "annotator").token
+        visitor.get(f"/join/{token}")
+        given = visitor.post("/join", {"token": token}).headers["set-cookie"]
+        assert "HttpOnly" in given and "SameSite=strict" in given and "Path=/" in given and "Max-Age=1209600" in given
+        session = visitor.http.cookies["shiftbench-session"]
+        assert len(session) >= 40 and person_of_session(site.project, session)
+        visitor.get("/account")
+        assert visitor.post("/logout").status == 303
+        assert person_of_session(site.project, session) is None
+        visitor.http.cookies.set("shiftbench-session", session)
+        assert visitor.get("/task").headers["location"] == "/login"
+
+
+def test_an_ended_session_can_do_nothing(site: Site) -> None:
+    with site.person() as person:
+        grid = person.sheet
+        leave(site.project, person.http.cookies["shiftbench-session"])
+        assert person.answer(grid.images[:1], task=grid.task).status == 403
+        assert person.get("/task").headers["location"] == "/login"
+
+
+def test_who_is_excluded_keeps_the_account_and_nothing_else(site: Site) -> None:
+    for role, page in (("annotator", "/task"), ("reviewer", "/review"), ("lead", "/lead")):
+        with site.person(role) as person:  # type: ignore[arg-type]
+            token = person.http.cookies["shiftbench-session"]
+            account = person_of_session(site.project, token)
+            assert account and person.get(page).status == 200
+            exclude(site.project, account.id, "guesses")
+            assert person.get(page).status == 403 and "excluded" in person.sheet.text
+            assert person.get("/account").status == 200 and "do not count" in person.sheet.text
+
+
+def test_bad_links(site: Site) -> None:
+    with site.visitor() as visitor:
+        for token in ("nothing", "../../etc/passwd", "x" * 3000, "\u0000", "<script>"):
+            page = visitor.get("/login")
+            assert visitor.post("/join", {"token": token}, form=page.form).status == 403
+        assert "shiftbench-session" not in visitor.http.cookies
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/tasks/x/pictures/..%2f..%2ftestset.toml", "/tasks/../../testset.sqlite", "/static/..%2fapp.py", "/static/",
+     "/review/pictures/..%2f1", "/review/pictures/1e3", "/review/originals/-1", "/images/", "/static/%00",
+     "/review/sets/..%2f..%2fx", "/review/sets/set/classes/..%2f..", "/tasks/%ff/pictures/%00", "/lead/frequencies.py"],
+)  # fmt: skip
+def test_no_way_out_of_the_pictures(people: dict[str, Visitor], path: str) -> None:
+    answer = people["lead"].http.get(path)
+    assert answer.status_code in (400, 404)
+    assert "Traceback" not in answer.text and "sqlite" not in answer.text
+
+
+def test_a_hundred_megabytes(site: Site) -> None:
+    """Refused by its announced length, before it is read; and where none is announced, soon."""
+    with site.person() as person:
+        session = person.http.cookies["shiftbench-session"]
+        host, port = "localhost", site.server.port
+        head = (
+            f"POST /tasks/{person.sheet.task}/answer HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: http://{host}:{port}\r\n"
+            f"Content-Type: application/x-www-form-urlencoded\r\nCookie: shiftbench-session={session}\r\n"
+        )
+        with socket.create_connection((host, port), timeout=30) as connection:
+            connection.sendall(f"{head}Content-Length: {100 << 20}\r\n\r\n".encode())
+            assert b" 413 " in connection.recv(1000)  # nothing of the body was sent
+        with socket.create_connection((host, port), timeout=30) as connection:
+            connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+            sent = 0
+            chunk = b"2000\r\n" + b"x" * 0x2000 + b"\r\n"
+            try:
+                while sent < 100 << 20:
+                    connection.sendall(chunk)
+                    sent += 0x2000
+                    connection.settimeout(0.02)
+                    try:
+                        answer = connection.recv(1000)
+                        break
+                    except TimeoutError:
+                        connection.settimeout(30)
+            except OSError:
+                answer = b" 413 "
+            assert b" 413 " in answer and sent < LARGEST_BODY + (8 << 20)
+        assert person.get("/task").is_grid
+
+
+@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
+def test_too_many_wrong_passwords(new_project: NewProject) -> None:
+    project = new_project()
+    create_account(project, "anna", "annotator", "correct horse battery")
+    with served(project) as site, site.visitor() as visitor:
+        visitor.get("/login")
+        right = {"name": "anna", "password": "correct horse battery"}
+        assert visitor.post("/login", right).headers["location"] == "/task"
+        visitor.get("/account")
+        visitor.post("/logout")
+        visitor.get("/login")
+        answers = [visitor.post("/login", {"name": f"n{i}", "password": "wrong password"}).status for i in range(13)]
+        assert set(answers) == {403, 429} and answers[0] == 403 and answers[-1] == 429
+        assert visitor.post("/login", right).status == 429
+        written = site.server.stop()
+        assert "correct horse" not in written and "Traceback" not in written
+        log = str([line.details for line in audit_log(project)])
+        assert "wrong password" not in log and "correct horse" not in log and "name or password is wrong" in log
+
+
+@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
+def test_links_are_in_no_log(new_project: NewProject) -> None:
+    project = new_project()
+    fill(project)
+    with served(project) as site:
+        token = invite(project, "annotator").token
+        with site.visitor() as visitor:
+            visitor.join(token)
+            visitor.get("/join/wrong-but-secret")
+            visitor.post("/join", {"token": "wrong-but-secret"})
+        first_link = site.server.lead_link
+        written = site.server.stop()
+    log = str([line.details for line in audit_log(project)])
+    assert first_link and first_link not in log
+    for secret in (token, "wrong-but-secret"):
+        assert secret not in written and secret not in log
+
+
+@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
+def test_the_first_start_invites_a_lead_once(new_project: NewProject) -> None:
+    project = new_project()
+    with served(project) as site:
+        unused = site.server.lead_link
+    with served(project) as site, site.visitor() as lead, site.visitor() as late:
+        assert unused and site.server.lead_link
+        late.get(f"/join/{unused}")
+        assert late.post("/join", {"token": unused}).status == 403
+        assert lead.join(site.server.lead_link).status == 200
+        made = lead.post("/lead/invitations", {"role": "annotator", "name": "Bo <b>"})
+        found = re.search(r'value="(http://\S+/join/[\w-]+)"', made.text)
+        assert found and "Bo &lt;b&gt;" in made.text
+        with Visitor(site.server.address) as annotator:
+            annotator.join(found.group(1).rpartition("/")[2])
+            assert "Nothing is left" in annotator.sheet.text
+    with served(project) as site:
+        assert site.server.lead_link is None
+
+
+@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
+def test_behind_https(new_project: NewProject) -> None:
+    project = new_project()
+    with served(project, "--public-url", "https://pets.example") as site:
+        address = f"http://localhost:{_port(site)}"
+        page = httpx.get(f"{address}/login")
+        cookie = page.headers["set-cookie"]
+        assert cookie.startswith("__Host-shiftbench-visitor=") and "Secure" in cookie
+        assert "strict-transport-security" in page.headers
+        token = re.search(r'name="form" value="(\w+)"', page.text)
+        assert token
+        fields = {"form": token.group(1), "name": "a", "password": "b"}
+        sent = {"Cookie": cookie.partition(";")[0]}
+        ours, theirs = (
+            httpx.post(f"{address}/login", data=fields, headers={**sent, "Origin": origin}, timeout=60)
+            for origin in ("https://pets.example", address)
+        )
+        assert "password is wrong" in ours.text and "another site" in theirs.text
+
+
+def _port(site: Site) -> int:
+    """Of a server that names its public address: found by asking the system which port its process listens on."""
+    from pathlib import Path
+
+    process = site.server.process.pid
+    inodes = {str(link.readlink()) for link in Path(f"/proc/{process}/fd").iterdir() if link.is_symlink()}
+    for line in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+            return int(fields[1].rpartition(":")[2], 16)
+    raise AssertionError("the server listens nowhere")
+
+
+@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
+def test_script_in_a_class_name(new_project: NewProject) -> None:
+    wicked = "<script>alert(1)</script>\"'&"
+    classes = (
+        ClassDefinition("cat", wicked, definition=wicked, link="javascript:alert(1)"),
+        ClassDefinition("dog"), ClassDefinition("frog"),
+    )  # fmt: skip
+    rules = Configuration("pets", classes).annotation
+    project = new_project(
+        Configuration("pets", classes, annotation=rules), grid=16, annotators=3, references_per_class=4
+    )
+    fill(project)
+    with served(project) as site, site.person() as person, site.person("lead") as lead:
+        grids = []
+        while (sheet := person.get("/task")).is_grid:
+            grids.append(sheet)
+            person.answer(sheet.images[:3])
+        pages = [*(sheet.text for sheet in grids), lead.get("/lead").text, lead.get("/lead/frequencies").text]
+        assert any(sheet.class_name == wicked for sheet in grids)
+        for text in pages:
+            assert "<script>alert" not in text and "javascript:" not in text
+
+
+def test_limits_refill() -> None:
+    moment = 0.0
+    limit = Limit(3, 60, clock=lambda: moment)
+    for _ in range(3):
+        limit.take("a")
+    with pytest.raises(TooManyError):
+        limit.take("a")
+    limit.take("b")
+    moment = 1.0
+    limit.take("a")
+    assert not limit.try_take("a")
+    limit.give_back("a")
+    assert limit.try_take("a") and not limit.try_take("a")
+    moment = 1e6
+    assert [limit.try_take("a") for _ in range(4)] == [True, True, True, False]
+
+
+def test_limits_do_not_fill_the_memory() -> None:
+    limit = Limit(1, 0)
+    begin = time.monotonic()
+    for i in range(25_000):
+        limit.try_take(str(i))
+    assert len(limit._left) <= 10_000 and time.monotonic() - begin < 60
+
+
+def test_a_broken_page_shows_no_trace(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastapi.testclient import TestClient
+
+    from shiftbench.testsets.web import entering
+    from shiftbench.testsets.web.app import shielded
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a secret detail")
+
+    app = workshop_app(Project.open(site.project.folder, database=database_url(site.project)))
+    monkeypatch.setattr(entering, "see_other", broken)
+    answer = TestClient(shielded(app), raise_server_exceptions=False).get("/")
+    assert answer.status_code == 500 and "went wrong on our side" in answer.text
+    assert "secret detail" not in answer.text and "Traceback" not in answer.text
+    assert answer.headers["content-security-policy"]
