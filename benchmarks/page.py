@@ -12,7 +12,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-ORDER = ("corruptions", "evaluate", "store", "studies", "near_duplicates", "annotation_load")
+ORDER = ("corruptions", "evaluate", "store", "studies", "near_duplicates", "annotation_load", "scale")
 
 _HEAD = """# Performance
 

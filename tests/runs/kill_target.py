@@ -1,4 +1,7 @@
-"""One evaluation as a process of its own, so that tests can kill it: WORKSPACE DATA WORKERS ENGINE."""
+"""One evaluation as a process of its own, so that tests can kill it: WORKSPACE DATA WORKERS ENGINE [SHARD].
+
+ENGINE is threads, processes, or the address of a Ray cluster.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shiftbench as sb
+from shiftbench.runs.executors import Executor
+from shiftbench.runs.ray_engine import RayExecutor
 from tests.runs.helpers import COLOURS, brightest_channel
 
 
@@ -23,8 +28,12 @@ def classifier() -> sb.Classifier:
     return sb.load_classifier(slow_channel, labels=COLOURS, preprocessing=preprocessing, name="slow")
 
 
+def executor(engine: str) -> str | Executor:
+    return RayExecutor(engine) if ":" in engine else engine
+
+
 if __name__ == "__main__":
-    workspace, data, workers, engine = sys.argv[1:]
+    workspace, data, workers, engine, *share = sys.argv[1:]
     sb.evaluate(
         classifier(),
         "corruptions",
@@ -34,6 +43,7 @@ if __name__ == "__main__":
         severities=(1, 3),
         corruptions=("gaussian_noise", "motion_blur", "fog"),
         workers=int(workers),
-        engine=engine,  # type: ignore[arg-type]
+        engine=executor(engine),  # type: ignore[arg-type]
         progress=False,
+        share=share[0] if share else None,
     )

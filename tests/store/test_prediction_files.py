@@ -127,7 +127,8 @@ def test_an_edited_file_is_found(tmp_path: Path) -> None:
     write_block(path, make_block(), SPEC, "x")
     table = pq.read_table(path)
     better = table.set_column(0, "top1", pa.array(np.zeros(50, np.int16)))
-    pq.write_table(better.replace_schema_metadata(table.schema.metadata), path)
+    kept = {key: value for key, value in pq.read_metadata(path).metadata.items() if key.startswith(b"shiftbench.")}
+    pq.write_table(better.replace_schema_metadata(kept), path)
     with pytest.raises(StoreError, match="digest"):
         read_block(path, top_k=1, confidence=False)
 

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from shiftbench.errors import StoreError
+from shiftbench.labels.several import single_labels
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.atomic import write_atomically, write_json
 from shiftbench.store.locks import claim
 from shiftbench.store.prediction_files import PredictionBlock, write_block
+from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
 
 ANIMALS = LabelSpace("animals", ("ant", "bee", "cat", "dog"))
@@ -61,13 +64,13 @@ def test_another_spec_is_another_file() -> None:
 
 def test_rows_of_a_setting_are_the_images_of_its_classes() -> None:
     labels = np.array([3, 0, 2, -1, 3], np.int32)
-    rows, relabelled = setting_rows(labels, ANIMALS, PETS)
-    assert rows.tolist() == [0, 2, 4] and relabelled.tolist() == [1, 0, 1]
+    used = setting_rows(labels, ANIMALS, PETS)
+    assert used.rows.tolist() == [0, 2, 4] and used.labels.tolist() == [1, 0, 1]
 
 
 def test_an_unlabelled_data_set_is_kept_whole() -> None:
-    rows, labels = setting_rows(np.full(3, -1, np.int32), ANIMALS, PETS)
-    assert rows.tolist() == [0, 1, 2] and labels.tolist() == [-1, -1, -1]
+    used = setting_rows(np.full(3, -1, np.int32), ANIMALS, PETS)
+    assert used.rows.tolist() == [0, 1, 2] and used.labels.tolist() == [-1, -1, -1]
 
 
 def test_predictions_come_back_with_ids_and_labels(tmp_path: Path) -> None:
@@ -81,6 +84,75 @@ def test_predictions_come_back_with_ids_and_labels(tmp_path: Path) -> None:
     found = store.read(next(iter(store.cells())))
     assert list(found.ids) == ["a", "c", "d"] and found.labels.tolist() == [1, 0, 1]
     assert found.valid.tolist() == [True, True, False] and found.correct.tolist() == [True, False]
+
+
+def test_several_labels_come_back_over_the_settings_classes(tmp_path: Path) -> None:
+    store = Workspace(tmp_path / "w")
+    sets = [(0, 2), (1,), (2, 3), (3,)]
+    labels = single_labels(sets)
+    store.record_dataset("zoo", "f" * 32, ANIMALS, ["a", "b", "c", "d"], labels, {}, label_sets=sets)
+    store.record_space(PETS)
+    assert store.dataset("zoo", "f" * 32).label_sets == sets
+    spec: dict[str, Any] = {"dataset": {"name": "zoo", "fingerprint": "f" * 32}, "space": space_key(PETS)}
+    cell = Cell("m", "pets-only", spec)
+    top, confidence = np.array([[0], [-1], [1]], np.int32), np.array([0.9, np.nan, 0.8], np.float32)
+    write_block(store.predictions_path(cell), PredictionBlock(top, confidence), spec, "x")
+    found = store.read(cell)
+    assert list(found.ids) == ["a", "c", "d"], "the bee is no pet"
+    assert found.label_sets == [(0,), (0, 1), (1,)] and found.labels.tolist() == [0, -1, 1]
+    assert found.multi_hot.tolist() == [[True, False], [True, True], [False, True]]
+    assert found.readable.tolist() == [True, False, True] == found.valid.tolist()
+
+
+def test_a_data_set_of_one_label_an_image_is_written_as_before(tmp_path: Path) -> None:
+    """What older versions read and write: no further column, no further file."""
+    store = Workspace(tmp_path / "w")
+    store.record_dataset("zoo", "f" * 32, ANIMALS, ["a"], np.array([3], np.int32), {})
+    store.record_metadata("zoo", "f" * 32, {})
+    [folder] = (tmp_path / "w" / "datasets").iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == ["images.parquet", "record.json"]
+    assert pq.read_schema(folder / "images.parquet").names == ["id", "label"]
+    assert store.metadata("zoo", "f" * 32) == {} and store.dataset("zoo", "f" * 32).label_sets is None
+
+
+def test_further_columns_are_kept_and_renewed(tmp_path: Path) -> None:
+    store = Workspace(tmp_path / "w")
+    store.record_dataset("zoo", "f" * 32, ANIMALS, ["a", "b", "c"], np.array([3, 0, 2], np.int32), {})
+    store.record_metadata("zoo", "f" * 32, {"cage": [1, None, "x\udc80"], "year": [2019, 2020, 2021]})
+    assert store.metadata("zoo", "f" * 32) == {"cage": ["1", None, "x?"], "year": ["2019", "2020", "2021"]}
+    store.record_space(PETS)
+    spec: dict[str, Any] = {"dataset": {"name": "zoo", "fingerprint": "f" * 32}, "space": space_key(PETS)}
+    assert store.columns_of(spec)["year"] == ["2019", "2021"], "only the images of the setting"
+    store.record_metadata("zoo", "f" * 32, {"cage": ["7", "8", "9"]})
+    assert store.metadata("zoo", "f" * 32) == {"cage": ["7", "8", "9"]}
+    store.record_metadata("zoo", "f" * 32, {})
+    assert store.metadata("zoo", "f" * 32) == {"cage": ["7", "8", "9"]}, "a run that knows none leaves them"
+
+
+def test_the_same_columns_are_not_written_twice_and_torn_ones_are_written_anew(tmp_path: Path) -> None:
+    store = Workspace(tmp_path / "w")
+    store.record_metadata("zoo", "f" * 32, {"cage": ["7"]})
+    [path] = (tmp_path / "w" / "datasets").glob("*/metadata.parquet")
+    before = path.stat().st_mtime_ns
+    store.record_metadata("zoo", "f" * 32, {"cage": ["7"]})
+    assert path.stat().st_mtime_ns == before
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(StoreError, match="can't be read"):
+        store.metadata("zoo", "f" * 32)
+    store.record_metadata("zoo", "f" * 32, {"cage": ["7"]})
+    assert store.metadata("zoo", "f" * 32) == {"cage": ["7"]}
+
+
+def test_a_part_of_predictions_says_so(tmp_path: Path) -> None:
+    whole = Predictions(
+        "m", "s", PETS, ["a", "b", "c"], np.array([0, 1, -1], np.int32), np.array([[0], [1], [1]], np.int32),
+        np.array([0.5, 0.6, 0.7], np.float32), {"provenance": "zoo"}, np.eye(3, 2, dtype=np.float32),
+        [(0,), (1,), (0, 1)],
+    )  # fmt: skip
+    part = whole.part(np.array([True, False, True]), "two of them")
+    assert list(part.ids) == ["a", "c"] and part.labels.tolist() == [0, -1] and part.label_sets == [(0,), (0, 1)]
+    assert part.provenance == "zoo; two of them" and whole.provenance == "zoo"
+    assert part.scores is not None and part.scores.tolist() == [[1, 0], [0, 0]]
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

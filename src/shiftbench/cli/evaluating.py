@@ -4,18 +4,57 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
+from shiftbench.cli.option_groups import grouped
 
 if TYPE_CHECKING:
     from shiftbench.classifiers.base import Classifier
+    from shiftbench.runs.executors import Executor
     from shiftbench.runs.result import Run
 
 
+@dataclass(frozen=True)
+class Where:
+    """Where the blocks are computed."""
+
+    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.")] = None
+    engine: Annotated[
+        str, typer.Option(help="threads, processes, or ray: all machines of a Ray cluster, or this one.")
+    ] = "threads"
+    address: Annotated[
+        str | None, typer.Option(help="With ray: HOST:PORT of the cluster, or `auto`. Default: start Ray here.")
+    ] = None
+    cpus: Annotated[float | None, typer.Option(min=0, help="With ray: CPUs a worker takes. Default: 1.")] = None
+    gpus: Annotated[float | None, typer.Option(min=0, help="With ray: GPUs a worker takes; 0.5: two share one.")] = None
+    memory: Annotated[float | None, typer.Option(min=0, help="With ray: GB of memory a worker takes.")] = None
+    shard: Annotated[
+        str | None,
+        typer.Option(help="JOB/JOBS, such as 3/8: only this job's blocks, for job arrays. The last job joins all."),
+    ] = None
+
+    def executor(self) -> Executor:
+        from shiftbench.runs.evaluate import local_executor
+
+        name = _choice(self.engine, ("threads", "processes", "ray"), "--engine")
+        if name == "ray":
+            from shiftbench.runs.ray_engine import RayExecutor, Resources
+
+            memory = None if self.memory is None else int(self.memory * 1e9)
+            needs = Resources(1.0 if self.cpus is None else self.cpus, self.gpus or 0.0, memory)
+            return RayExecutor(self.address, workers=self.workers, resources=needs)
+        given = [f"--{own}" for own in ("address", "cpus", "gpus", "memory") if getattr(self, own) is not None]
+        if given:
+            raise typer.BadParameter("is for --engine ray", param_hint=given[0])
+        return local_executor(name, self.workers)
+
+
+@grouped
 def evaluate_command(
     classifiers: Annotated[
         list[str],
@@ -44,7 +83,9 @@ def evaluate_command(
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(help="Label space of data and classifiers: a name of `list spaces`, or a file."),
+        typer.Option(
+            help="Label space of data and classifiers: a name of `list spaces`, a file, or `folders`: the data's own."
+        ),
     ] = None,
     defence: Annotated[
         str, typer.Option(help="Input defences before every classifier: clahe, denoise, ten-crop; with commas.")
@@ -52,8 +93,8 @@ def evaluate_command(
     per_class: Annotated[int | None, typer.Option(help="Only so many images of each class.")] = None,
     sample: Annotated[int | None, typer.Option(help="Only a seeded sample of so many images.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of shifts and samples.")] = 0,
-    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.")] = None,
-    engine: Annotated[str, typer.Option(help="threads or processes.")] = "threads",
+    *,
+    where: Where,
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Store all scores, not only the top five classes.")
     ] = False,
@@ -77,32 +118,51 @@ def evaluate_command(
         shiftbench eval timm:resnet50 model.onnx --suite imagenet-c --data val/
       ImageNet-C, the released files
         shiftbench eval model.onnx --suite imagenet-c --source on-disk --data ImageNet-C/
+      DeepFashion Remixed; a table of your own, split by factors (`data factors`)
+        shiftbench eval model.onnx --suite deepfashion-remixed \\
+          --data DeepFashion2/ --labels deepfashion2-13
+        shiftbench eval model.onnx --suite factors:shops.toml \\
+          --data shops.csv --labels folders
+      pictures of no known class, for `detect`
+        shiftbench eval model.onnx --data unlabelled:textures/ \\
+          --labels imagenet-1k
+      many machines: a Ray cluster; a SLURM array of eight jobs without one
+        shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
+          --engine ray --address HOST:6379 --gpus 1
+        shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
+          --shard $SLURM_ARRAY_TASK_ID/8
     """
     from shiftbench.runs.data import Selection
-    from shiftbench.runs.evaluate import evaluate
+    from shiftbench.runs.evaluate import IncompleteRunError, evaluate
 
+    executor, failed = where.executor(), None
     with stoppable(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        run = evaluate(
-            [_defended(spec, defence, labels, trust) for spec in classifiers],
-            suite,
-            parse_data(data or []),
-            workspace,
-            labels=labels,
-            severities=parse_severities(severity),
-            corruptions=tuple(name for name in corruption.split(",") if name),
-            source=_choice(source, ("in-memory", "jpeg-85", "on-disk"), "--source"),  # type: ignore[arg-type]
-            frost_textures=frost_textures,
-            seed=seed,
-            select=Selection(per_class, sample, seed),
-            workers=workers,
-            engine=_choice(engine, ("threads", "processes"), "--engine"),  # type: ignore[arg-type]
-            keep_scores=keep_scores,
-            trust=trust,
-            progress=not quiet,
-            console=errors,
-        )
+        try:
+            run = evaluate(
+                [_defended(spec, defence, labels, trust) for spec in classifiers],
+                suite,
+                parse_data(data or []),
+                workspace,
+                labels=labels,
+                severities=parse_severities(severity),
+                corruptions=tuple(name for name in corruption.split(",") if name),
+                source=_choice(source, ("in-memory", "jpeg-85", "on-disk"), "--source"),  # type: ignore[arg-type]
+                frost_textures=frost_textures,
+                seed=seed,
+                select=Selection(per_class, sample, seed),
+                engine=executor,
+                share=where.shard,
+                keep_scores=keep_scores,
+                trust=trust,
+                progress=not quiet,
+                console=errors,
+            )
+        except IncompleteRunError as error:
+            run, failed = error.run, error
     report_run(run, [str(w.message) for w in caught if w.category is UserWarning], level, as_json=json)
+    if failed is not None:
+        raise failed
 
 
 def _defended(spec: str, names: str, labels: str | None, trust: bool) -> Classifier | str:
@@ -118,6 +178,8 @@ def _defended(spec: str, names: str, labels: str | None, trust: bool) -> Classif
 
 def report_run(run: Run, caught: Sequence[str], level: float, *, as_json: bool) -> None:
     """The table, then an honest account: skipped pictures, warnings, where everything is."""
+    from shiftbench.runs.evaluate import SharedRun
+
     if as_json:
         print_json({**run.summary(level=level), "warnings": list(caught)})
     else:
@@ -125,6 +187,8 @@ def report_run(run: Run, caught: Sequence[str], level: float, *, as_json: bool) 
             output.print(report)
             output.print()
     tell_problems(run)
+    if isinstance(run, SharedRun):
+        errors.print(run.word, highlight=False)
     for warning in caught:
         errors.print(f"[yellow]warning:[/] {warning}", highlight=False)
     for reason in dict.fromkeys(run.left_out.values()):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
@@ -14,7 +16,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import BadImageError, ClassifierError
+from shiftbench.errors import BadImageError, ClassifierError, ShiftbenchError
 from shiftbench.labels.space import Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedCell, RunContext, WorkItem, is_complete, shard_is_complete
@@ -31,21 +33,74 @@ Report = Callable[[int], None]
 T = TypeVar("T")
 
 
-def compute_block(context: RunContext, item: WorkItem, report: Report, *, wait: bool) -> bool:
-    """Write the missing shards of one block; False when another run is at it and ``wait`` is False."""
+@dataclass(frozen=True)
+class Trouble:
+    """What kept some cells of a block from being computed; the block's other cells were."""
+
+    #: Who failed: a classifier, a shift, or the block as a whole.
+    who: str
+    why: str
+    #: The images it failed on; none where that is not known.
+    images: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.who} failed{_which(self.images)}: {self.why}"
+
+
+def compute_block(context: RunContext, item: WorkItem, report: Report, *, wait: bool) -> list[Trouble] | None:
+    """Write the missing shards of one block and tell which could not be made.
+
+    None when another run is at it and ``wait`` is False.
+    """
     workspace = Workspace(context.root)
     dataset = context.datasets[item.dataset]
-    lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.start}")
+    lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.start}{context.part}")
     with claim(lock, wait=wait) as mine:
         if not mine:
-            return False
+            return None
         cells = [cell for cell in context.cells if cell.dataset == item.dataset]
         missing = [cell for cell in cells if not shard_is_complete(workspace, cell, item)]
         # Another run may have finished a cell, and cleared its shards, while this one waited.
         pending = [cell for cell in missing if not is_complete(workspace, cell)]
         report(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
-        _BlockComputation(context, workspace, item, report).compute(pending)
-    return True
+        return _BlockComputation(context, workspace, item, report).compute(pending)
+
+
+def explain(error: Exception) -> str:
+    """Our own errors speak for themselves; for others the place is told too."""
+    if isinstance(error, ShiftbenchError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" ({last[0].name}, line {last[0].lineno})" if last else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _which(images: Sequence[str]) -> str:
+    """
+    >>> _which(["a.png"]), _which(["a.png", "b.png", "c.png"])
+    (" on image 'a.png'", " on 3 images, 'a.png' to 'c.png'")
+    """
+    if not images:
+        return ""
+    return (
+        f" on image {images[0]!r}" if len(images) == 1 else f" on {len(images)} images, {images[0]!r} to {images[-1]!r}"
+    )
+
+
+class _TroubleError(Exception):
+    """Ends the computation of some cells, and of no others."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(str(trouble))
+        self.trouble = trouble
+
+
+@contextmanager
+def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise _TroubleError(Trouble(who, explain(error), tuple(images))) from error
 
 
 @dataclass(frozen=True)
@@ -63,21 +118,34 @@ class _BlockComputation:
         self.context, self.workspace, self.item, self.report = context, workspace, item, report
         self.dataset: Dataset = context.datasets[item.dataset]
         self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
+        self.troubles: list[Trouble] = []
 
-    def compute(self, cells: Sequence[PlannedCell]) -> None:
+    def compute(self, cells: Sequence[PlannedCell]) -> list[Trouble]:
         pictured = []
         for cell in cells:
             classifier = self.context.classifiers[cell.cell.classifier]
             if isinstance(classifier, RecordedPredictions):
-                self._look_up(cell, classifier)
+                with self._going_on():
+                    self._look_up(cell, classifier)
             else:
                 pictured.append(cell)
         if pictured:
             self._run(pictured)
+        return self.troubles
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Trouble inside is written down, and ends nothing but what is inside."""
+        try:
+            yield
+        except _TroubleError as error:
+            self.troubles.append(error.trouble)
 
     def _look_up(self, cell: PlannedCell, classifier: RecordedPredictions) -> None:
         rows = cell.rows_between(self.item.start, self.item.stop)
-        found = classifier.lookup([self.dataset.ids[row] for row in rows], cell.space)
+        ids = [self.dataset.ids[row] for row in rows]
+        with _blamed_on(_the(classifier), ids):
+            found = classifier.lookup(ids, cell.space)
         scores = found.scores if cell.needs.scores else None
         self._write(cell, PredictionBlock(found.top[:, : cell.needs.top_k], found.confidence, scores))
 
@@ -86,42 +154,56 @@ class _BlockComputation:
         for _, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry)):
             images = pictures.crops[same_geometry[0].geometry]
             for _, same_shift in _grouped(same_geometry, _computed_together):
-                shift = same_shift[0].setting.shift
-                if isinstance(shift, PerturbationFrame):
-                    self._run_sequence(same_shift, images, pictures)
-                elif isinstance(shift, ClassifierShift):
-                    for cell in same_shift:
-                        self._run_classifier_shift(cell, shift, images, pictures)
-                else:
-                    self._run_shift(same_shift, images, pictures)
+                with self._going_on():
+                    self._run_together(same_shift, images, pictures)
+
+    def _run_together(self, cells: Sequence[PlannedCell], images: Sequence[Pixels], pictures: _Pictures) -> None:
+        shift = cells[0].setting.shift
+        if isinstance(shift, PerturbationFrame):
+            for name, same_classifier in _grouped(cells, lambda cell: cell.cell.classifier):
+                with self._going_on():
+                    self._run_sequence(self.context.classifiers[name], same_classifier, images, pictures)
+        elif isinstance(shift, ClassifierShift):
+            for cell in cells:
+                with self._going_on():
+                    self._run_classifier_shift(cell, shift, images, pictures)
+        else:
+            self._run_shift(cells, images, pictures)
 
     def _run_shift(self, cells: Sequence[PlannedCell], images: Sequence[Pixels], pictures: _Pictures) -> None:
         """One shift of all pictures, then every classifier that wants it."""
         shift = cells[0].setting.shift
-        shifted = shift.batch(_stack(images), image_ids=pictures.ids, seed=self.context.seed)
+        with _blamed_on(f"shift {shift.name!r}", pictures.ids):
+            shifted = shift.batch(_stack(images), image_ids=pictures.ids, seed=self.context.seed)
         for name, same_classifier in _grouped(cells, lambda cell: cell.cell.classifier):
             classifier = self.context.classifiers[name]
-            scores = _scores(classifier, shifted, pictures.ids)
-            for cell in same_classifier:
-                self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
+            with self._going_on():
+                scores = _scores(classifier, shifted, pictures.ids)
+                for cell in same_classifier:
+                    self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
 
-    def _run_sequence(self, cells: Sequence[PlannedCell], images: Sequence[Pixels], pictures: _Pictures) -> None:
+    def _run_sequence(
+        self,
+        classifier: Classifier,
+        cells: Sequence[PlannedCell],
+        images: Sequence[Pixels],
+        pictures: _Pictures,
+    ) -> None:
         """All frames of one picture at a time: a whole block of frames would not fit into memory."""
         first = cells[0].setting.shift
         assert isinstance(first, PerturbationFrame)
-        for name, same_classifier in _grouped(cells, lambda cell: cell.cell.classifier):
-            classifier = self.context.classifiers[name]
-            by_picture = []
-            for image, image_id in zip(images, pictures.ids, strict=True):
+        by_picture = []
+        for image, image_id in zip(images, pictures.ids, strict=True):
+            with _blamed_on(f"sequence {first.sequence!r} for {_the(classifier)}", [image_id]):
                 crop = _square(classifier) or min(image.shape[:2])
                 frames = first.frames(image, image_id=image_id, seed=self.context.seed, crop=crop)
-                by_picture.append(_scores(classifier, frames, [image_id] * len(frames)))
-            for cell in same_classifier:
-                assert isinstance(cell.setting.shift, PerturbationFrame)
-                index = cell.setting.shift.index
-                rows = [frames[index] for frames in by_picture]
-                scores = np.stack(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
-                self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
+            by_picture.append(_scores(classifier, frames, [image_id] * len(frames)))
+        for cell in cells:
+            assert isinstance(cell.setting.shift, PerturbationFrame)
+            index = cell.setting.shift.index
+            rows = [frames[index] for frames in by_picture]
+            scores = np.stack(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
+            self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
 
     def _run_classifier_shift(
         self, cell: PlannedCell, shift: ClassifierShift, images: Sequence[Pixels], pictures: _Pictures
@@ -129,22 +211,23 @@ class _BlockComputation:
         """Made for one classifier: of the pictures that the setting uses, the scores right away."""
         classifier = self.context.classifiers[cell.cell.classifier]
         columns = [group[0] for group in cell.projection.groups]
-        rows, labels = setting_rows(self.dataset.labels, self.dataset.space, cell.space)
-        label_of = dict(zip(rows.tolist(), labels.tolist(), strict=True))
+        chosen = setting_rows(self.dataset.labels, self.dataset.space, cell.space, self.dataset.label_sets)
+        label_of = dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
         used = [i for i, place in enumerate(pictures.readable) if self.item.start + place in label_of]
         scores = np.zeros((len(images), len(classifier.space)), np.float32)
         if used:
             own = [label_of[self.item.start + pictures.readable[i]] for i in used]
             ids = [pictures.ids[i] for i in used]
-            found = shift.scores(
-                classifier,
-                _stack([images[i] for i in used]),
-                np.array([columns[label] if label >= 0 else -1 for label in own], np.int32),
-                image_ids=ids,
-                seed=self.context.seed,
-                classes=None if cell.projection.kind == "identity" else columns,
-            )
-            scores[used] = _checked(classifier, found, ids)
+            with _blamed_on(f"{_the(classifier)} in {cell.cell.setting!r}", ids):
+                found = shift.scores(
+                    classifier,
+                    _stack([images[i] for i in used]),
+                    np.array([columns[label] if label >= 0 else -1 for label in own], np.int32),
+                    image_ids=ids,
+                    seed=self.context.seed,
+                    classes=None if cell.projection.kind == "identity" else columns,
+                )
+                scores[used] = _checked(classifier, found, ids)
         self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
 
     def _read(self, geometries: Sequence[Geometry]) -> _Pictures:
@@ -174,7 +257,8 @@ class _BlockComputation:
         position = np.full(len(self.ids), -1)
         position[readable] = np.arange(len(readable))
         present = position[rows] >= 0
-        found = predict(cell.projection(scores[position[rows][present]]), classifier.outputs, cell.needs)
+        with _blamed_on(_the(classifier), self.ids):
+            found = predict(cell.projection(scores[position[rows][present]]), classifier.outputs, cell.needs)
         return _with_gaps(found, present)
 
     def _write(self, cell: PlannedCell, block: PredictionBlock) -> None:
@@ -210,11 +294,16 @@ def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
 
 def _scores(classifier: Classifier, images: Pixels, ids: Sequence[str]) -> Scores:
     """All images of a block in batches; scores that are not numbers are refused by name."""
-    if len(images) == 0:
-        return np.empty((0, len(classifier.space)), np.float32)
-    size = classifier.batch_size
-    parts = [classifier.scores(images[start : start + size]) for start in range(0, len(images), size)]
-    return _checked(classifier, np.concatenate(parts), ids)
+    parts = [np.empty((0, len(classifier.space)), np.float32)]
+    for start in range(0, len(images), classifier.batch_size):
+        batch = slice(start, start + classifier.batch_size)
+        with _blamed_on(_the(classifier), ids[batch]):
+            parts.append(_checked(classifier, classifier.scores(images[batch]), ids[batch]))
+    return np.concatenate(parts)
+
+
+def _the(classifier: Classifier) -> str:
+    return f"classifier {classifier.name!r}"
 
 
 def _checked(classifier: Classifier, scores: Scores, ids: Sequence[str]) -> Scores:

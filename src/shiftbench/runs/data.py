@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import open_dataset, open_named
+from shiftbench.datasets.catalogue import dataset_openers, open_dataset, open_named
+from shiftbench.datasets.factors import open_splits
 from shiftbench.datasets.subset import per_class, sample
 from shiftbench.errors import SettingError
 from shiftbench.labels.space import LabelSpace
-from shiftbench.settings.base import Suite
+from shiftbench.settings.base import Setting, Suite
 
 DataSource = str | Path | Dataset
 Data = DataSource | Mapping[str, DataSource] | None
@@ -43,7 +44,8 @@ def data_name(data: Data) -> str:
         return "data"
     if isinstance(own, Dataset):
         return own.name
-    return Path(own).name or "data"
+    kind, _, rest = str(own).partition(":")
+    return Path(rest if kind in dataset_openers else own).name or "data"
 
 
 def open_data(
@@ -54,49 +56,72 @@ def open_data(
     opened: dict[str, Dataset] = {}
     left_out: dict[str, str] = {}
     missing: dict[str, None] = {}
+    search = _Search(suite, data, space)
     for setting in suite.settings:
         if setting.dataset in opened:
             continue
-        source = _source(setting.dataset, suite, data)
-        absent = isinstance(source, str | Path) and "/" in setting.dataset and not _lies_there(source)
-        if setting.optional and (source is None or absent):
-            left_out[setting.name] = "no data was given for it" if source is None else f"there is no {source}"
-        elif source is None:
+        found = search.find(setting)
+        if isinstance(found, Dataset):
+            opened[setting.dataset] = chosen.of(found)
+        elif setting.optional:
+            left_out[setting.name] = found
+        elif found == _NOT_GIVEN:
             missing[setting.dataset.split("/")[0]] = None
         else:
-            dataset = source if isinstance(source, Dataset) else _open(source, setting.dataset, space)
-            opened[setting.dataset] = chosen.of(dataset)
+            raise SettingError(f"{setting.name!r} can't be evaluated: {found}")
     if missing:
         raise _missing(suite, list(missing), data)
     return opened, left_out
+
+
+_NOT_GIVEN = "no data was given for it"
+
+
+class _Search:
+    """Looks for the data of settings; a table that several are split from is read once."""
+
+    def __init__(self, suite: Suite, data: Data, space: LabelSpace | str | None) -> None:
+        self.suite, self.data, self.space = suite, data, space
+        self._splits: dict[str, dict[str, Dataset]] = {}
+
+    def find(self, setting: Setting) -> Dataset | str:
+        """The setting's data set, or why there is none."""
+        if isinstance(self.data, Mapping) and setting.dataset in self.data:
+            return open_dataset(self.data[setting.dataset], space=self.space)
+        role, _, below = setting.dataset.partition("/")
+        source = _role_source(role, self.suite, self.data)
+        if source is None:
+            source = self.suite.default_data(role)
+        if source is None:
+            return _NOT_GIVEN
+        if isinstance(source, Dataset) or not below:
+            if below:
+                what = "a folder" if setting.protocol is None else "a table"
+                raise SettingError(f"{setting.dataset!r} needs {what}, not an opened data set")
+            return open_dataset(source, space=self.space)
+        if setting.protocol is not None:
+            if role not in self._splits:
+                self._splits[role] = open_splits(source, setting.protocol, space=self.space)
+            return self._splits[role].get(setting.dataset, f"{source} has no picture for it")
+        path = Path(source) / below
+        if setting.optional and not _lies_there(path):
+            return f"there is no {path}"
+        return _open_below(path, setting.dataset, self.space)
+
+
+def _open_below(path: Path, wanted: str, space: LabelSpace | str | None) -> Dataset:
+    """``fog/3`` below a role is a folder of released files, or a corruption's array at a severity."""
+    _, corruption, *severity = wanted.split("/")
+    array = path.parents[1] / f"{corruption}.npy"
+    if array.is_file() and severity and severity[0].isdigit():
+        return open_dataset(f"cifar-c:{array}", space=space, name=wanted, severity=int(severity[0]))
+    return open_dataset(path, space=space, name=wanted)
 
 
 def _lies_there(source: str | Path) -> bool:
     """A folder below a role, or the array that stands for it."""
     path = Path(source)
     return path.exists() or (len(path.parents) > 1 and path.parents[1].joinpath(f"{path.parent.name}.npy").is_file())
-
-
-def _open(source: str | Path, wanted: str, space: LabelSpace | str | None) -> Dataset:
-    """``fog/3`` below a role is a folder of released files, or a corruption's array at a severity."""
-    _, _, below = wanted.partition("/")
-    if not below:
-        return open_dataset(source, space=space)
-    corruption, _, severity = below.partition("/")
-    array = Path(source).parents[1] / f"{corruption}.npy"
-    if array.is_file() and severity.isdigit():
-        return open_dataset(f"cifar-c:{array}", space=space, name=wanted, severity=int(severity))
-    return open_dataset(source, space=space, name=wanted)
-
-
-def _source(wanted: str, suite: Suite, data: Data) -> DataSource | None:
-    role, _, below = wanted.partition("/")
-    source = _role_source(role, suite, data)
-    if source is None or not below:
-        return source
-    if isinstance(source, Dataset):
-        raise SettingError(f"{wanted!r} needs a folder, not an opened data set")
-    return Path(source) / below
 
 
 def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
@@ -125,7 +150,8 @@ def _holds_any_role(suite: Suite, folder: Path) -> bool:
 def _missing(suite: Suite, roles: list[str], data: Data) -> SettingError:
     if suite.roles == ["data"]:
         return SettingError(f"suite {suite.name!r} needs your data", hint="--data FOLDER")
-    example = " ".join(f"--data {role}=FOLDER" for role in roles)
+    tables = {setting.dataset.split("/")[0] for setting in suite.settings if setting.protocol is not None}
+    example = " ".join(f"--data {role}={'TABLE' if role in tables else 'FOLDER'}" for role in roles)
     found = "nothing" if data is None else str(data if not isinstance(data, Mapping) else ", ".join(data))
     return SettingError(
         f"suite {suite.name!r} needs data for {', '.join(roles)}",

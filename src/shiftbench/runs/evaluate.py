@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -25,25 +24,59 @@ from shiftbench.metrics.base import Needs, metrics
 from shiftbench.runs.data import Data, Selection, data_name, open_data
 from shiftbench.runs.executors import Executor, Failure, ProcessExecutor, ThreadExecutor
 from shiftbench.runs.plan import (
+    Common,
     PlannedCell,
     RunContext,
+    Share,
+    WorkItem,
+    all_items,
     is_complete,
     missing_items,
     plan_cell,
+    read_whole_cell,
     work_items,
 )
 from shiftbench.runs.result import Run
 from shiftbench.settings.base import Setting, Source, Suite, SuiteOptions, build_suite
 from shiftbench.store.locks import claim
-from shiftbench.store.prediction_files import PredictionBlock, read_block, write_block
 from shiftbench.store.workspace import Workspace
 from shiftbench.working import progress_bar, worker_count
 
-Engine = Literal["threads", "processes"]
+Engine = Literal["threads", "processes", "ray"]
+#: So many new results at once are listed in the workspace's catalogue; fewer are as quickly opened.
+_WORTH_CATALOGUING = 200
 
 
 class IncompleteRunError(ShiftbenchError):
-    """Some blocks failed; everything else is stored, and the same call continues."""
+    """Some classifiers failed on some images; everything else is stored, and the same call continues."""
+
+    def __init__(self, failures: Sequence[Failure], run: Run, cells: int) -> None:
+        causes = list(dict.fromkeys(str(failure) for failure in failures))
+        more = [f"... and {len(causes) - 5} more such"] if len(causes) > 5 else []
+        super().__init__(
+            f"{cells - len(run.cells)} of {cells} results (classifier by setting) are not complete; everything else is "
+            f"stored in {run.workspace.root}",
+            found="\n            ".join([*causes[:5], *more]),
+            hint="mend the cause and give the same command again: it continues where it stopped",
+        )
+        self.failures = list(failures)
+        #: What is complete.
+        self.run = run
+
+
+class SharedRun(Run):
+    """What is complete after one job of several that share a run; the last of them finds everything."""
+
+    def __init__(self, run: Run, share: Share, blocks: int, waiting: int) -> None:
+        super().__init__(run.workspace, run.cells, left_out=run.left_out)
+        own = len(range(share.job - 1, blocks, share.of))
+        self.complete = waiting == 0
+        #: For people: what this job did, and what the others have yet to do.
+        self.word = (
+            f"job {share.job} of {share.of}: all {blocks} blocks are done, and joined"
+            if self.complete
+            else f"job {share.job} of {share.of}: my {own} of {blocks} blocks are done; {waiting} are for other jobs"
+        )
 
 
 def evaluate(
@@ -66,6 +99,7 @@ def evaluate(
     progress: bool = True,
     trust: bool = False,
     console: Console | None = None,
+    share: Share | str | None = None,
 ) -> Run:
     """Evaluate classifiers under the settings of a suite; what is already in the workspace is not run again.
 
@@ -73,7 +107,11 @@ def evaluate(
     from a uint8 batch to scores, ... (see ``shiftbench list classifiers``). ``data`` is a folder, file,
     data set or, for suites of several data sets, a mapping from role to one. Stopped at any instant, the
     same call continues where it was.
+
+    ``share`` ("3/8") computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
+    order or at once, on one workspace; the job that finds a result's last block joins it.
     """
+    own_share = Share.parse(share) if isinstance(share, str) else share
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     textures = None if frost_textures is None else str(frost_textures)
     options = SuiteOptions(tuple(severities), tuple(corruptions), source, textures, data_name(data))
@@ -90,10 +128,12 @@ def evaluate(
             f"suite {chosen.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
         )
     context = RunContext(store.root, datasets, loaded, tuple(planned), seed, f"shiftbench {__version__}")
-    failures = _execute(context, _executor(engine, workers), progress, console)
-    run = Run(store, [p.cell for p in planned], left_out=left_out)
-    if failures:
-        raise _incomplete(failures, run)
+    outcome = _execute(context, _executor(engine, workers), own_share, progress, console)
+    run = Run(store, [p.cell for p in outcome.complete], left_out=left_out)
+    if outcome.failures:
+        raise IncompleteRunError(outcome.failures, run, len(planned))
+    if own_share is not None:
+        run = SharedRun(run, own_share, outcome.blocks, outcome.waiting)
     for warning in run.warnings():
         warnings.warn(warning, stacklevel=2)
     return run
@@ -138,16 +178,18 @@ def _plan(
     workspace: Workspace,
 ) -> list[PlannedCell]:
     for dataset in datasets.values():
+        name, fingerprint, sets = dataset.name, dataset.fingerprint, dataset.label_sets
         workspace.record_dataset(
-            dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe()
+            name, fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe(), label_sets=sets
         )
-    planned = []
+        workspace.record_metadata(name, fingerprint, dataset.metadata)
+    planned, common = [], Common()
     for setting in suite.settings:
         if setting.name in left_out:
             continue
         for classifier in classifiers.values():
             try:
-                cell = plan_cell(classifier, setting, datasets[setting.dataset], needs, seed, workspace)
+                cell = plan_cell(classifier, setting, datasets[setting.dataset], needs, seed, workspace, common)
             except ShiftbenchError as error:
                 if not setting.optional:
                     raise
@@ -160,49 +202,79 @@ def _plan(
 def _executor(engine: Engine | Executor, workers: int | None) -> Executor:
     if isinstance(engine, Executor):
         return engine
+    if engine == "ray":
+        from shiftbench.runs.ray_engine import RayExecutor
+
+        return RayExecutor(workers=workers)
+    return local_executor(engine, workers)
+
+
+def local_executor(engine: str, workers: int | None) -> Executor:
+    """Threads or processes on this machine."""
     count = worker_count(workers)
     return ProcessExecutor(count) if engine == "processes" else ThreadExecutor(count)
 
 
-def _execute(context: RunContext, executor: Executor, progress: bool, console: Console | None) -> list[Failure]:
+@dataclass(frozen=True)
+class _Outcome:
+    failures: list[Failure]
+    complete: list[PlannedCell]
+    #: All blocks of the run, and how many of them results still wait for.
+    blocks: int
+    waiting: int
+
+
+def _execute(
+    context: RunContext, executor: Executor, share: Share | None, progress: bool, console: Console | None
+) -> _Outcome:
     workspace = Workspace(context.root)
-    todo = [cell for cell in context.cells if not is_complete(workspace, cell)]
-    items, to_do, done = missing_items(workspace, todo, context.datasets)
-    ready = sum(len(cell.rows) for cell in context.cells if cell not in todo)
+    blocks = all_items(context.cells, context.datasets)
+    own = blocks if share is None else share.of_blocks(blocks)
+    todo = _not_passing(context.cells, lambda cell: is_complete(workspace, cell))
+    items, to_do, done = missing_items(workspace, todo, own)
     failures: list[Failure] = []
     if items:
-        already = done + ready
+        already = done + sum(len(cell.rows) for cell in context.cells) - sum(len(cell.rows) for cell in todo)
         with progress_bar("predictions", to_do + already, already, show=progress, console=console) as report:
             failures = executor.run(replace(context, cells=tuple(todo)), items, report)
-    failed_blocks = {(failure.item.dataset, failure.item.start) for failure in failures}
-    whole = [
-        cell
-        for cell in todo
-        if not failed_blocks
-        & {(item.dataset, item.start) for item in work_items(cell.dataset, context.datasets[cell.dataset])}
-    ]
+    lacking = _not_passing(todo, lambda cell: _complete(workspace, cell, context))
+    if len(todo) - len(lacking) >= _WORTH_CATALOGUING:
+        workspace.write_catalogue()
+    unfinished = {cell.cell.relative for cell in lacking}
+    complete = [cell for cell in context.cells if cell.cell.relative not in unfinished]
+    return _Outcome(failures, complete, len(blocks), _still_missing(workspace, lacking, blocks))
+
+
+def _not_passing(cells: Sequence[PlannedCell], test: Callable[[PlannedCell], bool]) -> list[PlannedCell]:
+    """Those that fail a test of their files, which are read side by side."""
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda cell: _complete(workspace, cell, context), whole))
-    return failures
+        return [cell for cell, passed in zip(cells, pool.map(test, cells), strict=True) if not passed]
 
 
-def _complete(workspace: Workspace, planned: PlannedCell, context: RunContext) -> None:
-    """Join a cell's shards into its one file, then clear them."""
+def _complete(workspace: Workspace, planned: PlannedCell, context: RunContext) -> bool:
+    """Join a cell's shards into its one file, then clear them; False while shards are missing."""
     cell = planned.cell
     with claim(workspace.lock_path(f"complete-{cell.key}"), wait=True):
-        if not is_complete(workspace, planned):
-            items = work_items(planned.dataset, context.datasets[planned.dataset])
-            starts = [item.start for item in items if len(planned.rows_between(item.start, item.stop))]
-            blocks = [read_block(workspace.shard_path(cell, start), scores=True) for start in starts]
-            joined = PredictionBlock.concatenate(blocks)
-            write_block(workspace.predictions_path(cell), joined, cell.spec, context.made_by)
-        shutil.rmtree(workspace.shards_folder(cell), ignore_errors=True)
+        if is_complete(workspace, planned):
+            workspace.clear_shards(workspace.shards_folder(cell))
+            return True
+        items = work_items(planned.dataset, context.datasets[planned.dataset])
+        blocks = read_whole_cell(workspace, planned, items)
+        if blocks is None:
+            return False
+        workspace.complete(cell, blocks, context.made_by)
+    return True
 
 
-def _incomplete(failures: Sequence[Failure], run: Run) -> IncompleteRunError:
-    causes = list(dict.fromkeys(failure.error for failure in failures))
-    return IncompleteRunError(
-        f"{len(failures)} blocks of images failed; everything else is stored in {run.workspace.root}",
-        found="\n            ".join(causes[:3]),
-        hint="mend the cause and give the same command again: it continues where it stopped",
-    )
+def _still_missing(workspace: Workspace, lacking: Sequence[PlannedCell], blocks: Sequence[WorkItem]) -> int:
+    """How many blocks are not there for all of these cells."""
+
+    def missing(item: WorkItem) -> bool:
+        return any(
+            cell.dataset == item.dataset
+            and len(cell.rows_between(item.start, item.stop))
+            and not workspace.shard_path(cell.cell, item.start).exists()
+            for cell in lacking
+        )
+
+    return sum(missing(item) for item in blocks)

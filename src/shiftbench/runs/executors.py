@@ -7,29 +7,33 @@ import os
 import queue
 import threading
 import time
-import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures import Executor as Pool
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
-from shiftbench.errors import ShiftbenchError
-from shiftbench.runs.block import Report, compute_block
+from shiftbench.runs.block import Report, Trouble, compute_block, explain
 from shiftbench.runs.plan import RunContext, WorkItem
+from shiftbench.store.atomic import UnwritableError
 
-#: A block whose worker died this often is given up, with its cause; the rest goes on.
-_TRIES = 3
+#: A block that failed, or whose worker died, this often is given up, with its cause; the rest goes on.
+TRIES = 3
+_DIED = "its worker process died (out of memory?)"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A block that could not be computed; all others were."""
+    """Cells of a block that could not be computed; all others were."""
 
     item: WorkItem
-    error: str
+    trouble: Trouble
+
+    def __str__(self) -> str:
+        return f"{self.trouble} ({TRIES} tries)"
 
 
 class Executor(ABC):
@@ -37,6 +41,56 @@ class Executor(ABC):
 
     @abstractmethod
     def run(self, context: RunContext, items: Sequence[WorkItem], report: Report) -> list[Failure]: ...
+
+
+class Agenda:
+    """The blocks still to be computed: failed ones come again, and those that another run holds come last.
+
+    A block whose trouble was one classifier's has the others' results on disk, so that only the classifier's own
+    are computed again.
+    """
+
+    def __init__(self, items: Iterable[WorkItem]) -> None:
+        self._queue, self._held = deque(items), deque[WorkItem]()
+        self._tries: Counter[WorkItem] = Counter()
+        self.failures: list[Failure] = []
+        #: Blocks that their worker lived through.
+        self.answered = 0
+
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._held)
+
+    def next(self) -> tuple[WorkItem, bool]:
+        """(block, whether to wait for another run that is at it)."""
+        return (self._queue.popleft(), False) if self._queue else (self._held.popleft(), True)
+
+    def take(self, item: WorkItem, troubles: Sequence[Trouble] | None) -> None:
+        """What became of a block, in the words of ``compute_block``."""
+        self.answered += 1
+        if troubles is None:
+            self._held.append(item)
+        elif troubles:
+            self._failed(item, troubles)
+
+    def lose(self, item: WorkItem, why: str) -> None:
+        """A block failed as a whole, or its worker died."""
+        self._failed(item, [_of_block(item, why)])
+
+    def give_up(self, why: str) -> None:
+        self.failures += [Failure(item, _of_block(item, why)) for item in (*self._queue, *self._held)]
+        self._queue.clear()
+        self._held.clear()
+
+    def _failed(self, item: WorkItem, troubles: Sequence[Trouble]) -> None:
+        self._tries[item] += 1
+        if self._tries[item] < TRIES:
+            self._queue.append(item)
+        else:
+            self.failures += [Failure(item, trouble) for trouble in troubles]
+
+
+def _of_block(item: WorkItem, why: str) -> Trouble:
+    return Trouble(f"the block of images {item.start} to {item.stop - 1} of {item.dataset!r}", why)
 
 
 class _StoppedError(BaseException):
@@ -59,16 +113,18 @@ class ThreadExecutor(Executor):
             with lock:
                 report(count)
 
-        def compute(item: WorkItem, patient: bool) -> bool:
+        def compute(item: WorkItem, patient: bool) -> list[Trouble] | None:
             return compute_block(context, item, guarded_report, wait=patient)
 
+        agenda = Agenda(items)
         with ThreadPoolExecutor(self.workers, thread_name_prefix="shiftbench") as pool:
             try:
-                return _drive(pool, compute, items).failures
+                _drive(pool, compute, agenda, self.workers)
             except BaseException:
                 stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
+        return agenda.failures
 
 
 class ProcessExecutor(Executor):
@@ -78,25 +134,31 @@ class ProcessExecutor(Executor):
         self.workers = workers
 
     def run(self, context: RunContext, items: Sequence[WorkItem], report: Report) -> list[Failure]:
-        left, failures = list(items), []
-        for attempt in range(1, _TRIES + 1):
-            outcome = self._attempt(context, left, report)
-            failures += outcome.failures
-            left = outcome.unfinished
-            if not left:
-                break
-            if attempt == _TRIES:
-                cause = f"its worker process died {_TRIES} times (out of memory?)"
-                failures += [Failure(item, cause) for item in left]
-        return failures
+        agenda = Agenda(items)
+        while agenda:
+            for item in self._attempt(context, agenda, report, self.workers):
+                # One of them ended the pool. Alone, the guilty one shows, and the others come through.
+                self._compute_alone(context, item, agenda, report)
+            if not agenda.answered and len(agenda.failures) >= TRIES:
+                agenda.give_up("no worker process stays alive, whatever block it gets")
+        return agenda.failures
 
-    def _attempt(self, context: RunContext, items: Sequence[WorkItem], report: Report) -> _Outcome:
+    def _compute_alone(self, context: RunContext, item: WorkItem, agenda: Agenda, report: Report) -> None:
+        alone = Agenda([item])
+        while alone:
+            for lost in self._attempt(context, alone, report, 1):
+                alone.lose(lost, _DIED)
+        agenda.failures += alone.failures
+        agenda.answered += alone.answered
+
+    def _attempt(self, context: RunContext, agenda: Agenda, report: Report, workers: int) -> list[WorkItem]:
+        """The blocks that were being computed when the pool broke; none when all is done."""
         spawn = multiprocessing.get_context("spawn")
         counts: Any = spawn.Queue()
         forwarder = _Forwarder(counts, report)
-        pool = ProcessPoolExecutor(self.workers, spawn, _start_worker, (context, counts, os.getpid()))
+        pool = ProcessPoolExecutor(workers, spawn, _start_worker, (context, counts, os.getpid()))
         try:
-            return _drive(pool, _compute_in_worker, items)
+            return _drive(pool, _compute_in_worker, agenda, workers)
         except BaseException:
             for process in list((pool._processes or {}).values()):
                 process.terminate()
@@ -106,47 +168,29 @@ class ProcessExecutor(Executor):
             forwarder.close()
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    failures: list[Failure]
-    #: Items whose worker died.
-    unfinished: list[WorkItem]
-
-
-def _drive(pool: Pool, compute: Callable[[WorkItem, bool], bool], items: Sequence[WorkItem]) -> _Outcome:
-    """Blocks that another run holds are left for last, then waited for."""
-    failures: list[Failure] = []
-    unfinished: list[WorkItem] = []
-    for patient in (False, True):
-        waiting: dict[Future[bool], WorkItem] = {}
-        try:
-            waiting = {pool.submit(compute, item, patient): item for item in items}
-        except BrokenProcessPool:
-            return _Outcome(failures, list(items))
-        postponed: list[WorkItem] = []
-        while waiting:
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                item = waiting.pop(future)
-                try:
-                    if not future.result():
-                        postponed.append(item)
-                except BrokenProcessPool:
-                    unfinished.append(item)
-                except Exception as error:
-                    failures.append(Failure(item, explain(error)))
-        items = postponed
-        if not items or unfinished:
-            break
-    return _Outcome(failures, unfinished + (list(items) if unfinished else []))
-
-
-def explain(error: Exception) -> str:
-    """Our own errors speak for themselves; for others the place is told too."""
-    if isinstance(error, ShiftbenchError):
-        return str(error)
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" ({last[0].name}, line {last[0].lineno})" if last else ""
-    return f"{type(error).__name__}: {error}{where}"
+def _drive(
+    pool: Pool, compute: Callable[[WorkItem, bool], list[Trouble] | None], agenda: Agenda, workers: int
+) -> list[WorkItem]:
+    """Until the agenda is empty, or the pool broke: then the blocks that were being computed."""
+    running: dict[Future[list[Trouble] | None], WorkItem] = {}
+    while agenda or running:
+        while agenda and len(running) < workers:
+            item, patient = agenda.next()
+            try:
+                running[pool.submit(compute, item, patient)] = item
+            except BrokenProcessPool:
+                return [item, *running.values()]
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            item = running.pop(future)
+            try:
+                agenda.take(item, future.result())
+            except BrokenProcessPool:
+                return [item, *running.values()]
+            except UnwritableError:
+                raise  # no other block could be stored either
+            except Exception as error:
+                agenda.lose(item, explain(error))
+    return []
 
 
 class _Forwarder:
@@ -188,6 +232,6 @@ def _end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _compute_in_worker(item: WorkItem, patient: bool) -> bool:
+def _compute_in_worker(item: WorkItem, patient: bool) -> list[Trouble] | None:
     assert _worker_context is not None
     return compute_block(_worker_context, item, _worker_counts.put, wait=patient)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from shiftbench.metrics.base import Needs
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.attacks.base import ClassifierShift
 from shiftbench.shifts.base import NoShift
-from shiftbench.store.prediction_files import columns_of, read_block
+from shiftbench.store.prediction_files import PredictionBlock, columns_of, read_block
 from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
 
 _MOST_IMAGES_A_BLOCK, _FEWEST_IMAGES_A_BLOCK, _BLOCKS_OF_A_SMALL_SET = 256, 16, 32
@@ -70,6 +71,37 @@ class RunContext:
     cells: tuple[PlannedCell, ...]
     seed: int
     made_by: str
+    #: Told apart in claims, where a run's classifiers are computed apart: two parts may be at one block at once.
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The blocks of one job of several that share a run: every ``of``-th one, beginning with number ``job``."""
+
+    job: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """
+        >>> Share.parse("3/8")
+        Share(job=3, of=8)
+        """
+        match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
+        job, of = (int(match[1]), int(match[2])) if match else (0, 0)
+        if not 1 <= job <= of:
+            raise SettingError(
+                "that is no share of a run",
+                found=text,
+                expected="JOB/JOBS, counted from one: 1/8, 2/8, ... 8/8",
+                hint="with SLURM: --array=1-8 and --shard $SLURM_ARRAY_TASK_ID/8",
+            )
+        return cls(job, of)
+
+    def of_blocks(self, items: Sequence[WorkItem]) -> list[WorkItem]:
+        """Of all blocks of a run, done or not: so that every job finds the same division."""
+        return list(items[self.job - 1 :: self.of])
 
 
 def block_count(images: int) -> int:
@@ -93,18 +125,45 @@ def work_items(name: str, dataset: Dataset) -> list[WorkItem]:
     return [WorkItem(name, start, stop) for start, stop in itertools.pairwise(ends)]
 
 
+class Common:
+    """What many cells of a run have in common, kept once: 40,000 cells must fit into memory, and through a wire."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._projections: dict[tuple[str, ...], Projection] = {}
+
+    def rows(self, dataset: Dataset, space: LabelSpace) -> NDArray[np.int64]:
+        key = (dataset.name, dataset.fingerprint, space_key(space))
+        if key not in self._rows:
+            self._rows[key] = setting_rows(dataset.labels, dataset.space, space, dataset.label_sets).rows
+        return self._rows[key]
+
+    def projection(self, source: LabelSpace, target: LabelSpace) -> Projection:
+        key = (space_key(source), space_key(target))
+        if key not in self._projections:
+            self._projections[key] = target.projection_from(source)
+        return self._projections[key]
+
+
 def plan_cell(
-    classifier: Classifier, setting: Setting, dataset: Dataset, needs: Needs, seed: int, workspace: Workspace
+    classifier: Classifier,
+    setting: Setting,
+    dataset: Dataset,
+    needs: Needs,
+    seed: int,
+    workspace: Workspace,
+    common: Common | None = None,
 ) -> PlannedCell:
     """Check that classifier, data and label spaces fit, and write down what decides the result."""
+    common = common or Common()
     space = dataset.space if setting.space is None else label_space(setting.space)
-    rows, _ = setting_rows(dataset.labels, dataset.space, space)
+    rows = common.rows(dataset, space)
     if len(rows) == 0:
         raise SettingError(
             f"setting {setting.name!r} has no images: no label of {dataset.name!r} is a class of {space.name!r}",
             found=f"labels of {dataset.space.name!r}",
         )
-    projection = space.projection_from(classifier.space)
+    projection = common.projection(classifier.space, space)
     workspace.record_space(space)
     geometry = _geometry(classifier, setting)
     spec = _spec(classifier, setting, dataset, space, geometry, len(rows), seed)
@@ -142,6 +201,11 @@ def _check_classifier_shift(
         raise SettingError(
             f"{setting.name!r} needs labels: it drives images away from their class",
             found=f"{dataset.name!r}, whose images have none",
+        )
+    if shift.needs_labels and dataset.label_sets is not None:
+        raise SettingError(
+            f"{setting.name!r} needs one label an image: it drives images away from their class",
+            found=f"{dataset.name!r}, whose images have several",
         )
     shift.check(classifier)
 
@@ -203,6 +267,8 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
     """
     own = f"{dataset.name} ({images} images, {dataset.fingerprint[:8]})"
     common = [f"over {space.name} ({len(space)})"]
+    if dataset.label_sets is not None:
+        common.append("several labels an image")
     if setting.source is not None:
         common.append(setting.source)
     if setting.crop_only:
@@ -230,34 +296,58 @@ def shard_is_complete(workspace: Workspace, planned: PlannedCell, item: WorkItem
     return rows == 0 or _holds(workspace.shard_path(planned.cell, item.start), rows, planned.needs)
 
 
+def read_whole_cell(
+    workspace: Workspace, planned: PlannedCell, items: Sequence[WorkItem]
+) -> list[PredictionBlock] | None:
+    """A cell's shards in order; None while one is missing, damaged or lacks columns."""
+    rows = {item: len(planned.rows_between(item.start, item.stop)) for item in items}
+    paths = {workspace.shard_path(planned.cell, item.start): count for item, count in rows.items() if count}
+    if not all(path.exists() for path in paths):
+        return None
+    blocks = [_read(path, count, planned.needs) for path, count in paths.items()]
+    whole = [block for block in blocks if block is not None]
+    return whole if len(whole) == len(blocks) else None
+
+
 def _holds(path: Path, rows: int, needs: Needs) -> bool:
+    return _read(path, rows, needs, scores=needs.scores) is not None
+
+
+def _read(path: Path, rows: int, needs: Needs, *, scores: bool = True) -> PredictionBlock | None:
     try:
         columns = columns_of(path)
         stored_k = sum(name.startswith("top") for name in columns)
         if stored_k < needs.top_k or (needs.scores and "scores" not in columns):
-            return False
-        return len(read_block(path, scores=needs.scores)) == rows
+            return None
+        block = read_block(path, scores=scores)
     except FileNotFoundError:
-        return False
+        return None
     except StoreError:
         # Damaged or edited: computed anew.
-        return False
+        return None
+    return block if len(block) == rows else None
+
+
+def all_items(planned: Iterable[PlannedCell], datasets: Mapping[str, Dataset]) -> list[WorkItem]:
+    """Every block of a run, done or not, in an order that depends on the run alone."""
+    names = sorted({cell.dataset for cell in planned})
+    return [item for name in names for item in work_items(name, datasets[name])]
 
 
 def missing_items(
-    workspace: Workspace, planned: Iterable[PlannedCell], datasets: Mapping[str, Dataset]
+    workspace: Workspace, planned: Iterable[PlannedCell], items: Sequence[WorkItem]
 ) -> tuple[list[WorkItem], int, int]:
-    """(blocks that some cell still lacks, predictions still to make, predictions already there)."""
-    items: dict[WorkItem, None] = {}
+    """Of these blocks: (those that some cell still lacks, predictions still to make, predictions already there)."""
+    missing: dict[WorkItem, None] = {}
     to_do = done = 0
     for cell in planned:
-        blocks = work_items(cell.dataset, datasets[cell.dataset])
         started = workspace.shards_folder(cell.cell).is_dir()
-        for item in blocks:
-            rows = len(cell.rows_between(item.start, item.stop))
+        own = [item for item in items if item.dataset == cell.dataset]
+        ends = np.searchsorted(cell.rows, [(item.start, item.stop) for item in own]).reshape(-1, 2)
+        for item, rows in zip(own, (ends[:, 1] - ends[:, 0]).tolist(), strict=True):
             if rows and not (started and shard_is_complete(workspace, cell, item)):
-                items[item] = None
+                missing[item] = None
                 to_do += rows
             else:
                 done += rows
-    return sorted(items, key=lambda item: (item.dataset, item.start)), to_do, done
+    return sorted(missing, key=lambda item: (item.dataset, item.start)), to_do, done

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.errors import StoreError
+from shiftbench.errors import StoreError, UnknownNameError
 from shiftbench.labels.outcomes import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
+from shiftbench.settings.natural_suites import CHOSEN_TO_FOOL
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.titles import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
 
 if TYPE_CHECKING:
+    from shiftbench.metrics.anomaly import AnomalyScore
     from shiftbench.reports.base import Report
+    from shiftbench.reports.calibration import CalibrationTable
     from shiftbench.reports.comparisons import ComparisonTable
     from shiftbench.reports.tables import ResultTable
 
@@ -61,22 +66,29 @@ class Run:
         return self.workspace.read(found[0])
 
     def scores(self, metric: str | None = None, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
-        """(classifier, setting, score) of every cell, by the named metric or each setting's own."""
+        """(classifier, setting, score) of every cell: by each setting's own metric, or those named, with commas."""
+        named = tuple(name.strip() for name in metric.split(",")) if metric else ()
+        return self._scores(lambda cell: named or (cell.spec["metric"],), level)
 
-        def score(cell: Cell) -> tuple[str, str, Score]:
-            chosen = metrics.get(metric or cell.spec["metric"])
-            needs = chosen.needs
+    def shown_scores(self, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
+        """As ``scores()``, with what each setting's metric is shown beside: mAP weighted by frequency and plain."""
+        return self._scores(lambda cell: (cell.spec["metric"], *metrics.get(cell.spec["metric"]).beside), level)
+
+    def _scores(self, names: Callable[[Cell], Sequence[str]], level: float) -> list[tuple[str, str, Score]]:
+        def score(cell: Cell) -> list[tuple[str, str, Score]]:
+            chosen = [metrics.get(name) for name in names(cell)]
+            needs = reduce(or_, (one.needs for one in chosen))
             predictions = self.workspace.read(cell, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores)
-            return self._titles[cell.key], cell.setting, chosen(predictions, level=level)
+            return [(self._titles[cell.key], cell.setting, one(predictions, level=level)) for one in chosen]
 
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(score, self.cells))
+            return [entry for entries in pool.map(score, self.cells) for entry in entries]
 
     def table(self, metric: str | None = None, *, level: float = 0.95) -> ResultTable:
         """Classifiers by settings, with intervals."""
         from shiftbench.reports.tables import ResultTable
 
-        return ResultTable(self.scores(metric, level=level))
+        return ResultTable(self.scores(metric, level=level) if metric else self.shown_scores(level=level))
 
     def corruption_table(
         self, prefix: str | None = None, *, baseline: str | None = None, level: float = 0.95
@@ -116,7 +128,7 @@ class Run:
 
         corrupted, perturbed = corruption_prefixes(self.settings), perturbation_prefixes(self.cells)
         families = tuple(f"{prefix}." for prefix in corrupted + perturbed)
-        plain = [entry for entry in self.scores(level=level) if not entry[1].startswith(families)]
+        plain = [entry for entry in self.shown_scores(level=level) if not entry[1].startswith(families)]
         reports: list[Report] = [ResultTable(plain)] if plain else []
         reports += [self.corruption_table(prefix, level=level) for prefix in corrupted]
         reports += [flip_table(self.workspace, self.cells, prefix=prefix, level=level) for prefix in perturbed]
@@ -129,6 +141,72 @@ class Run:
         chosen = setting or self.settings[0]
         return compare_all([self.workspace.read(cell) for cell in self.cells if cell.setting == chosen], level=level)
 
+    def groups(
+        self, by: str, setting: str | None = None, *, table: str | Path | None = None, level: float = 0.95
+    ) -> ResultTable:
+        """Accuracy by the groups of a column, and of the worst group, in one setting or in all."""
+        from shiftbench.reports.groups import group_table
+
+        return group_table(self.workspace, self._of(setting), by, table=table, level=level)
+
+    def detection(
+        self,
+        inside: str | None = None,
+        outside: str | None = None,
+        scores: Sequence[AnomalyScore] | None = ("max_softmax",),
+        *,
+        published: bool = False,
+        level: float = 0.95,
+    ) -> ResultTable:
+        """How well anomaly scores tell the images of ``outside`` from those of ``inside``."""
+        from shiftbench.reports.detection import detection_table
+
+        return detection_table(self.workspace, self.cells, inside, outside, scores, published=published, level=level)
+
+    def calibration(
+        self,
+        setting: str | None = None,
+        *,
+        fit: str | None = None,
+        split: float | None = None,
+        seed: int = 0,
+        diagrams: bool = False,
+        level: float = 0.95,
+    ) -> CalibrationTable:
+        """Calibration in one setting, before and after a temperature that is fitted on other images."""
+        from shiftbench.reports.calibration import calibration_table
+
+        chosen = self._of(setting)
+        if len({cell.setting for cell in chosen}) > 1:
+            raise StoreError(
+                "which setting is to be scored?",
+                found=f"{len(self.settings)} settings",
+                expected=f"one of {', '.join(self.settings[:12])}",
+                hint="--setting NAME",
+            )
+        return calibration_table(
+            self.workspace,
+            self.cells,
+            chosen[0].setting,
+            fit=fit,
+            split=split,
+            seed=seed,
+            diagrams=diagrams,
+            level=level,
+        )
+
+    def _of(self, setting: str | None) -> list[Cell]:
+        found = [cell for cell in self.cells if setting in (None, cell.setting)]
+        if not found:
+            raise UnknownNameError("setting", setting or "", self.settings)
+        return found
+
+    def report(self, path: str | Path) -> Path:
+        """Everything about this run in one HTML file."""
+        from shiftbench.reports.page.report import write_report
+
+        return Path(write_report(path, self).path)
+
     def problems(self) -> list[dict[str, str]]:
         """Pictures that were skipped or converted, once each, with the data set's name."""
         datasets = {(cell.spec["dataset"]["name"], cell.spec["dataset"]["fingerprint"]) for cell in self.cells}
@@ -139,13 +217,13 @@ class Run:
         ]
 
     def warnings(self) -> list[str]:
-        """Signs of wrong labels or preprocessing on images that a classifier should do well on."""
+        """Signs of wrong labels or preprocessing on images as they are (corrupted ones may be beyond a classifier)."""
         found = []
         for cell in self.cells:
-            if cell.spec["shift"].get("shift") != "none" or cell.spec["reference"] is not None:
+            if cell.spec["shift"].get("shift") != "none" or cell.spec["source"] is not None:
                 continue
             p = self.workspace.read(cell, top_k=1, confidence=False, scores=False)
-            signs = outcome_warnings(p.labels, p.top[:, 0], p.space)
+            signs = outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=cell.setting in CHOSEN_TO_FOOL)
             found += [f"{cell.classifier} on {cell.setting}: {sign}" for sign in signs]
         return found
 
@@ -155,7 +233,7 @@ class Run:
             "workspace": str(self.workspace.root),
             "scores": [
                 {"classifier": classifier, "setting": setting, **score.as_dict()}
-                for classifier, setting, score in self.scores(level=level)
+                for classifier, setting, score in self.shown_scores(level=level)
             ],
             "problems": self.problems(),
             "left_out": self.left_out,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from shiftbench.errors import StoreError
 
 
 def write_atomically(path: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
@@ -17,17 +21,39 @@ def write_atomically(path: Path, write: Callable[[Path], None], *, durable: bool
     writers do not disturb each other, because each has its own neighbour. ``durable`` waits for the disk, so
     that even a power cut leaves a whole file; what carries its own digest and can be made anew need not.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
         if durable:
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _REFUSALS:
+            raise UnwritableError(path, os.strerror(error.errno)) from error
         raise
+
+
+#: The place is full or closed: nothing else could be written there either.
+_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+
+
+class UnwritableError(StoreError):
+    """The disk is full, or closed to us. What was written before is whole."""
+
+    def __init__(self, path: Path | str, why: str = "") -> None:
+        # Made anew from its one text when it comes out of another process.
+        if isinstance(path, str):
+            super().__init__(path)
+            return
+        super().__init__(
+            f"{path} can't be written",
+            found=why,
+            hint="make room or give write access, and do the same again: what is done is kept",
+        )
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -65,21 +65,22 @@ def write_block(path: Path, block: PredictionBlock, spec: Mapping[str, Any], mad
         _DIGESTS: canonical_json({name: _digest(values) for name, values in columns.items()}).encode(),
         _MADE_BY: made_by.encode(),
     }
-    arrays = {name: _to_arrow(values) for name, values in columns.items()}
-    table = pa.table(arrays).replace_schema_metadata(metadata)
-    classes = [name for name in columns if name.startswith("top")]
-    write_atomically(
+    table = pa.table({name: _to_arrow(values) for name, values in columns.items()})
+    write_atomically(path, lambda temporary: _write_table(temporary, table, metadata), durable=False)
+
+
+def _write_table(path: Path, table: pa.Table, metadata: Mapping[bytes, bytes]) -> None:
+    with pq.ParquetWriter(
         path,
-        lambda temporary: pq.write_table(
-            table,
-            temporary,
-            compression="zstd",
-            compression_level=9,
-            use_dictionary=classes,
-            write_statistics=False,
-        ),
-        durable=False,
-    )
+        table.schema,
+        compression="zstd",
+        compression_level=9,
+        use_dictionary=[name for name in table.column_names if name.startswith("top")],
+        write_statistics=False,
+    ) as writer:
+        writer.write_table(table)
+        # Not with the schema, of which Parquet keeps a second, longer copy: a small shard is mostly footer.
+        writer.add_key_value_metadata(metadata)
 
 
 def read_block(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.labels.several import LabelSets, multi_hot
 from shiftbench.labels.space import Labels, LabelSpace, Scores
 
 SKIPPED = -1
@@ -23,6 +24,7 @@ class Predictions:
     setting: str
     space: LabelSpace
     ids: Sequence[str]
+    #: The class of each image; -1 where it has none, or several.
     labels: Labels
     #: (N, k) classes, best first, as indices into ``space``.
     top: NDArray[np.int32]
@@ -32,21 +34,52 @@ class Predictions:
     spec: dict[str, Any]
     #: (N, classes) over ``space``, when the run was asked to keep them.
     scores: Scores | None = None
+    #: All classes of each image, where images may have several.
+    label_sets: LabelSets | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @cached_property
+    def readable(self) -> NDArray[np.bool_]:
+        """Rows whose picture could be read."""
+        read: NDArray[np.bool_] = self.top[:, 0] != SKIPPED
+        return read
+
+    @cached_property
     def valid(self) -> NDArray[np.bool_]:
-        """Rows that count: the picture could be read and has a label in the setting's space."""
-        counts: NDArray[np.bool_] = (self.top[:, 0] != SKIPPED) & (self.labels >= 0)
+        """Rows that count: the picture could be read and has one label in the setting's space."""
+        counts: NDArray[np.bool_] = self.readable & (self.labels >= 0)
         return counts
+
+    @cached_property
+    def multi_hot(self) -> NDArray[np.bool_]:
+        """(N, classes), true where an image has the class."""
+        sets = self.label_sets
+        if sets is None:
+            sets = [(label,) if label >= 0 else () for label in self.labels.tolist()]
+        return multi_hot(sets, len(self.space))
 
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """Top-1 hits of the rows that count."""
         hits: NDArray[np.bool_] = self.top[self.valid, 0] == self.labels[self.valid]
         return hits
+
+    def part(self, chosen: NDArray[np.bool_], which: str) -> Predictions:
+        """The chosen rows only; ``which`` tells in the provenance which they are."""
+        rows = np.flatnonzero(chosen).tolist()
+        line = f"{self.provenance}; {which}".removeprefix("; ")
+        return replace(
+            self,
+            ids=[self.ids[row] for row in rows],
+            labels=self.labels[rows],
+            top=self.top[rows],
+            confidence=self.confidence[rows],
+            spec={**self.spec, "provenance": line},
+            scores=None if self.scores is None else self.scores[rows],
+            label_sets=None if self.label_sets is None else [self.label_sets[row] for row in rows],
+        )
 
     @property
     def provenance(self) -> str:

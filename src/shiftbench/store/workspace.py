@@ -2,20 +2,23 @@
 
 workspace.json                                  the format
 datasets/<name>-<fingerprint>/images.parquet    ids and labels, once
+                             /metadata.parquet  further columns of the images, as the last run knew them
                              /record.json       label space and description
                              /problems/*.json   pictures that were skipped or converted
 spaces/<name>-<fingerprint>.json                label spaces
 predictions/<classifier>/<setting>/<key>.parquet
 shards/<classifier>/<setting>/<key>/<block>.parquet   blocks of cells that are not complete yet
+catalogue.parquet                               the specs of many cells at once; may be deleted
 locks/                                          claims of running processes
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -23,14 +26,18 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from shiftbench.errors import StoreError
+from shiftbench.labels.several import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.store.atomic import read_json, write_atomically, write_json
-from shiftbench.store.prediction_files import canonical_json, read_block, read_spec
+from shiftbench.store.catalogue import read_catalogue, spec_key, write_catalogue
+from shiftbench.store.prediction_files import PredictionBlock, canonical_json, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
 
 FORMAT = 1
+_METADATA = "metadata.parquet"
 
 
 @dataclass(frozen=True)
@@ -45,9 +52,9 @@ class Cell:
     setting: str
     spec: Mapping[str, Any]
 
-    @property
+    @cached_property
     def key(self) -> str:
-        return hashlib.blake2b(canonical_json(self.spec).encode(), digest_size=6).hexdigest()
+        return spec_key(canonical_json(self.spec))
 
     @property
     def relative(self) -> Path:
@@ -63,6 +70,18 @@ class DatasetRecord:
     space: LabelSpace
     ids: list[str]
     labels: Labels
+    #: All classes of each image, where images may have several.
+    label_sets: LabelSets | None = None
+
+
+@dataclass(frozen=True)
+class SettingRows:
+    """The images of a data set that a setting uses, with their labels over its label space."""
+
+    #: Positions in the data set, ascending.
+    rows: NDArray[np.int64]
+    labels: Labels
+    label_sets: LabelSets | None = None
 
 
 class Workspace:
@@ -117,18 +136,42 @@ class Workspace:
         ids: Iterable[str],
         labels: Labels,
         about: Mapping[str, Any],
+        label_sets: LabelSets | None = None,
     ) -> None:
         """Keep ids and labels once; a second call with the same content writes nothing."""
         folder = self._dataset_folder(name, fingerprint)
         if (folder / "record.json").exists():
             return
         self.record_space(space)
-        table = pa.table({"id": pa.array(list(ids), pa.string()), "label": pa.array(labels, pa.int32())})
-        write_atomically(
-            folder / "images.parquet", lambda temporary: pq.write_table(table, temporary, compression="zstd")
-        )
+        columns = {"id": pa.array(list(ids), pa.string()), "label": pa.array(labels, pa.int32())}
+        if label_sets is not None:
+            columns["labels"] = pa.array([list(own) for own in label_sets], pa.list_(pa.int32()))
+        _write_table(folder / "images.parquet", pa.table(columns))
         # Written last: a record without its images can't exist.
         write_json(folder / "record.json", {**about, "space": space_key(space)})
+
+    def record_metadata(self, name: str, fingerprint: str, columns: Mapping[str, Sequence[object]]) -> None:
+        """Keep further columns of a data set's images, as text, for scores by group.
+
+        They decide no prediction and are no part of the fingerprint: the last run that knew any is right.
+        """
+        if not columns:
+            return
+        table = pa.table({column: pa.array(map(_text, values), pa.string()) for column, values in columns.items()})
+        path = self._dataset_folder(name, fingerprint) / _METADATA
+        if not _holds(path, table):
+            _write_table(path, table)
+
+    def metadata(self, name: str, fingerprint: str) -> dict[str, list[str | None]]:
+        """The further columns of a data set's images, in the order of its ids; none in older workspaces."""
+        path = self._dataset_folder(name, fingerprint) / _METADATA
+        if not path.exists():
+            return {}
+        try:
+            columns: dict[str, list[str | None]] = pq.read_table(path).to_pydict()
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"the columns of data set {name!r} can't be read: {error}") from error
+        return columns
 
     def record_space(self, space: LabelSpace) -> None:
         path = self.root / "spaces" / f"{_file_name(space_key(space))}.json"
@@ -160,17 +203,55 @@ class Workspace:
 
     def cells(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Cell]:
         """All complete cells, by name; empty arguments mean all."""
+        known = read_catalogue(self._catalogue_path)
+        for classifier, setting, path in self.prediction_files(classifiers, settings):
+            text = known.get(path.stem)
+            yield Cell(classifier, setting, read_spec(path) if text is None else json.loads(text))
+
+    def prediction_files(
+        self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
+    ) -> Iterator[tuple[str, str, Path]]:
+        """(classifier, setting, file) of the complete cells, by name; no file is opened."""
         wanted_classifiers, wanted_settings = set(classifiers), set(settings)
-        for path in sorted((self.root / "predictions").glob("*/*/*.parquet")):
-            classifier, setting = unquote(path.parent.parent.name), unquote(path.parent.name)
+        for by_classifier in _folders(self.root / "predictions"):
+            classifier = unquote(by_classifier.name)
             if wanted_classifiers and classifier not in wanted_classifiers:
                 continue
-            if wanted_settings and setting not in wanted_settings:
-                continue
-            yield Cell(classifier, setting, read_spec(path))
+            for by_setting in _folders(by_classifier):
+                setting = unquote(by_setting.name)
+                if not wanted_settings or setting in wanted_settings:
+                    yield from ((classifier, setting, path) for path in sorted(by_setting.glob("*.parquet")))
 
-    def labels_of(self, spec: Mapping[str, Any]) -> tuple[list[str], Labels, LabelSpace]:
-        """Ids, labels and label space of a setting's rows."""
+    def complete(self, cell: Cell, blocks: Sequence[PredictionBlock], made_by: str) -> None:
+        """Join a cell's blocks, all of them and in order, into its one file, then clear them."""
+        write_block(self.predictions_path(cell), PredictionBlock.concatenate(blocks), cell.spec, made_by)
+        self.clear_shards(self.shards_folder(cell))
+
+    def clear_shards(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def write_catalogue(self) -> int:
+        """Bring the catalogue up to date; how many cells it lists."""
+        specs = {cell.key: canonical_json(cell.spec) for cell in self.cells()}
+        if specs != read_catalogue(self._catalogue_path):
+            write_catalogue(self._catalogue_path, specs)
+        return len(specs)
+
+    @property
+    def _catalogue_path(self) -> Path:
+        return self.root / "catalogue.parquet"
+
+    def columns_of(self, spec: Mapping[str, Any]) -> dict[str, list[str | None]]:
+        """The further columns of a setting's images, in the order of its predictions."""
+        dataset = spec["dataset"]
+        columns = self.metadata(dataset["name"], dataset["fingerprint"])
+        if not columns:
+            return {}
+        _, _, used = self._images_of(spec)
+        return {name: [values[row] for row in used.rows.tolist()] for name, values in columns.items()}
+
+    def _images_of(self, spec: Mapping[str, Any]) -> tuple[list[str], LabelSpace, SettingRows]:
+        """The ids, the label space and the labels that predictions in a setting are held against."""
         dataset = spec["dataset"]
         folder = self._dataset_folder(dataset["name"], dataset["fingerprint"])
         return _read_rows(self.root, folder, dataset["name"], dataset["fingerprint"], spec["space"])
@@ -180,32 +261,40 @@ class Workspace:
     ) -> Predictions:
         """The verified predictions of a complete cell; what is not asked for is not read."""
         block = read_block(self.predictions_path(cell), top_k=top_k, confidence=confidence, scores=scores)
-        ids, labels, space = self.labels_of(cell.spec)
+        ids, space, used = self._images_of(cell.spec)
         return Predictions(
             cell.classifier,
             cell.setting,
             space,
             ids,
-            labels,
+            used.labels,
             block.top,
             block.confidence,
             dict(cell.spec),
             block.scores,
+            used.label_sets,
         )
 
 
-def setting_rows(labels: Labels, source: LabelSpace, target: LabelSpace) -> tuple[np.ndarray[Any, Any], Labels]:
+def setting_rows(
+    labels: Labels, source: LabelSpace, target: LabelSpace, label_sets: LabelSets | None = None
+) -> SettingRows:
     """Which images of a data set belong to a setting, and their labels in its label space.
 
-    Images whose class the setting lacks are left out (val restricted to the classes of ImageNet-A); a data
-    set without any labels is kept whole, with -1.
+    Images whose class the setting lacks are left out (val restricted to the classes of ImageNet-A), of images with
+    several those that have none of its classes; a data set without any labels is kept whole, with -1.
     """
+    if label_sets is not None:
+        sets = relabel_sets(label_sets, source, target)
+        rows = np.flatnonzero([bool(own) for own in sets])
+        kept = [sets[row] for row in rows.tolist()]
+        return SettingRows(rows, single_labels(kept), kept)
     if not np.any(labels >= 0):
-        return np.arange(len(labels)), np.full(len(labels), -1, np.int32)
+        return SettingRows(np.arange(len(labels)), np.full(len(labels), -1, np.int32))
     mapped = target.relabel_from(source)
     relabelled = np.where(labels >= 0, mapped[np.maximum(labels, 0)], -1).astype(np.int32)
     rows = np.flatnonzero(relabelled >= 0)
-    return rows, relabelled[rows]
+    return SettingRows(rows, relabelled[rows])
 
 
 def space_key(space: LabelSpace) -> str:
@@ -221,19 +310,20 @@ def _read_dataset(root: Path, folder: Path, name: str, fingerprint: str) -> Data
         raise StoreError(f"the record of data set {name!r} can't be read: {error}") from error
     space = _read_space(root / "spaces" / f"{_file_name(about['space'])}.json")
     labels = table.column("label").to_numpy().astype(np.int32)
-    return DatasetRecord(name, fingerprint, space, table.column("id").to_pylist(), labels)
+    sets = [tuple(own) for own in table.column("labels").to_pylist()] if "labels" in table.column_names else None
+    return DatasetRecord(name, fingerprint, space, table.column("id").to_pylist(), labels, sets)
 
 
 @lru_cache(maxsize=64)
 def _read_rows(
     root: Path, folder: Path, name: str, fingerprint: str, space: str
-) -> tuple[list[str], Labels, LabelSpace]:
+) -> tuple[list[str], LabelSpace, SettingRows]:
     record = _read_dataset(root, folder, name, fingerprint)
     target = _read_space(root / "spaces" / f"{_file_name(space)}.json")
-    rows, labels = setting_rows(record.labels, record.space, target)
-    if len(rows) == len(record.ids):
-        return record.ids, labels, target
-    return [record.ids[row] for row in rows], labels, target
+    used = setting_rows(record.labels, record.space, target, record.label_sets)
+    whole = len(used.rows) == len(record.ids)
+    ids = record.ids if whole else [record.ids[row] for row in used.rows]
+    return ids, target, used
 
 
 @lru_cache(maxsize=256)
@@ -246,6 +336,26 @@ def _read_space(path: Path) -> LabelSpace:
         tuple(value["names"]),
         None if members is None else tuple(tuple(group) for group in members),
     )
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def _text(value: object) -> str | None:
+    """As stored: any value as text that UTF-8 can hold."""
+    return None if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
+
+
+def _holds(path: Path, table: pa.Table) -> bool:
+    try:
+        return path.exists() and bool(pq.read_table(path).equals(table))
+    except (OSError, pa.ArrowException):  # damaged: to be written anew
+        return False
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
 
 
 def _file_name(name: str) -> str:

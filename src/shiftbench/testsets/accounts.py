@@ -108,7 +108,7 @@ def enter_by_link(project: Project, token: str) -> tuple[Person, str]:
     """(who it is, the token of a new session). The first time makes the account."""
     try:
         return _enter_by_link(project, token)
-    except IntegrityError:  # somebody else has just taken the name
+    except IntegrityError:  # another of the same name has just come in; the second try knows
         return _enter_by_link(project, token)
 
 
@@ -119,7 +119,7 @@ def _enter_by_link(project: Project, token: str) -> tuple[Person, str]:
         if invitation is None or invitation.revoked_at is not None or invitation.expires_at <= project.now():
             raise NotAllowedError("this invitation is not valid (any more)", hint="ask who invited you for a new one")
         if invitation.account_id is None:
-            name = _free_name(session, invitation.name or f"{invitation.role}-{invitation.id}")
+            name = _free_name(session, invitation)
             account = _add_account(project, session, name, invitation.role, None)
             invitation.account_id = account.id
             record(project, session, "join", by=account.id, invitation=invitation.id)
@@ -278,11 +278,12 @@ def _add_account(project: Project, session: Session, name: str, role: str, passw
     return account
 
 
-def _free_name(session: Session, wished: str) -> str:
-    name, number = wished, 2
-    while session.scalars(select(Account.id).where(Account.name == name)).first() is not None:
-        name, number = f"{wished}-{number}", number + 1
-    return name
+def _free_name(session: Session, invitation: Invitation) -> str:
+    """The name on the invitation; with the invitation's number if there is none, or somebody else has it."""
+    name = invitation.name
+    if name and session.scalars(select(Account.id).where(Account.name == name)).first() is None:
+        return name
+    return f"{name or invitation.role}-{invitation.id}"
 
 
 def _checked_name(name: str) -> str:

@@ -1,0 +1,46 @@
+"""The catalogue: the specs of many cells in one file, so that a large workspace is listed without opening each.
+
+A cell's file is named by the hash of its spec, so an entry is right or, when its text does not have that hash,
+ignored: the catalogue can't go stale, and may be deleted at any time. Files that it lacks are opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shiftbench.store.atomic import write_atomically
+
+
+def spec_key(text: str) -> str:
+    """The name of a cell's file: the hash of its spec as canonical JSON."""
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def read_catalogue(path: Path) -> Mapping[str, str]:
+    """Specs as canonical JSON, by key; empty where there is no catalogue, or a damaged one."""
+    try:
+        state = path.stat()
+    except OSError:
+        return {}
+    return _read(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, changed: int, size: int) -> Mapping[str, str]:
+    try:
+        table = pq.read_table(path, columns=["key", "spec"])
+    except (OSError, KeyError, pa.ArrowException):
+        return {}
+    pairs = zip(table.column("key").to_pylist(), table.column("spec").to_pylist(), strict=True)
+    return {key: spec for key, spec in pairs if spec_key(spec) == key}
+
+
+def write_catalogue(path: Path, specs: Mapping[str, str]) -> None:
+    table = pa.table({"key": pa.array(specs.keys(), pa.string()), "spec": pa.array(specs.values(), pa.string())})
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))

@@ -1,0 +1,68 @@
+"""``store stats | verify | compact | export`` on a real network's predictions."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import shiftbench as sb
+from shiftbench.cli.app import app
+from shiftbench.runs.data import Selection
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["store", *map(str, arguments)], env={"COLUMNS": "120"})
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("store") / "w"
+    sb.evaluate("demo:squeezenet1_1", "clean", "demo", root, select=Selection(sample=24), progress=False)
+    return root
+
+
+def test_stats(workspace: Path) -> None:
+    found = json.loads(call("stats", workspace, "--json").stdout)
+    assert (found["cells"], found["predictions"], found["images"]) == (1, 24, 24)
+    size = sum(path.stat().st_size for path in (workspace / "predictions").rglob("*.parquet"))
+    assert found["bytes"] == size and found["bytes_per_prediction"] == size / 24
+    text = call("stats", workspace).stdout
+    assert "1 (1 classifiers, 1 settings)" in text and "24 in 1 data sets" in text
+
+
+def test_verify_names_the_damaged_file_and_ends_with_one(workspace: Path) -> None:
+    assert "1 files, 0 damaged" in call("verify", workspace, "-q").stdout
+    (path,) = (workspace / "predictions").rglob("*.parquet")
+    whole = path.read_bytes()
+    try:
+        path.write_bytes(whole[:-10])
+        result = call("verify", workspace, "-q", "--json")
+        assert result.exit_code == 1
+        assert json.loads(result.stdout)["damaged"][0]["file"] == str(path.relative_to(workspace))
+    finally:
+        path.write_bytes(whole)
+
+
+def test_compact_writes_the_catalogue(workspace: Path) -> None:
+    assert json.loads(call("compact", workspace, "--json").stdout)["catalogued"] == 1
+    assert (workspace / "catalogue.parquet").exists()
+
+
+def test_export_says_how_many_rows(workspace: Path, tmp_path: Path) -> None:
+    result = call("export", tmp_path / "all.csv", "-w", workspace, "--top", 5, "-q")
+    assert result.exit_code == 0 and "24 rows" in result.stderr
+    with (tmp_path / "all.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    (score,) = [score for _, _, score in sb.Run.open(workspace).scores("top5")]
+    hits = sum(row["label"] in (row[f"top{k}"] for k in range(1, 6)) for row in rows)
+    assert hits / 24 == pytest.approx(score.value)
+
+
+def test_what_is_not_there_is_said(workspace: Path, tmp_path: Path) -> None:
+    assert "nothing to export" in str(call("export", tmp_path / "x.csv", "-w", workspace, "-c", "nobody").exception)
+    for command in ("stats", "verify", "compact"):
+        assert "not a workspace" in str(call(command, tmp_path / "none").exception)

@@ -1,0 +1,56 @@
+"""A plan of many cells stays small: what they have in common is kept, and sent to workers, once."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+
+import shiftbench as sb
+from shiftbench.labels import label_space
+from shiftbench.labels.space import LabelSpace
+from shiftbench.metrics.base import Needs
+from shiftbench.runs.plan import Common, PlannedCell, all_items, missing_items, plan_cell, work_items
+from shiftbench.settings.base import SuiteOptions, build_suite
+from shiftbench.store.workspace import Workspace, setting_rows
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
+from tests.runs.test_evaluate import as_classifier
+
+
+def plan(root: Path, settings: int) -> tuple[list[PlannedCell], Workspace]:
+    dataset = sb.open_dataset(colour_folder(root / "pictures", per_class=200, size=8), space=COLOURS)
+    chosen = build_suite("corruptions", SuiteOptions((1, 2, 3, 4, 5), (), "in-memory", None, "pictures")).settings
+    classifier, workspace, common = as_classifier(brightest_channel, "bright"), Workspace(root / "w"), Common()
+    cells = [
+        plan_cell(classifier, setting, dataset, Needs(top_k=1), 0, workspace, common) for setting in chosen[:settings]
+    ]
+    items = all_items(cells, {cells[0].dataset: dataset})
+    assert items == work_items(cells[0].dataset, dataset)
+    found, to_do, done = missing_items(workspace, cells, items)
+    assert (found, to_do, done) == (items, 600 * settings, 0)
+    return cells, workspace
+
+
+def test_each_further_cell_costs_little(tmp_path: Path) -> None:
+    cells, _ = plan(tmp_path, 40)
+    assert all(cell.rows is cells[0].rows and cell.projection is cells[0].projection for cell in cells)
+    one, many = (len(pickle.dumps(cells[:count])) for count in (1, 40))
+    assert (many - one) / 39 < 3_000 < cells[0].rows.nbytes
+
+
+def test_other_label_spaces_have_their_own_rows() -> None:
+    class Tiny:
+        name, fingerprint, label_sets = "tiny", "0" * 32, None
+        space = label_space("imagenet-1k")
+        labels = np.arange(1000, dtype=np.int32)
+
+    common, few = Common(), label_space("imagenet-a-200")
+    whole = common.rows(Tiny(), Tiny.space)  # type: ignore[arg-type]
+    part = common.rows(Tiny(), few)  # type: ignore[arg-type]
+    assert len(whole) == 1000 and len(part) == 200
+    np.testing.assert_array_equal(part, setting_rows(Tiny.labels, Tiny.space, few).rows)
+    assert common.projection(Tiny.space, few).kind == "subset"
+    assert common.projection(Tiny.space, Tiny.space).kind == "identity"
+    same_name = LabelSpace(few.name, Tiny.space.keys[:10])
+    assert len(common.rows(Tiny(), same_name)) == 10  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""Job arrays: n jobs, in any order or at once, leave the files of one run; the last one joins them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import shiftbench as sb
+from shiftbench.cli.app import app
+from shiftbench.errors import SettingError
+from shiftbench.runs.evaluate import SharedRun
+from shiftbench.runs.plan import Share, WorkItem
+from tests.runs.helpers import colour_folder
+from tests.runs.test_evaluate import run_small, stored
+from tests.runs.test_kill import files, start
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return colour_folder(tmp_path_factory.mktemp("data") / "pictures", per_class=50)
+
+
+@pytest.fixture(scope="module")
+def expected(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    root = tmp_path_factory.mktemp("one")
+    run_small(pictures, root)
+    return stored(root)
+
+
+@pytest.mark.parametrize("of", [1, 2, 3, 8, 11])
+def test_jobs_in_any_order_leave_the_files_of_one_run(
+    pictures: Path, tmp_path: Path, expected: dict[str, bytes], of: int
+) -> None:
+    jobs = list(range(1, of + 1))
+    random.Random(of).shuffle(jobs)
+    for job in jobs:
+        assert stored(tmp_path / "w") == {}, "nothing is joined before its last block is there"
+        run = run_small(pictures, tmp_path / "w", share=f"{job}/{of}")
+        assert isinstance(run, SharedRun) and run.complete == (job == jobs[-1])
+    assert stored(tmp_path / "w") == expected
+    assert not list((tmp_path / "w" / "shards").rglob("*.parquet"))
+    assert isinstance(run, SharedRun) and len(run.cells) == 5 and "all 16 blocks are done" in run.word
+
+
+def test_a_job_computes_its_own_blocks_and_says_so(pictures: Path, tmp_path: Path) -> None:
+    run = run_small(pictures, tmp_path / "w", share="2/4")
+    assert isinstance(run, SharedRun) and run.cells == []
+    assert run.word == "job 2 of 4: my 4 of 16 blocks are done; 12 are for other jobs"
+    blocks = sorted({int(path.stem) for path in (tmp_path / "w" / "shards").rglob("*.parquet")})
+    starts = [i * 150 // 16 for i in range(16)]
+    assert blocks == starts[1::4]
+
+
+def test_a_run_without_shares_finishes_what_jobs_left(
+    pictures: Path, tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    run_small(pictures, tmp_path / "w", share="1/3")
+    run = run_small(pictures, tmp_path / "w")
+    assert len(run.cells) == 5 and stored(tmp_path / "w") == expected
+
+
+@pytest.mark.slow
+def test_jobs_at_once_in_processes_of_their_own(tmp_path: Path) -> None:
+    data = colour_folder(tmp_path / "pictures", per_class=30)
+    assert start(tmp_path / "one", data, 2, "threads").wait(120) == 0
+    command = [sys.executable, "-m", "tests.runs.kill_target", str(tmp_path / "many"), str(data), "1", "threads"]
+    jobs = [subprocess.Popen([*command, f"{job}/3"], cwd=Path(__file__).parents[2]) for job in (1, 2, 3)]
+    assert [job.wait(120) for job in jobs] == [0, 0, 0]
+    assert files(tmp_path / "many") == files(tmp_path / "one")
+
+
+@pytest.mark.parametrize("of", [1, 2, 5, 40])
+def test_every_block_belongs_to_one_job(of: int) -> None:
+    items = [WorkItem("any", i, i + 1) for i in range(33)]
+    parts = [Share(job, of).of_blocks(items) for job in range(1, of + 1)]
+    assert sorted((item for part in parts for item in part), key=lambda item: item.start) == items
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/5", ""])
+def test_what_is_no_share_is_refused(text: str, pictures: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="counted from one"):
+        run_small(pictures, tmp_path / "w", share=text)
+
+
+def test_the_command_says_what_is_for_others(tmp_path: Path) -> None:
+    # Folders stand in the order of their names: blue, green, red.
+    scores = "images.mean(axis=(1, 2)).astype(np.float32)[:, ::-1]"
+    (tmp_path / "model.py").write_text(f"import numpy as np\n\ndef make():\n    return lambda images: {scores}\n")
+    data = colour_folder(tmp_path / "pictures", per_class=8)
+    options = ["--data", str(data), "--labels", "folders", "-w", str(tmp_path / "w"), "--trust", "-q"]
+
+    def job(share: str) -> Any:
+        return CliRunner().invoke(app, ["eval", f"{tmp_path / 'model.py'}:make", *options, "--shard", share])
+
+    first, second = job("1/2"), job("2/2")
+    assert first.exit_code == second.exit_code == 0, (first.output, second.output)
+    assert "job 1 of 2: my 1 of 2 blocks are done; 1 are for other jobs" in first.stderr
+    assert "job 2 of 2: all 2 blocks are done" in second.stderr
+    assert "100.0" in second.stdout and "100.0" not in first.stdout
+    assert len(sb.Run.open(tmp_path / "w").cells) == 1

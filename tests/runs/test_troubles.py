@@ -1,0 +1,151 @@
+"""A failure belongs to the classifier that failed: the others complete, and the report says who, where and why."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+import shiftbench as sb
+from shiftbench.cli.app import app
+from shiftbench.runs.evaluate import IncompleteRunError
+from shiftbench.runs.executors import TRIES
+from shiftbench.settings.base import Setting
+from shiftbench.shifts.base import Pixels, Shift
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
+from tests.runs.test_evaluate import as_classifier, run_small, stored
+
+
+class ThrowsOn:
+    """Throws on every batch that holds a picture of this mean colour, as often as ``times``."""
+
+    def __init__(self, image: NDArray[np.uint8], log: Path, times: int = 10_000) -> None:
+        self.poison, self.log, self.times = image, log, times
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        if any(np.array_equal(image, self.poison) for image in images):
+            # Kept in a file: the classifier may live in several processes.
+            seen = len(self.log.read_text()) if self.log.exists() else 0
+            self.log.write_text("x" * (seen + 1))
+            if seen < self.times:
+                raise ValueError("the bottom of the sea")
+        return brightest_channel(images)
+
+
+class KillsItsWorker(ThrowsOn):
+    """As an out-of-memory killer does it."""
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        if any(np.array_equal(image, self.poison) for image in images):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return brightest_channel(images)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return colour_folder(tmp_path_factory.mktemp("data") / "pictures")
+
+
+@pytest.fixture(scope="module")
+def poison(pictures: Path) -> NDArray[np.uint8]:
+    dataset = sb.open_dataset(pictures, space=COLOURS)
+    return as_classifier(brightest_channel, "any").preprocessing.geometry(dataset.read(21).pixels)
+
+
+@pytest.fixture(scope="module")
+def expected(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What the two good classifiers give when nobody fails."""
+    root = tmp_path_factory.mktemp("alone")
+    with pytest.warns(UserWarning):
+        run_small(pictures, root, functions=GOOD)
+    return stored(root)
+
+
+GOOD: dict[str, Any] = {"bright": brightest_channel, "dark": darkest_channel}
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_others_complete_and_the_report_names_classifier_images_and_cause(
+    pictures: Path, tmp_path: Path, poison: NDArray[np.uint8], expected: dict[str, bytes], engine: str
+) -> None:
+    functions = {**GOOD, "bad": ThrowsOn(poison, tmp_path / "log")}
+    with pytest.raises(IncompleteRunError) as caught:
+        run_small(pictures, tmp_path / "w", functions=functions, engine=engine, workers=2)
+    text = str(caught.value)
+    assert "1 of 15 results" in text, "only the setting whose pictures hold the poisoned one fails"
+    assert "classifier 'bad' failed on 15 images" in text and "'green/00" in text and "bottom of the sea" in text
+    assert "bright" not in text and "dark" not in text
+    assert (tmp_path / "log").read_text() == "x" * TRIES
+    found = stored(tmp_path / "w")
+    assert {name: data for name, data in found.items() if not name.startswith("bad/")} == expected
+    assert {cell.classifier for cell in caught.value.run.cells} == {"bad", "bright", "dark"}
+    assert len(caught.value.run.cells) == 14
+
+    # Mended, the same call computes the one missing block and no more.
+    functions["bad"] = ThrowsOn(poison, tmp_path / "log", times=0)
+    with pytest.warns(UserWarning):
+        run = run_small(pictures, tmp_path / "w", functions=functions, engine=engine, workers=2)
+    assert len(run.cells) == 15 and not list((tmp_path / "w" / "shards").rglob("*.parquet"))
+
+
+def test_what_fails_less_often_than_three_times_comes_through(
+    pictures: Path, tmp_path: Path, poison: NDArray[np.uint8]
+) -> None:
+    flaky = ThrowsOn(poison, tmp_path / "log", times=TRIES - 1)
+    run = run_small(pictures, tmp_path / "w", functions={"flaky": flaky}, suite="clean", workers=1)
+    assert (tmp_path / "log").read_text() == "x" * TRIES
+    whole = run_small(pictures, tmp_path / "whole", functions={"never": brightest_channel}, suite="clean")
+    np.testing.assert_array_equal(run.predictions().top, whole.predictions().top)
+    np.testing.assert_array_equal(run.predictions().confidence, whole.predictions().confidence)
+
+
+def test_a_block_that_kills_its_worker_is_given_up_alone(
+    pictures: Path, tmp_path: Path, poison: NDArray[np.uint8]
+) -> None:
+    """Which of the blocks under way is guilty can't be seen from outside; the innocent ones must not be given up."""
+    functions = {"deadly": KillsItsWorker(poison, tmp_path / "log")}
+    with pytest.raises(IncompleteRunError, match="its worker process died") as caught:
+        run_small(pictures, tmp_path / "w", functions=functions, suite="clean", engine="processes", workers=2)
+    assert len(caught.value.failures) == 1
+    item = caught.value.failures[0].item
+    assert item.start <= 21 < item.stop
+    shards = {int(path.stem) for path in (tmp_path / "w" / "shards").rglob("*.parquet")}
+    assert shards == {0, 15, 30, 45} - {item.start}
+
+
+def test_a_shift_that_fails_takes_only_its_own_settings_with_it(pictures: Path, tmp_path: Path) -> None:
+    class Broken(Shift):
+        name = "broken"
+
+        def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
+            raise RuntimeError("no such shift")
+
+        def describe(self) -> dict[str, Any]:
+            return {"shift": "broken"}
+
+    suite = [Setting("clean", "data"), Setting("broken", "data", Broken())]
+    with pytest.raises(IncompleteRunError, match="shift 'broken' failed on 15 images") as caught:
+        run_small(pictures, tmp_path / "w", suite=suite)
+    assert [cell.setting for cell in caught.value.run.cells] == ["clean"]
+
+
+def test_the_command_shows_what_is_complete_before_it_says_what_is_not(pictures: Path, tmp_path: Path) -> None:
+    # Folders stand in the order of their names: blue, green, red.
+    (tmp_path / "models.py").write_text(
+        "import numpy as np\n\n"
+        "def good():\n    def good_one(images):\n"
+        "        return images.mean(axis=(1, 2)).astype(np.float32)[:, ::-1]\n    return good_one\n\n"
+        "def bad():\n    def bad_one(images):\n        raise ValueError('the bottom of the sea')\n    return bad_one\n"
+    )
+    models = [f"{tmp_path / 'models.py'}:{name}" for name in ("good", "bad")]
+    options = ["--data", str(pictures), "--labels", "folders", "-w", str(tmp_path / "w"), "--trust", "-q"]
+    result = CliRunner().invoke(app, ["eval", *models, *options])
+    assert result.exit_code == 1 and isinstance(result.exception, IncompleteRunError)
+    assert "100.0" in result.stdout and "bad" not in result.stdout
+    assert "1 of 2 results" in str(result.exception) and "bottom of the sea" in str(result.exception)
