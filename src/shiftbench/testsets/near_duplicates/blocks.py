@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from shiftbench.classifiers.hashing import digest
@@ -32,6 +33,8 @@ Compute = Callable[[Sequence[Pixels], NDArray[np.int64]], Rows]
 Advance = Callable[[int], None]
 #: Raised when the files change.
 _FORMAT = 1
+#: The growing result, beside its shards.
+_WHOLE = "whole.npy"
 
 
 @dataclass(frozen=True)
@@ -150,10 +153,16 @@ class _Work:
         with self._allocating:
             result = self._results[i]
             if result is None:
-                rows = np.zeros((len(self.dataset), *block.rows.shape[1:]), block.rows.dtype)
-                result = self._results[i] = PerImage(rows, {})
+                result = self._results[i] = PerImage(self._room(i, block.rows), {})
             result.problems.update(block.problems)
         result.rows[part] = block.rows
+
+    def _room(self, i: int, like: Rows) -> Rows:
+        """Rows for all images: in memory, or in a file where the work is kept, which may be larger than memory."""
+        folder, shape = self.shards[i], (len(self.dataset), *like.shape[1:])
+        if folder is None:
+            return np.zeros(shape, like.dtype)
+        return open_memmap(folder / _WHOLE, mode="w+", dtype=like.dtype, shape=shape)
 
 
 class _Pictures:
@@ -208,13 +217,18 @@ def _read_shard(path: Path, count: int) -> _Block | None:
 
 
 def _keep(folder: Path, key: str, done: PerImage) -> None:
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            np.save(file, done.rows, allow_pickle=False)
-
-    write_atomically(folder / f"{key}.npy", write)
+    if isinstance(done.rows, np.memmap):
+        done.rows.flush()
+        (folder / key / _WHOLE).replace(folder / f"{key}.npy")
+    else:  # an empty data set had no blocks
+        write_atomically(folder / f"{key}.npy", lambda temporary: _save(temporary, done.rows))
     # Written last: it says that the rows are complete.
     write_json(folder / f"{key}.json", {"problems": {str(index): why for index, why in done.problems.items()}})
+
+
+def _save(path: Path, rows: Rows) -> None:
+    with path.open("wb") as file:
+        np.save(file, rows, allow_pickle=False)
 
 
 def _found(folder: Path, key: str) -> PerImage:
