@@ -107,6 +107,25 @@ def ten_crops(picture: Image.Image, resize: object, size: int) -> list[np.ndarra
     return [*crops, *(crop[:, ::-1] for crop in crops)]
 
 
+def test_pictures_of_unknown_things_that_a_classifier_is_sure_of(tmp_path: Path) -> None:
+    """Photographs under names that are no classes: those on which the real network is at least 90 % confident."""
+    photographs, folder, classifier = open_named("demo"), tmp_path / "strange", load_classifier("demo:squeezenet1_1")
+    sure = set()
+    for index in range(0, len(photographs), 9):
+        path = folder / f"thing-{index % 2}" / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = photographs.read(index).pixels
+        Image.fromarray(pixels).save(path)
+        scores = classifier.scores(classifier.preprocessing.geometry(pixels)[None]).astype(np.float64)[0]
+        chances = np.exp(scores - scores.max()) if classifier.outputs == "logits" else scores
+        if chances.max() / chances.sum() >= 0.9:
+            sure.add(f"{path.parent.name}/{index}.png")
+    options = ("-c", "demo:squeezenet1_1", "--recipe", "imagenet-o", "--min-confidence", "0.9", "-q")
+    funnel = data("filter", folder, tmp_path / "odd", *options)
+    found = {f"{p.parent.name}/{p.name.split('-', 1)[1]}" for p in (tmp_path / "odd" / "images").rglob("*.png")}
+    assert found == sure and 0 < len(sure) == funnel["rows"][-1]["left"] < 13
+
+
 @pytest.mark.parametrize("command", ["dedupe", "filter"])
 def test_help_teaches(command: str) -> None:
     assert "shiftbench testset" in run(command, "--help")

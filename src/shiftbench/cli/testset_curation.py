@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shiftbench.cli.console import errors, stoppable
 from shiftbench.cli.tabulating import show_report
 
-if TYPE_CHECKING:
-    from shiftbench.testsets.filtration import Filtration
+_RECIPES = ("imagenet-a", "imagenet-o")
 
 Trust = Annotated[bool, typer.Option("--trust", help="Load classifier files that run code of their own.")]
 Workers = Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.")]
@@ -92,54 +91,35 @@ def filter_command(
       shiftbench testset import pets hard/images
       shiftbench testset filter strange/ odd/ -c timm:resnet50 --recipe imagenet-o --labels imagenet-o-200
     """
+    from shiftbench.classifiers.loading import load_classifier
+    from shiftbench.datasets.catalogue import open_dataset
+    from shiftbench.runs.evaluate import find_label_space
+    from shiftbench.testsets.filtration import filter_adversarially, filter_out_of_distribution
     from shiftbench.testsets.filtration.writing import write_shortlist
 
-    chosen = {"imagenet-a": _imagenet_a, "imagenet-o": _imagenet_o}.get(recipe)
-    if chosen is None:
-        raise typer.BadParameter(f"{recipe!r} is not one of imagenet-a, imagenet-o", param_hint="--recipe")
-    limits = {"max_confidence": max_confidence, "per_confusion": per_confusion, "min_confidence": min_confidence}
+    if recipe not in _RECIPES:
+        raise typer.BadParameter(f"{recipe!r} is not one of {', '.join(_RECIPES)}", param_hint="--recipe")
+    space = find_label_space(labels)
+    classes = None if isinstance(space, str) else space
+    computed = target / "computed"
     with stoppable():
-        found = chosen(source, classifiers, labels, limits, trust, target / "computed", workers, not quiet)
+        fooled = [load_classifier(spec, trust=trust) for spec in classifiers]
+        if recipe == "imagenet-a":
+            found = filter_adversarially(
+                open_dataset(source), fooled, space=classes, max_confidence=max_confidence,
+                per_confusion=per_confusion or None, folder=computed, workers=workers, show=not quiet,
+            )  # fmt: skip
+        else:
+            # The things shown are unknown: their folders are whatever they are called.
+            found = filter_out_of_distribution(
+                open_dataset(source, space="folders"), fooled, space=classes, min_confidence=min_confidence,
+                folder=computed, workers=workers, show=not quiet,
+            )  # fmt: skip
         images = write_shortlist(found, target)
     show_report(found.funnel, "json" if json else "text", None)
     for image, why in found.unreadable[:5]:
         _say(f"left out: {image}: {why}")
     _say(f"{len(found.shortlist)} pictures in {images}; what they were taken for is in {target / 'review.csv'}")
-
-
-def _imagenet_a(
-    source: str, specs: list[str], labels: str | None, limits: dict[str, float], trust: bool, folder: Path,
-    workers: int | None, show: bool,
-) -> Filtration:  # fmt: skip
-    from shiftbench.classifiers.loading import load_classifier
-    from shiftbench.datasets.catalogue import open_dataset
-    from shiftbench.runs.evaluate import find_label_space
-    from shiftbench.testsets.filtration import filter_adversarially
-
-    space = find_label_space(labels)
-    return filter_adversarially(
-        open_dataset(source), [load_classifier(spec, trust=trust) for spec in specs],
-        space=None if isinstance(space, str) else space, max_confidence=limits["max_confidence"],
-        per_confusion=int(limits["per_confusion"]) or None, folder=folder, workers=workers, show=show,
-    )  # fmt: skip
-
-
-def _imagenet_o(
-    source: str, specs: list[str], labels: str | None, limits: dict[str, float], trust: bool, folder: Path,
-    workers: int | None, show: bool,
-) -> Filtration:  # fmt: skip
-    from shiftbench.classifiers.loading import load_classifier
-    from shiftbench.datasets.catalogue import open_dataset
-    from shiftbench.runs.evaluate import find_label_space
-    from shiftbench.testsets.filtration import filter_out_of_distribution
-
-    space = find_label_space(labels)
-    return filter_out_of_distribution(
-        # The things shown are unknown: their folders are whatever they are called.
-        open_dataset(source, space="folders"), [load_classifier(spec, trust=trust) for spec in specs],
-        space=None if isinstance(space, str) else space, min_confidence=limits["min_confidence"], folder=folder,
-        workers=workers, show=show,
-    )  # fmt: skip
 
 
 def _say(text: str) -> None:
