@@ -206,7 +206,8 @@ def report(
         parts.append(f"Recall in percent of planted duplicates, {name}:\n\n" + table(["", *titles], lines))
     shares = ", ".join(f"{title} {100 * share:.1f} %" for title, share in flagged.items())
     parts.append(
-        f"CIFAR-10 test images that are said to have a near-duplicate in train: {shares}. 004 found about 8 % by eye. "
+        f"CIFAR-10 test images that are said to have a near-duplicate in train: {shares}. 004 found about 8 % by eye; "
+        "which of the flagged ones are right was not looked at here. "
         "Mirror images are not searched for unless asked (`flips`). Other pairs of CIFAR-10 are such duplicates too, "
         "each counted once for every edit of its picture, or resemble each other by chance."
     )
