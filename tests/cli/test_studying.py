@@ -78,9 +78,7 @@ def test_known_line_of_the_testbed(reference_data: Path) -> None:
 
 @pytest.mark.parametrize("width", [30, 44, 80, 160])
 def test_text_is_legible_at_any_width(tables: tuple[Path, Path], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shiftbench.cli import console
-
-    monkeypatch.setattr(console.output, "_width", width)
+    monkeypatch.setenv("COLUMNS", str(width))
     result = call(
         "effective", "-r", tables[0], "-m", tables[1], "--x", "val", "--y", "v2", "--n-x", 50_000, "--n-y", 10_000
     )

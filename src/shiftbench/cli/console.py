@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
-output = Console()
-errors = Console(stderr=True)
+
+class _FittedConsole(Console):
+    """As wide as COLUMNS says now; Rich would keep what it said when the console was made."""
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        columns = os.environ.get("COLUMNS", "")
+        return ConsoleDimensions(int(columns), 25) if columns.isdigit() and int(columns) > 0 else super().size
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self._width, self._height = new_size
+
+
+output = _FittedConsole()
+errors = _FittedConsole(stderr=True)
 
 
 def print_json(value: Any) -> None:

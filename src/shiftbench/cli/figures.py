@@ -74,7 +74,7 @@ class Drawn:
     def write(self, figure: PaperFigure) -> None:
         path = figure.write(self.output, dpi=self.dpi)
         wide, high = (2.54 * inches for inches in figure.get_size_inches())
-        errors.print(f"written: {path} ({wide:.1f} x {high:.1f} cm)", style="dim", highlight=False)
+        errors.print(f"written: {path} ({wide:.1f} x {high:.1f} cm)", style="dim", highlight=False, soft_wrap=True)
         for note in figure.notes:
             errors.print(f"note: {note}", style="dim", highlight=False, markup=False)
 

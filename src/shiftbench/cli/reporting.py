@@ -111,7 +111,8 @@ def show_written(written: Written) -> None:
     """What the page must admit, where it is, and how to look at it."""
     for note in written.notes:
         errors.print(f"note: {note}", style="dim", markup=False, highlight=False)
-    output.print(f"{written.path}: {written.bytes / 1e6:.1f} MB, {written.counts}", markup=False, highlight=False)
+    about = f"{written.path}: {written.bytes / 1e6:.1f} MB, {written.counts}"
+    output.print(about, markup=False, highlight=False, soft_wrap=True)
     address = Path(written.path).resolve().as_uri()
     output.print(f"open it in a browser: {address}", markup=False, highlight=False, soft_wrap=True)
 

@@ -88,7 +88,7 @@ def show_report(report: object, format: str, file: Path | None) -> None:
 
     assert isinstance(report, Report)
     if file is not None:
-        errors.print(f"written: {report.write(file)}", style="dim", highlight=False)
+        errors.print(f"written: {report.write(file)}", style="dim", highlight=False, soft_wrap=True)
     elif format == "text":
         output.print(report)
     else:
