@@ -166,6 +166,30 @@ def test_an_ended_session_can_do_nothing(site: Site) -> None:
         assert person.get("/task").headers["location"] == "/login"
 
 
+def test_pictures_end_with_the_session(site: Site) -> None:
+    """A grid's pictures are answered from memory: not to whoever has signed out, and not to another session."""
+    with site.person() as person, site.person() as other:
+        picture = re.findall(r'<img src="(/tasks/[^"]+)"', person.sheet.text)[0]
+        assert person.http.get(picture).status_code == person.http.get(picture).status_code == 200
+        assert other.http.get(picture).status_code == 404
+        session = person.http.cookies["shiftbench-session"]
+        person.get("/account")
+        assert person.post("/logout").status == 303
+        person.http.cookies.set("shiftbench-session", session)
+        assert person.http.get(picture).headers["location"] == "/login"
+
+
+def test_pictures_end_with_an_exclusion(site: Site) -> None:
+    with site.person() as person, site.person("lead") as lead:
+        picture = re.findall(r'<img src="(/tasks/[^"]+)"', person.sheet.text)[0]
+        assert person.http.get(picture).status_code == 200
+        account = person_of_session(site.project, person.http.cookies["shiftbench-session"])
+        assert account is not None
+        lead.get("/lead")
+        assert lead.post(f"/lead/accounts/{account.id}/exclude", {"because": "guesses"}).status == 303
+        assert person.http.get(picture).status_code == 403
+
+
 def test_who_is_excluded_keeps_the_account_and_nothing_else(site: Site) -> None:
     for role, page in (("annotator", "/task"), ("reviewer", "/review"), ("lead", "/lead")):
         with site.person(role) as person:  # type: ignore[arg-type]

@@ -52,7 +52,8 @@ def workshop_app(project: Project, *, public_url: str | None = None) -> FastAPI:
 
 
 def shielded(app: FastAPI) -> Application:
-    return Shield(app, https=app.state.desk.cookies.secure)
+    desk: Desk = app.state.desk
+    return Shield(pictures.FromMemory(app, desk), https=desk.cookies.secure)
 
 
 async def _static(request: Request, name: str) -> Response:

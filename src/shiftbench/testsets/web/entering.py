@@ -69,7 +69,7 @@ def login(request: Request, desk: TheDesk, form: TheForm) -> Response:
 def logout(request: Request, desk: TheDesk) -> Response:
     token = request.cookies.get(desk.cookies.session)
     if token:
-        leave(desk.project, token)
+        _sign_out(desk, token)
     response = see_other("/login")
     desk.cookies.end(response)
     return response
@@ -94,8 +94,13 @@ def _let_in(desk: Desk, request: Request, person: Person, session: str, by: str)
     """A new session each time; the one that was in the browser before ends."""
     before = request.cookies.get(desk.cookies.session)
     if before:
-        leave(desk.project, before)
+        _sign_out(desk, before)
     note(desk.project, "login", by=person.id, way=by, address=address_of(request))
     response = see_other(HOMES[person.role])
     desk.cookies.set_session(response, session)
     return response
+
+
+def _sign_out(desk: Desk, session: str) -> None:
+    leave(desk.project, session)
+    desk.recent_tasks.forget(session)

@@ -77,6 +77,7 @@ def exclude(desk: TheDesk, form: TheForm, person: Lead, account: int) -> Respons
     if account == person.id:
         raise WorkshopError("you can't exclude yourself")
     accounts.exclude(desk.project, account, because, by=person.id)
+    desk.recent_tasks.clear()
     return see_other("/lead#annotators")
 
 

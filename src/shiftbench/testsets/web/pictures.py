@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Request
@@ -14,10 +17,12 @@ from shiftbench.testsets.errors import UnknownTaskError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.reviewing import review_image
 from shiftbench.testsets.web.desk import Desk, Reviewer, SignedOutError, TheDesk, look
+from shiftbench.testsets.web.security import Application, Receive, Send
 
 #: Without the look that other pages take: a grid asks for 48 pictures at once, and one look will do for all.
 tasks_router = APIRouter()
 review_router = APIRouter(dependencies=[Depends(look)])
+_TASK_PICTURE = re.compile("/tasks/(?P<task>[^/]+)/pictures/(?P<image>[^/]+)")
 _KINDS = {".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".bmp": "image/bmp", ".tif": "image/tiff"}
 
 
@@ -50,7 +55,33 @@ def _pictures_of(project: Project, session: str, task: str) -> dict[str, Path]:
 
 
 async def _picture(desk: Desk, path: Path) -> Response:
+    data = await to_thread.run_sync(desk.recent_tasks.shelf.read, path, limiter=desk.image_readers)
+    return _answer(path, data)
+
+
+def _answer(path: Path, data: bytes) -> Response:
     """Neither date nor tag: the file's own would tell when a picture was imported, and so what it is there for."""
-    data = await to_thread.run_sync(path.read_bytes, limiter=desk.image_readers)
     kind = _KINDS.get(path.suffix, "application/octet-stream")
     return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=86400, immutable"})
+
+
+class FromMemory:
+    """Before the pages: a picture whose task was looked up a moment ago is answered without them.
+
+    A grid asks for 48 pictures at once, and the way through the pages would cost more than the answer. Whatever is
+    not at hand, or not for whoever asks, goes that way, and is found or refused there.
+    """
+
+    def __init__(self, app: Application, desk: Desk) -> None:
+        self._app, self._desk = app, desk
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await (self._remembered(scope) or self._app)(scope, receive, send)
+
+    def _remembered(self, scope: MutableMapping[str, Any]) -> Response | None:
+        address = _TASK_PICTURE.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if address is None or scope["method"] != "GET":
+            return None
+        session = Request(scope).cookies.get(self._desk.cookies.session, "")
+        found = self._desk.recent_tasks.picture(session, address["task"], address["image"])
+        return None if found is None else _answer(*found)
