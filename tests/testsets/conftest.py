@@ -16,12 +16,21 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
+from shiftbench.datasets.arrays import ArrayDataset
+from shiftbench.datasets.catalogue import open_named
 from shiftbench.testsets.configuration import Configuration
 from shiftbench.testsets.database.engine import Database
 from shiftbench.testsets.database.tables import Base
 from shiftbench.testsets.database.upgrading import upgrade
 from shiftbench.testsets.project import Project
 from tests.testsets.helpers import annotators, by_share, fill, small_configuration, work
+
+
+@pytest.fixture(scope="session")
+def cifar() -> ArrayDataset:
+    dataset = open_named("cifar-10-test")
+    assert isinstance(dataset, ArrayDataset)
+    return dataset
 
 
 def _binaries() -> Path | None:

@@ -159,7 +159,10 @@ def test_exclusion_keeps_answers_and_returns_their_places(project: Project) -> N
     places, answers = state()
     tasks = len(places)
     assert sum(places) == tasks * 3 - 2 * tasks - 1
-    assert accounts.exclude(project, bad, "selects everything", by=good) == tasks
+    with pytest.raises(NotAllowedError, match="a lead"):
+        accounts.exclude(project, bad, "a rival", by=good)
+    lead = accounts.create_account(project, "boss", "lead").id
+    assert accounts.exclude(project, bad, "selects everything", by=lead) == tasks
     assert state() == ([place + 1 for place in places], answers // 2)
     assert accounts.exclude(project, bad, "again") == 0
     with pytest.raises(NotAllowedError, match="excluded"):

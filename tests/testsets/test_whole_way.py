@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 import shiftbench as sb
+from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.testsets.configuration import configuration_for
-from shiftbench.testsets.database.tables import Entry
 from shiftbench.testsets.freezing import freeze, verify
-from shiftbench.testsets.frequencies import selection_frequencies
-from shiftbench.testsets.pool.importing import import_pictures
 from shiftbench.testsets.predictions import frequency_accuracy
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.reviewing import mark
 from shiftbench.testsets.revisions import difference, revision_images, sample, set_status
-from shiftbench.testsets.sampling.base import Annotated, largest_remainder, make_sampling
-from shiftbench.testsets.sampling.matched_frequency import MatchedFrequency
-from shiftbench.testsets.tasks import make_tasks
+from shiftbench.testsets.sampling.base import largest_remainder, make_sampling
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import annotators, by_share, cifar, fill, work
+from tests.testsets.test_cli import call, data, run
+from tests.testsets.web.conftest import Site, served
+from tests.testsets.web.visitors import Sheet, Visitor
 
 
 def test_from_pool_to_evaluation(new_project: NewProject, tmp_path: Path) -> None:
@@ -51,62 +57,257 @@ def test_from_pool_to_evaluation(new_project: NewProject, tmp_path: Path) -> Non
 
 
 FOUR = LabelSpace("four", ("airplane", "dog", "frog", "truck"))
+SETS = ("top-images", "threshold", "matched-frequency")
 
 
-def spoilt(folder: Path, part: str, each: int, worst: int) -> Path:
-    """A manifest of CIFAR-10's real pictures, more or less noisy; the keyword says how much."""
-    pictures = cifar(part, each, FOUR)
+@dataclass(frozen=True)
+class Size:
+    """How much of CIFAR-10, and who looks at it: the error rates of annotators, in percent."""
+
+    space: LabelSpace
+    candidates: int
+    references: int
+    per_class: int
+    errors: tuple[int, ...] = (0, 0, 1, 1, 2, 2, 3, 4, 5, 6)
+
+
+SMALL = Size(FOUR, candidates=60, references=26, per_class=10)
+LARGE = Size(label_space("cifar-10"), candidates=100, references=40, per_class=20)
+
+
+@dataclass
+class Picture:
+    """What everybody who looks at it sees: which class it shows, and how spoilt it is."""
+
+    pixels: NDArray[np.uint8]
+    key: str
+    severity: int
+    role: str
+    digest: str = ""
+
+
+class Pictures:
+    """All pictures of the pool: CIFAR-10's, more or less noisy, in files with a manifest."""
+
+    def __init__(self, folder: Path, size: Size) -> None:
+        references = _spoilt("train", size.references, 3, size.space, "reference")
+        candidates = _spoilt("test", size.candidates, 5, size.space, "candidate")
+        first = references[0]
+        #: The mirror image of a reference, among the candidates.
+        self.twin = Picture(np.ascontiguousarray(first.pixels[:, ::-1]), first.key, first.severity, "candidate")
+        candidates.append(self.twin)
+        self.references, self.candidates = _written(folder / "old", references), _written(folder / "new", candidates)
+        self.all = [*references, *candidates]
+        self._rows = np.stack([picture.pixels for picture in self.all]).reshape(len(self.all), -1).astype(np.float32)
+        self._squares = np.square(self._rows).sum(axis=1)
+
+    def seen(self, data: bytes) -> Picture:
+        """Which picture it is, by nothing but its pixels: what people get is a JPEG without a name."""
+        pixels = np.asarray(Pillow.open(io.BytesIO(data)).convert("RGB"), np.float32).ravel()
+        gaps = self._squares - 2 * (self._rows @ pixels) + pixels @ pixels
+        assert 2 * gaps.min() < np.partition(gaps, 1)[1], "a copy looks like its picture, and like no other"
+        return self.all[int(gaps.argmin())]
+
+
+def _spoilt(part: str, each: int, worst: int, space: LabelSpace, role: str) -> list[Picture]:
+    chosen = cifar(part, each, space)
+    made = []
+    for i, label in enumerate(chosen.labels.tolist()):
+        severity, pixels = i % (worst + 1), chosen.read(i).pixels
+        spoilt = sb.corrupt(pixels, "gaussian_noise", severity) if severity else pixels
+        made.append(Picture(spoilt, space.keys[label], severity, role))
+    return made
+
+
+def _written(folder: Path, pictures: Sequence[Picture]) -> Path:
     folder.mkdir()
     lines = []
-    for i, label in enumerate(pictures.labels.tolist()):
-        severity = i % (worst + 1)
-        pixels = pictures.read(i).pixels
-        if severity:
-            pixels = sb.corrupt(pixels, "gaussian_noise", severity)
-        Pillow.fromarray(pixels).save(folder / f"{i}.png")
-        lines.append(json.dumps({"path": f"{i}.png", "label": FOUR.keys[label], "keyword": str(severity)}) + "\n")
+    for i, picture in enumerate(pictures):
+        path = folder / f"{i}.png"
+        Pillow.fromarray(picture.pixels).save(path)
+        picture.digest = hashlib.blake2b(path.read_bytes(), digest_size=20).hexdigest()
+        lines.append(json.dumps({"path": path.name, "label": picture.key}) + "\n")
     (folder / "list.jsonl").write_text("".join(lines))
     return folder / "list.jsonl"
 
 
-def sees(annotator: int, entry: Entry, class_key: str) -> bool:
-    """Nine of ten see what a clean picture shows, fewer and fewer a spoilt one; one in fifty errs on other classes."""
-    text = f"{annotator}/{entry.image.digest}/{class_key}".encode()
-    chance = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little") / 2**32
-    return chance < (0.98 - 0.19 * int(entry.keyword or 0) if entry.class_key == class_key else 0.02)
+def chance(*parts: object) -> float:
+    """Of [0, 1), always the same for the same parts."""
+    return int.from_bytes(hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=4).digest(), "little") / 2**32
+
+
+@dataclass
+class Person:
+    """An annotator who looks at pictures over HTTP, errs at a known rate, and remembers what they said."""
+
+    name: str
+    link: str
+    errors: float
+    pictures: Pictures
+    #: The first answer on each picture for its own class, by digest; and right and wrong answers on control images.
+    said: dict[str, bool] = field(default_factory=dict)
+    controls: Counter[bool] = field(default_factory=Counter)
+
+    def work(self, site: Site) -> int:
+        with site.visitor() as visitor:
+            visitor.join(self.link)
+            return visitor.work(lambda sheet: self._choose(visitor, sheet))
+
+    def _choose(self, visitor: Visitor, sheet: Sheet) -> Iterator[str]:
+        for image in sheet.images:
+            answer = visitor.http.get(f"/tasks/{sheet.task}/pictures/{image}")
+            assert answer.status_code == 200
+            picture = self.pictures.seen(answer.content)
+            belongs = picture.key == sheet.class_name
+            chosen = self._says(picture, belongs, sheet.class_name)
+            if belongs:
+                self.said.setdefault(picture.digest, chosen)
+            if picture.role == "reference":
+                self.controls[chosen == belongs] += 1
+            if chosen:
+                yield image
+
+    def _says(self, picture: Picture, belongs: bool, class_name: str) -> bool:
+        """All see what a clean picture shows, fewer and fewer a spoilt one; then comes the person's own error."""
+        sees = belongs and chance(self.name, picture.digest, "sees") < 1 - 0.19 * picture.severity
+        return sees != (chance(self.name, picture.digest, class_name, "errs") < self.errors)
+
+
+def pool(folder: Path, tmp_path: Path, size: Size) -> Pictures:
+    """From an empty folder to grids, as a lead types it; the mirror image is found."""
+    classes = tmp_path / "classes.csv"
+    classes.write_text("key,name\n" + "".join(f"{key},{key}\n" for key in size.space.keys))
+    pictures = Pictures(tmp_path, size)
+    run("init", folder, "--labels", classes, "--annotators", len(size.errors))
+    assert data("import", folder, pictures.candidates, "-q")["new"] == size.candidates * len(size.space) + 1
+    assert data("import", folder, pictures.references, "--reference", "-q")["new"] == size.references * len(size.space)
+    run("dedupe", folder, "--flips", "-q", "--json")
+    run("tasks", folder)
+    return pictures
+
+
+def invited(lead: Visitor, role: str, name: str) -> str:
+    """The token of the link that a page shows the lead."""
+    page = lead.post("/lead/invitations", {"role": role, "name": name})
+    found = re.search(r"/join/([\w-]+)", page.text)
+    assert page.status == 200 and found
+    return found.group(1)
+
+
+def annotate(site: Site, lead: Visitor, pictures: Pictures, size: Size) -> list[Person]:
+    """First a guesser, whom the lead finds out and excludes; then all others, at once."""
+    lead.get("/lead")
+    guesser = Person("guesser", invited(lead, "annotator", "guesser"), 0.5, pictures)
+    people = [
+        Person(f"annotator {i}", invited(lead, "annotator", f"annotator {i}"), percent / 100, pictures)
+        for i, percent in enumerate(size.errors)
+    ]
+    grids = guesser.work(site)
+    shown = lead.get("/lead").text
+    assert f"{guesser.controls[True]} of {guesser.controls.total()}" in shown
+    exclusion = re.search(r"/lead/accounts/\d+/exclude", shown)
+    assert exclusion and lead.post(exclusion.group(0), {"because": "guesses"}).status == 303
+    with ThreadPoolExecutor(len(people)) as threads:
+        assert set(threads.map(lambda person: person.work(site), people)) == {grids}, "everybody gets every grid"
+    shown = lead.get("/lead").text
+    for person in people:
+        assert f"{person.controls[True]} of {person.controls.total()}" in shown
+    return people
+
+
+def check_frequencies(lead: Visitor, people: Sequence[Person], pictures: Pictures) -> None:
+    """What the pages export is what people remember to have said."""
+    exported = {row["image"]: row for row in json.loads(lead.http.get("/lead/frequencies.json").text)}
+    assert exported.keys() == {picture.digest for picture in pictures.all}
+    for picture in pictures.all:
+        votes = [person.said[picture.digest] for person in people if picture.digest in person.said]
+        row = exported[picture.digest]
+        assert (row["selected"], row["annotations"]) == (sum(votes), len(votes))
+        assert len(votes) == len(people) or picture.role == "reference"
+
+
+def judge_pairs(reviewer: Visitor, pictures: Pictures) -> None:
+    """By looking at both: the mirror image is a duplicate, the others are not."""
+    twins = 0
+    while found := re.search(r'/review/pairs/(\d+)"', page := reviewer.get("/review/pairs").text):
+        first = reviewer.http.get(re.findall(r"/review/pictures/\d+", page)[0])
+        duplicate = pictures.seen(first.content) is pictures.twin
+        twins += duplicate
+        verdict = "duplicate" if duplicate else "different"
+        assert reviewer.post(f"/review/pairs/{found.group(1)}", {"verdict": verdict}).status == 303
+    assert twins >= 1
+
+
+def review(lead: Visitor, reviewer: Visitor, size: Size) -> None:
+    """Three sets; one picture of the last is black-listed, and every set is sampled again and looked through."""
+    lead.get("/review")
+    for name in SETS:
+        wished = {"strategy": name, "per_class": str(size.per_class), "least": str(len(size.errors))}
+        assert lead.post("/review/sets", wished).headers["location"] == f"/review/sets/{name}"
+    here = f"/review/sets/{SETS[-1]}/classes/{size.space.keys[0]}"
+    gone = re.findall(r'id="picture-(\d+)"', reviewer.get(here).text)[0]
+    assert reviewer.post(f"{here}/marks", {"entry": gone, "kind": "blacklist", "note": "a drawing"}).status == 303
+    lead.get("/review")
+    assert lead.post(f"/review/sets/{SETS[-1]}/freeze", {"confirm": SETS[-1]}).status == 400, "not converged"
+    reviewer.get("/review")
+    for name in SETS:
+        assert reviewer.post(f"/review/sets/{name}/revisions", {"note": "no drawings"}).status == 303
+        for key in size.space.keys:
+            assert f'id="picture-{gone}"' not in reviewer.get(f"/review/sets/{name}/classes/{key}").text
+            assert reviewer.post(f"/review/sets/{name}/classes/{key}/finish").status == 303
+    assert "blacklist: a drawing" in reviewer.get(f"/review/sets/{SETS[-1]}/differences/1/2").text
+
+
+def frozen_lines(folder: Path, name: str, part: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "frozen" / name / f"{part}.jsonl").read_text().splitlines()]
+
+
+def histogram(lines: Sequence[dict[str, Any]], key: str) -> list[int]:
+    """[0, .2), ..., [.8, 1], from whole numbers."""
+    own = [line for line in lines if line["label"] == key]
+    bins = Counter(min(4, 5 * line["selected"] // line["annotations"]) for line in own)
+    return [bins[place] for place in range(5)]
 
 
 @pytest.mark.slow
-def test_the_order_of_effects(tmp_path: Path) -> None:
-    """Paper 004: a real classifier finds TopImages easier than Threshold0.7, and that easier than MatchedFrequency;
-    the matched set has the selection frequencies of the reference."""
-    project = Project.create(tmp_path / "new", configuration_for(FOUR, "new"))
-    import_pictures(project, spoilt(tmp_path / "candidates", "test", 60, 5))
-    import_pictures(project, spoilt(tmp_path / "references", "train", 24, 3), "reference")
-    make_tasks(project)
-    work(project, annotators(project, 10), sees)
-    for name in ("top-images", "threshold", "matched-frequency"):
-        sample(project, name, make_sampling(name), per_class=10)
-        freeze(project, name)
+@pytest.mark.parametrize("size", [SMALL, pytest.param(LARGE, marks=pytest.mark.soak)], ids=["four", "cifar-10"])
+def test_over_http_to_the_order_of_effects(size: Size, tmp_path: Path) -> None:
+    """Every step by command or page, with people who see nothing but pictures. Paper 004: a real classifier finds
+    TopImages easier than Threshold0.7, and that easier than MatchedFrequency, whose selection frequencies are those of
+    the reference."""
+    folder, workspace = tmp_path / "new", tmp_path / "w"
+    pictures = pool(folder, tmp_path, size)
+    project = Project.open(folder)
+    with served(project) as site, site.visitor() as lead, site.visitor() as reviewer:
+        assert site.server.lead_link is not None
+        lead.join(site.server.lead_link)
+        people = annotate(site, lead, pictures, size)
+        check_frequencies(lead, people, pictures)
+        lead.get("/lead")
+        reviewer.join(invited(lead, "reviewer", "rita"))
+        judge_pairs(reviewer, pictures)
+        review(lead, reviewer, size)
+        early = call("eval", "demo:resnet8-cifar10", "--suite", f"testset:{folder}", "-w", workspace, "-q")
+        assert early.exit_code == 1 and "no frozen set" in str(early.exception)
+        lead.get("/review")
+        for name in SETS:
+            assert lead.post(f"/review/sets/{name}/freeze", {"confirm": name}).status == 200
 
-    rows = [row for row in selection_frequencies(project) if row.annotations >= 10]
-    chosen = {image.digest for image in revision_images(project, "matched-frequency")}
-    matched = MatchedFrequency()
-    for key in FOUR.keys:
-        bins = [Counter(matched.bin_of(Annotated("", key, row.selected, row.annotations)) for row in part) for part in (
-            [row for row in rows if row.class_key == key and row.role == "reference"],
-            [row for row in rows if row.class_key == key and row.digest in chosen],
-        )]  # fmt: skip
-        wished = largest_remainder([bins[0][b] for b in range(5)], 10, ties_to_last=True)
-        assert [bins[1][b] for b in range(5)] == wished
+    chosen = {name: frozen_lines(folder, name, "images") for name in SETS}
+    for lines in chosen.values():
+        assert Counter(line["label"] for line in lines) == dict.fromkeys(size.space.keys, size.per_class)
+        assert pictures.twin.digest not in {Path(line["path"]).stem for line in lines}
+    references = frozen_lines(folder, SETS[-1], "reference")
+    for key in size.space.keys:
+        wished = largest_remainder(histogram(references, key), size.per_class, ties_to_last=True)
+        assert histogram(chosen["matched-frequency"], key) == wished
+    assert all(line["selection_frequency"] >= 0.7 for line in chosen["threshold"])
 
-    run = sb.evaluate("demo:resnet8-cifar10", f"testset:{project.folder}", workspace=tmp_path / "w", progress=False)
-    accuracy = {setting: score.value for _, setting, score in run.scores()}
+    evaluated = call("eval", "demo:resnet8-cifar10", "--suite", f"testset:{folder}", "-w", workspace, "-q")
+    assert evaluated.exit_code == 0, evaluated.output
+    accuracy = {setting: score.value for _, setting, score in sb.Run.open(workspace).scores("top1")}
     assert accuracy["new-top-images"] > accuracy["new-threshold"] > accuracy["new-matched-frequency"]
     assert abs(accuracy["new-matched-frequency"] - accuracy["new-reference"]) < 0.15
-    easy, hard = (bins[0] for bins in (
-        [one for one in frequency_accuracy(project, "matched-frequency", tmp_path / "w") if one.images][::-1],
-        [one for one in frequency_accuracy(project, "matched-frequency", tmp_path / "w") if one.images],
-    ))  # fmt: skip
-    assert easy.accuracy is not None and hard.accuracy is not None and easy.accuracy > hard.accuracy
+    by_frequency = [one for one in frequency_accuracy(project, "matched-frequency", workspace) if one.images]
+    assert by_frequency[-1].accuracy > by_frequency[0].accuracy  # type: ignore[operator]
     project.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shiftbench.cli.console import errors, output
+from shiftbench.cli.option_groups import grouped
 
 if TYPE_CHECKING:
     from shiftbench.testsets import Project
@@ -17,24 +19,28 @@ if TYPE_CHECKING:
 PORT = 8780
 
 Folder = Annotated[Path, typer.Argument(help="The project's folder.")]
-Host = Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for all who can reach this machine.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")]
-Database = Annotated[str | None, typer.Option("--database", help="Default: SHIFTBENCH_DATABASE, then testset.toml.")]
-PublicUrl = Annotated[
-    str | None,
-    typer.Option(help="Where people reach the pages behind a proxy: https://NAME. Cookies then need HTTPS."),
-]
-Browser = Annotated[bool, typer.Option("--open", help="Open them in the browser.")]
 
 
-def serve_command(
-    folder: Folder,
-    host: Host = "127.0.0.1",
-    port: Port = PORT,
-    public_url: PublicUrl = None,
-    database: Database = None,
-    open_browser: Browser = False,
-) -> None:
+@dataclass(frozen=True)
+class Pages:
+    """Where pages are served, and from which database."""
+
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for all who can reach this machine.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = PORT
+    public_url: Annotated[
+        str | None,
+        typer.Option(help="Where people reach the pages behind a proxy: https://NAME. Cookies then need HTTPS."),
+    ] = None
+    database: Annotated[
+        str | None, typer.Option("--database", help="Default: SHIFTBENCH_DATABASE, then testset.toml.")
+    ] = None
+    open_browser: Annotated[bool, typer.Option("--open", help="Open them in the browser.")] = False
+
+
+@grouped
+def serve_command(folder: Folder, pages: Pages) -> None:
     """Serve the pages for annotators, reviewers and the lead, until Ctrl-C.
 
     The first start prints a link for the lead, who invites the others. People elsewhere need HTTPS: put a proxy in
@@ -51,17 +57,14 @@ def serve_command(
 
         return first_lead_link(project)
 
-    _serve(folder, host, port, public_url, database, open_browser, link)
+    _serve(folder, pages, link)
 
 
+@grouped
 def review_command(
     folder: Folder,
+    pages: Pages,
     name: Annotated[str, typer.Option(help="Under which name you review.")] = "reviewer",
-    host: Host = "127.0.0.1",
-    port: Port = PORT,
-    public_url: PublicUrl = None,
-    database: Database = None,
-    open_browser: Browser = False,
 ) -> None:
     """Serve the pages, with a link for a reviewer: the sampled images of each class above, references below.
 
@@ -75,18 +78,10 @@ def review_command(
 
         return one_time_link(project, "reviewer", name)
 
-    _serve(folder, host, port, public_url, database, open_browser, link)
+    _serve(folder, pages, link)
 
 
-def _serve(
-    folder: Path,
-    host: str,
-    port: int,
-    public_url: str | None,
-    database: str | None,
-    open_browser: bool,
-    make_link: Callable[[Project], Link | None],
-) -> None:
+def _serve(folder: Path, pages: Pages, make_link: Callable[[Project], Link | None]) -> None:
     from shiftbench.errors import MissingExtraError
     from shiftbench.testsets import Project
 
@@ -94,11 +89,12 @@ def _serve(
         from shiftbench.testsets.web import serving
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "testsets", "the pages of the workshop") from error
-    origin = None if public_url is None else serving.public_origin(public_url)
-    project = Project.open(folder, database=database)
-    listener = serving.bind(host, port)
-    address = origin or f"http://{'localhost' if serving.is_loopback(host) else host}:{listener.getsockname()[1]}"
-    if origin is None and not serving.is_loopback(host):
+    origin = None if pages.public_url is None else serving.public_origin(pages.public_url)
+    project = Project.open(folder, database=pages.database)
+    listener = serving.bind(pages.host, pages.port)
+    loopback = serving.is_loopback(pages.host)
+    address = origin or f"http://{'localhost' if loopback else pages.host}:{listener.getsockname()[1]}"
+    if origin is None and not loopback:
         errors.print("[yellow]warning:[/] without HTTPS, who listens on the network can take over sessions",
                      highlight=False)  # fmt: skip
     link = make_link(project)
@@ -106,7 +102,7 @@ def _serve(
     if link is not None:
         _say(f"{link.name}: {shown}   (valid for a day, for one person)")
     _say(f"{address}   (Ctrl-C ends it)")
-    if open_browser:
+    if pages.open_browser:
         typer.launch(shown)
     try:
         serving.serve(project, listener, public_url=origin)

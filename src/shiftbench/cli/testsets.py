@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shiftbench.cli import testset_followups
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.tabulating import show_report
 from shiftbench.cli.testset_curation import dedupe_command, filter_command
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Build a test set: candidates, annotation, selection frequencies, sampling, review, a frozen set.\n\n"
     "The way: init, import (candidates, and --reference), tasks, invite, serve, status, sample, review, freeze; then "
-    "`shiftbench eval MODEL --suite testset:DIR`.",
+    "`shiftbench eval MODEL --suite testset:DIR`, and `follow-up`.",
 )
 
 Folder = Annotated[Path, typer.Argument(help="The project's folder.")]
@@ -201,6 +202,7 @@ app.command("serve")(serve_command)
 app.command("review")(review_command)
 app.command("dedupe")(dedupe_command)
 app.command("filter")(filter_command)
+app.add_typer(testset_followups.app, name="follow-up")
 
 
 @app.command("status")
@@ -305,7 +307,7 @@ def sample_command(
         raise typer.BadParameter("options belong to a --strategy", param_hint="--option")
     with opened(folder, database) as project:
         chosen = None if strategy is None else make_sampling(strategy, **parse_options(option or []))
-        name = set_name or strategy or _only_set(project)
+        name = set_name or strategy or only_set(project)
         revision, changed = sample(project, name, chosen, per_class=per_class, seed=seed, note=note)
     show_report(sampling_table(revision), "json" if json else format, file)
     if not changed:
@@ -372,7 +374,7 @@ def diff_command(
     from shiftbench.testsets.revisions import difference
 
     with opened(folder, database) as project:
-        change = difference(project, set_name or _only_set(project), old, new)
+        change = difference(project, set_name or only_set(project), old, new)
     show_report(difference_table(change), "json" if json else format, file)
 
 
@@ -389,7 +391,7 @@ def freeze_command(
     from shiftbench.testsets.freezing import freeze
 
     with opened(folder, database) as project:
-        frozen = freeze(project, set_name or _only_set(project), allow_short=allow_short)
+        frozen = freeze(project, set_name or only_set(project), allow_short=allow_short)
     _say(f"frozen: {frozen.images:,} images in {frozen.folder}, fingerprint {frozen.fingerprint}")
     _say(f"evaluate: shiftbench eval MODEL --suite testset:{folder} -w WORKSPACE")
     if frozen.references:
@@ -429,7 +431,8 @@ def log_command(
     show_report(table, "json" if json else "text", None)
 
 
-def _only_set(project: Project) -> str:
+def only_set(project: Project) -> str:
+    """The name of the set where there is one, and so no doubt."""
     from shiftbench.testsets.revisions import set_names
 
     names = set_names(project)

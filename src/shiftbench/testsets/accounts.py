@@ -1,5 +1,9 @@
 """People: accounts with a role, personal invitation links, passwords, sessions, exclusion.
 
+Whatever changes a project is done by somebody. ``by`` is their account, whose role is checked where the change is
+made, so that no page can forget to. ``by`` None is the local lead: whoever sits at the command line has the folder
+and its database in their hands, and the audit log says so.
+
 Links, sessions and passwords are stored as hashes only. A link is a person: whoever opens it the first time
 becomes an account, and the same link leads back to that account, so that nobody annotates an image twice by
 opening a link again.
@@ -35,6 +39,10 @@ from shiftbench.testsets.project import Project
 
 Role = Literal["lead", "annotator", "reviewer"]
 ROLES: tuple[Role, ...] = ("lead", "annotator", "reviewer")
+#: Who may do what. Whoever leads a project may join in everywhere.
+LEADS: tuple[Role, ...] = ("lead",)
+REVIEWERS: tuple[Role, ...] = ("reviewer", "lead")
+ANNOTATORS: tuple[Role, ...] = ("annotator", "lead")
 SESSION_DAYS = 14
 INVITATION_DAYS = 30
 SHORTEST_PASSWORD = 10
@@ -81,6 +89,7 @@ def create_account(
     _check_role(role)
     hashed = None if password is None else hash_password(password)
     with project.writing() as session:
+        permit(session, by, LEADS)
         account = _add_account(project, session, _checked_name(name), role, hashed)
         record(project, session, "account", by=by, account=account.id, role=role)
         return _person(account)
@@ -94,6 +103,7 @@ def invite(
     token = secrets.token_urlsafe(24)
     now = project.now()
     with project.writing() as session:
+        permit(session, by, LEADS)
         invitation = Invitation(
             token_hash=_hash_token(token), role=role, name=_checked_name(name) if name else "", made_at=now,
             expires_at=now + timedelta(days=days),
@@ -130,6 +140,7 @@ def _enter_by_link(project: Project, token: str) -> tuple[Person, str]:
 def revoke_invitation(project: Project, invitation: int, *, by: int | None = None) -> None:
     """The link leads nowhere from now on; the account that came by it stays."""
     with project.writing() as session:
+        permit(session, by, LEADS)
         row = session.get(Invitation, invitation)
         if row is None:
             raise WorkshopError(f"there is no invitation {invitation}")
@@ -228,6 +239,12 @@ def require(session: Session, account_id: int, roles: Collection[str], *, lock: 
     return account
 
 
+def permit(session: Session, by: int | None, roles: Collection[str]) -> None:
+    """Refuse an account that may not act in one of ``roles``; None is the local lead, who may."""
+    if by is not None:
+        require(session, by, roles)
+
+
 def hash_password(password: str) -> str:
     """scrypt with a salt of its own, and its costs, in one text."""
     if len(password) < SHORTEST_PASSWORD:
@@ -311,6 +328,7 @@ def _person(account: Account) -> Person:
 
 def _set_excluded(project: Project, account_id: int, because: str, by: int | None, *, back: bool = False) -> int:
     with project.writing() as session:
+        permit(session, by, LEADS)
         account = _get(session, account_id)
         if (account.excluded_at is None) == back:
             return 0  # as wished already

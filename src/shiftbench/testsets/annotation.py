@@ -24,7 +24,7 @@ from pathlib import Path
 from sqlalchemy import Exists, Select, exists, func, select
 from sqlalchemy.orm import Session
 
-from shiftbench.testsets.accounts import require
+from shiftbench.testsets.accounts import ANNOTATORS, require
 from shiftbench.testsets.database.tables import (
     EXPIRED,
     LEASED,
@@ -41,8 +41,6 @@ from shiftbench.testsets.database.tables import (
 from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, UnknownTaskError
 from shiftbench.testsets.project import Project
 
-#: Who may annotate: whoever leads a project may join in.
-ANNOTATORS = ("annotator", "lead")
 #: Expired leases that are returned in one go.
 _RETURNED_AT_ONCE = 100
 #: Seconds until a task that another is taking is looked at again.

@@ -12,12 +12,17 @@ from sqlalchemy.orm import Session
 from shiftbench.testsets.database.tables import Account, AuditEntry
 from shiftbench.testsets.project import Project
 
+#: Who acts without an account: somebody with the folder in their hands, or a visitor whom a page turned away.
+LOCAL_LEAD = "lead at the command line"
+VISITOR = "visitor"
+#: What a page notes of somebody it turned away.
+REFUSED = "refused"
+
 
 @dataclass(frozen=True)
 class AuditLine:
     at: datetime
-    #: None: the command line.
-    who: str | None
+    who: str
     action: str
     details: dict[str, Any]
 
@@ -38,4 +43,8 @@ def audit_log(project: Project, *, last: int = 100) -> list[AuditLine]:
     with project.reading() as session:
         query = select(AuditEntry, Account.name).outerjoin(Account, AuditEntry.account_id == Account.id)
         found = session.execute(query.order_by(AuditEntry.id.desc()).limit(last))
-        return [AuditLine(row.at, name, row.action, dict(row.details)) for row, name in found]
+        return [AuditLine(row.at, name or _nameless(row), row.action, dict(row.details)) for row, name in found]
+
+
+def _nameless(row: AuditEntry) -> str:
+    return VISITOR if row.action == REFUSED else LOCAL_LEAD

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from shiftbench.datasets.manifest import open_manifest
 from shiftbench.store.atomic import write_json
+from shiftbench.testsets.accounts import LEADS, permit
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.card import write_card
 from shiftbench.testsets.database.tables import REFERENCE, Revision
@@ -32,6 +33,8 @@ def freeze(project: Project, set_name: str, *, allow_short: bool = False, by: in
 
     Killed half-way, the same call begins anew.
     """
+    with project.reading() as session:
+        permit(session, by, LEADS)
     status = set_status(project, set_name)
     _check(status, allow_short=allow_short)
     target = project.folder / "frozen" / set_name

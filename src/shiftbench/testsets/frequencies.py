@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Subquery, and_, case, func, select
+from sqlalchemy import Select, Subquery, and_, case, func, select
 from sqlalchemy.orm import Session
 
 from shiftbench.metrics.intervals import Interval, clopper_pearson
@@ -123,13 +123,18 @@ def _votes() -> Subquery:
         partition_by=(Slot.entry_id, Assignment.account_id), order_by=(Assignment.submitted_at, Assignment.id)
     )
     chosen = case((Selection.slot_id.is_(None), 0), else_=1)
-    query = select(Slot.entry_id, chosen.label("selected"), turn.label("turn"))
-    query = query.join(Task, Task.id == Slot.task_id).join(Entry, Entry.id == Slot.entry_id)
+    query = answers(Slot.entry_id, chosen.label("selected"), turn.label("turn"))
+    return query.where(Entry.class_key == Task.class_key, Account.excluded_at.is_(None)).subquery()
+
+
+def answers(*columns: Any) -> Select[Any]:
+    """One row for every picture of every submitted grid; its Selection is empty where it was left."""
+    query = (
+        select(*columns).select_from(Slot).join(Task, Task.id == Slot.task_id).join(Entry, Entry.id == Slot.entry_id)
+    )
     query = query.join(Assignment, Assignment.task_id == Task.id).join(Account, Account.id == Assignment.account_id)
     here = and_(Selection.assignment_id == Assignment.id, Selection.slot_id == Slot.id)
-    query = query.outerjoin(Selection, here)
-    own = (Entry.class_key == Task.class_key, Assignment.state == SUBMITTED, Account.excluded_at.is_(None))
-    return query.where(*own).subquery()
+    return query.outerjoin(Selection, here).where(Assignment.state == SUBMITTED)
 
 
 def class_summaries(
@@ -171,15 +176,12 @@ def annotator_quality(project: Project) -> list[AnnotatorQuality]:
     def count(*conditions: Any) -> Any:
         return func.coalesce(func.sum(case((and_(*conditions), 1), else_=0)), 0)
 
-    query = select(
+    query = answers(
         Account.id, Account.name, Account.excluded_at, func.count(func.distinct(Assignment.id)),
         count(reference, belongs), count(reference, belongs, chosen),
         count(reference, ~belongs), count(reference, ~belongs, ~chosen),
     )  # fmt: skip
-    query = query.join(Assignment, Assignment.account_id == Account.id).join(Task, Task.id == Assignment.task_id)
-    query = query.join(Slot, Slot.task_id == Task.id).join(Entry, Entry.id == Slot.entry_id)
-    query = query.outerjoin(Selection, and_(Selection.assignment_id == Assignment.id, Selection.slot_id == Slot.id))
-    query = query.where(Assignment.state == SUBMITTED).group_by(Account.id, Account.name, Account.excluded_at)
+    query = query.group_by(Account.id, Account.name, Account.excluded_at)
     with project.reading() as session:
         found = [
             AnnotatorQuality(row[0], row[1], row[2] is not None, *(int(value) for value in row[3:]))

@@ -7,7 +7,7 @@ these functions are the only ones of the workshop that bring models and images t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +15,15 @@ import numpy as np
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.runs.result import Run
+from shiftbench.store.predictions import Predictions
 from shiftbench.studies.reproducibility import FrequencyBin, accuracy_by_frequency
 from shiftbench.testsets.errors import BlindnessError, WorkshopError
 from shiftbench.testsets.freezing import verify
-from shiftbench.testsets.frozen import FrozenSet
+from shiftbench.testsets.frozen import FrozenSet, Part
 from shiftbench.testsets.pool.datasets import entries_dataset
 from shiftbench.testsets.pool.entries import read_entries
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.revisions import find_revision, revision_images
+from shiftbench.testsets.revisions import find_revision, revision_images, revisions
 
 
 @dataclass(frozen=True)
@@ -49,31 +50,63 @@ def require_frozen(project: Project, set_name: str, purpose: str) -> FrozenSet:
 
 def revision_dataset(project: Project, set_name: str, number: int) -> FileDataset:
     """The images of any revision, to measure what the review changed; only once the last one is frozen."""
+    return _dataset_of(project, set_name, [number], f"revision-{number}")
+
+
+def all_revisions_dataset(project: Project, set_name: str) -> tuple[FileDataset, dict[str, list[str]]]:
+    """Every image that was ever in the set, and the ids of each revision by its number; once the last one is frozen."""
+    numbers = [revision.number for revision in revisions(project, set_name)]
+    union = _dataset_of(project, set_name, numbers, "revisions")
+    images = {str(number): revision_images(project, set_name, number) for number in numbers}
+    return union, {number: [f"{i.class_key}/{i.digest}{i.suffix}" for i in found] for number, found in images.items()}
+
+
+def _dataset_of(project: Project, set_name: str, numbers: Sequence[int], what: str) -> FileDataset:
     require_frozen(project, set_name, "evaluating a revision")
-    chosen = [image.entry for image in revision_images(project, set_name, number)]
+    chosen = {image.entry: None for number in numbers for image in revision_images(project, set_name, number)}
     with project.reading() as session:
-        entries = read_entries(session, chosen)
-    return entries_dataset(project, f"{project.configuration.name}-{set_name}-revision-{number}", entries)
+        entries = read_entries(session, list(chosen))
+    return entries_dataset(project, f"{project.configuration.name}-{set_name}-{what}", entries)
+
+
+def predictions_on(
+    project: Project,
+    set_name: str,
+    workspace: str | Path,
+    part: Part = "images",
+    classifiers: Sequence[str] = (),
+) -> list[Predictions]:
+    """What the classifiers of a workspace said about a frozen set, or about its reference; without names, all."""
+    return _predictions(project, require_frozen(project, set_name, "showing predictions"), workspace, part, classifiers)
+
+
+def _predictions(
+    project: Project, frozen: FrozenSet, workspace: str | Path, part: Part = "images", classifiers: Sequence[str] = ()
+) -> list[Predictions]:
+    # Sets of one project that share their references share the setting, too.
+    names = [frozen.name] if part == "images" else [frozen.part_name(part), f"{frozen.project}-reference"]
+    run = Run.open(workspace, classifiers, names)
+    if not run.cells:
+        raise WorkshopError(
+            f"the workspace {workspace} has no predictions on {frozen.part_name(part)!r}",
+            hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}",
+        )
+    expected = frozen.fingerprint if part == "images" else frozen.reference_fingerprint
+    for cell in run.cells:
+        if cell.spec["dataset"]["fingerprint"] != expected:
+            raise WorkshopError(f"the predictions of {cell.classifier!r} are of other images than {frozen.name!r}")
+    return [run.workspace.read(cell) for cell in run.cells]
 
 
 def predictions_of(project: Project, set_name: str, workspace: str | Path) -> list[PredictedImage]:
-    """What the classifiers of a workspace said about each image of a frozen set."""
+    """The images of a frozen set, and which classifiers of a workspace were right about each."""
     frozen = require_frozen(project, set_name, "showing predictions")
-    run = Run.open(workspace, (), [frozen.name])
-    if not run.cells:
-        raise WorkshopError(
-            f"the workspace {workspace} has no predictions on {frozen.name!r}",
-            hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}",
-        )
-    dataset = frozen.open()
     right: dict[str, dict[str, bool]] = {}
-    for cell in run.cells:
-        if cell.spec["dataset"]["fingerprint"] != frozen.fingerprint:
-            raise WorkshopError(f"the predictions of {cell.classifier!r} are of other images than {frozen.name!r}")
-        found = run.workspace.read(cell)
+    for found in _predictions(project, frozen, workspace):
         ids = np.asarray(found.ids, dtype=object)[found.valid]
         for image_id, hit in zip(ids, found.correct.tolist(), strict=True):
-            right.setdefault(image_id, {})[cell.classifier] = hit
+            right.setdefault(image_id, {})[found.classifier] = hit
+    dataset = frozen.open()
     shares = dataset.metadata["selection_frequency"]
     keys = [dataset.space.keys[label] for label in dataset.labels.tolist()]
     return [

@@ -42,7 +42,7 @@ def audit_table(rows: Sequence[AuditLine]) -> StudyTable:
     """The audit log."""
     records = [
         {
-            "at": row.at.isoformat(timespec="seconds"), "who": row.who or "command line", "action": row.action,
+            "at": row.at.isoformat(timespec="seconds"), "who": row.who, "action": row.action,
             "details": ", ".join(f"{key} {value}" for key, value in row.details.items()),
         }
         for row in rows

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from shiftbench.testsets.accounts import require
+from shiftbench.testsets.accounts import REVIEWERS, permit, require
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.database.tables import (
     CANDIDATE,
@@ -31,7 +31,6 @@ from shiftbench.testsets.errors import FrozenError, WorkshopError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import find_row
 
-REVIEWERS = ("reviewer", "lead")
 MarkKind = Literal["blacklist", "near-duplicate"]
 KINDS: tuple[MarkKind, ...] = ("blacklist", "near-duplicate")
 
@@ -110,20 +109,18 @@ def review_image(project: Project, reviewer: int, entry: int, *, original: bool 
 
 
 def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: int | None = None) -> int:
-    """Take a candidate out of all sets; the id of the mark. ``by`` None is the command line."""
+    """Take a candidate out of all sets; the id of the mark."""
     if kind not in KINDS:
         raise WorkshopError(f"there is no mark {kind!r}", expected=" or ".join(KINDS))
     with project.writing() as session:
-        if by is not None:
-            require(session, by, REVIEWERS)
+        permit(session, by, REVIEWERS)
         return _add_mark(project, session, entry, kind, note, by)
 
 
 def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> None:
     """The candidate may be sampled again; the mark stays in the books."""
     with project.writing() as session:
-        if by is not None:
-            require(session, by, REVIEWERS)
+        permit(session, by, REVIEWERS)
         row = session.get(Mark, mark_id)
         if row is None:
             raise WorkshopError(f"there is no mark {mark_id}")
@@ -199,8 +196,7 @@ def suspicions(project: Project, state: str = "open", *, limit: int = 1000) -> l
 def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None, note: str = "") -> None:
     """Dismiss a suspicion, or confirm it: then the candidate is marked."""
     with project.writing() as session:
-        if by is not None:
-            require(session, by, REVIEWERS)
+        permit(session, by, REVIEWERS)
         row = session.get(NearPair, pair)
         if row is None:
             raise WorkshopError(f"there is no suspicion {pair}")

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
+from shiftbench.testsets.accounts import LEADS, REVIEWERS, permit
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.configuration import check_name
 from shiftbench.testsets.database.tables import (
@@ -107,10 +108,13 @@ def sample(
     """The next revision of a set, and whether it differs from the one before; if not, no number is used up.
 
     The first one needs a strategy. Later ones keep every image that is still valid and fill the gaps with the
-    same strategy; options given again apply from then on.
+    same strategy; options given again apply from then on. What a set is made by is for the lead to say; reviewers
+    may only ask for the next revision of it.
     """
     check_name(set_name, "a set")
+    plain = sampling is None and per_class is None and seed is None
     with project.reading() as session:
+        permit(session, by, REVIEWERS if plain else LEADS)
         before = _latest(session, set_name)
         if before is not None and before.frozen_at is not None:
             raise FrozenError(f"the set {set_name!r} is frozen", hint="sample under another name")

@@ -13,6 +13,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_openers, opener
 from shiftbench.datasets.subset import of_classes
 from shiftbench.labels.catalogue import label_space
+from shiftbench.labels.guard import OWN
 from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Setting, SuiteBuilder, suites
 from shiftbench.testsets.frozen import RECORD, FrozenSet, frozen_sets, one_frozen
@@ -34,7 +35,8 @@ def open_testset(
     path = Path(path)
     part, folder = ("reference", path.parent) if path.name == REFERENCE_FILE else ("images", path)
     dataset = one_frozen(frozen_sets(folder), set).open(part, name=name)  # type: ignore[arg-type]
-    target = label_space(space) if isinstance(space, str) else space
+    own = None if space == OWN else space  # it brings its classes, whatever folders are called
+    target = label_space(own) if isinstance(own, str) else own
     return dataset if target is None or target.keys == dataset.space.keys else of_classes(dataset, target)
 
 

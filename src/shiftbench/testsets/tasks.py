@@ -48,7 +48,7 @@ def make_tasks(project: Project) -> TasksMade:
             fresh = _fresh_candidates(project, session, key)
             missing = max(0, min(wished, own) - references.shown(key))
             for candidates, controls in _grids(project, references, key, fresh, missing):
-                _add_task(project, session, key, [*candidates, *controls])
+                add_task(project, session, key, [*candidates, *controls])
                 made.update(tasks=1, candidates=len(candidates), references=len(controls))
         record(project, session, "tasks", **made)
     return TasksMade(made["tasks"], made["candidates"], made["references"], few)
@@ -95,7 +95,7 @@ def _fresh_candidates(project: Project, session: Session, key: str) -> list[int]
         ~exists().where(twin.image_id == Entry.image_id, twin.role == REFERENCE),
         ~exists().where(Mark.entry_id == Entry.id, Mark.withdrawn_at.is_(None)),
     )
-    return _shuffled(session.scalars(query).all(), project, "candidates", key)
+    return shuffled(session.scalars(query).all(), project, "candidates", key)
 
 
 class _References:
@@ -107,7 +107,7 @@ class _References:
         for entry, key in session.execute(select(Entry.id, Entry.class_key).where(Entry.role == REFERENCE)):
             self._by_class.setdefault(key, []).append(entry)
         for key, entries in self._by_class.items():
-            self._by_class[key] = _shuffled(entries, project, "references", key)
+            self._by_class[key] = shuffled(entries, project, "references", key)
         #: How often each was planted in a grid of its own class, and of another.
         self._own_uses, self._other_uses = Counter[int](), Counter[int]()
         planted = select(Slot.entry_id, Task.class_key == Entry.class_key).join(Task).join(Entry)
@@ -132,7 +132,7 @@ class _References:
     def take_near(self, key: str, count: int) -> list[int]:
         """Different references of near classes, from as many of these as there are."""
         chosen: list[int] = []
-        near = _shuffled(
+        near = shuffled(
             self._project.configuration.near(key), self._project, "near", key, sum(self._other_uses.values())
         )
         while len(chosen) < count:
@@ -156,7 +156,8 @@ def _too_few(key: str, found: int, expected: str, rule: str) -> WorkshopError:
     )
 
 
-def _add_task(project: Project, session: Session, key: str, entries: Sequence[int]) -> None:
+def add_task(project: Project, session: Session, key: str, entries: Sequence[int]) -> None:
+    """A grid of these entries for a class, with places for as many annotators as are wished."""
     wished = project.configuration.annotation.annotators
     task = Task(class_key=key, wished=wished, places_left=wished, rank="", made_at=project.now())
     session.add(task)
@@ -166,7 +167,7 @@ def _add_task(project: Project, session: Session, key: str, entries: Sequence[in
     session.flush()
 
 
-def _shuffled(items: Sequence[T], project: Project, *parts: object) -> list[T]:
+def shuffled(items: Sequence[T], project: Project, *parts: object) -> list[T]:
     """In an order that the seed and the items decide, however they come."""
     return sorted(items, key=lambda item: _hash(project.configuration.seed, *parts, item))
 

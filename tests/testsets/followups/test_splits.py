@@ -6,6 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import shiftbench as sb
 from shiftbench.classifiers.base import Classifier
@@ -16,7 +21,9 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.testsets.followups import SplitComparison, cross_validation_splits, measure_splits
+from shiftbench.testsets.followups.linear_splits import measure_linear_splits
 from shiftbench.testsets.followups.splits import Measured, Split
+from shiftbench.testsets.near_duplicates.descriptors import NormalisedPixelDescriptor
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +110,30 @@ def test_training_on_every_split(sets: tuple[Dataset, Dataset, Dataset]) -> None
     table = SplitComparison(measured)
     assert all(0.12 < value < 0.6 for value in table.accuracies("ridge").values())
     assert "the splits spread over" in table.to_text(100)
+
+
+def test_a_linear_model_on_every_split(sets: tuple[Dataset, Dataset, Dataset]) -> None:
+    """As by hand: described, standardised, fitted on the split's own images, and judged on those held out."""
+    train, test, new = take(sets[0], range(240)), sets[1], sets[2]
+    splits = cross_validation_splits(train, test, folds=3)
+    measured = measure_linear_splits(train, test, splits[:1], new)
+    assert [(one.test_set, one.n) for one in measured] == [("original", 100), ("split 1", 80), ("new", 97)]
+
+    def rows(dataset: Dataset) -> NDArray[np.float32]:
+        pictures = [dataset.read(i).pixels for i in range(len(dataset))]
+        return NormalisedPixelDescriptor()(pictures).astype(np.float32)
+
+    def right(learnt: Dataset, judged: Dataset) -> int:
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300, random_state=0))
+        with threadpool_limits(1):
+            return int((model.fit(rows(learnt), learnt.labels).predict(rows(judged)) == judged.labels).sum())
+
+    split = splits[0]
+    by_hand = [right(train, test), right(split.training_set(train, test), split.test_set(train)), right(train, new)]
+    assert [one.correct for one in measured] == by_hand
+    assert sum(by_hand) > 0.15 * (100 + 80 + 97), "better than chance"
+    with pytest.raises(DatasetError, match="has other classes than"):
+        measure_linear_splits(train, test, splits, open_named("demo"))
 
 
 #: 004 table 4: accuracies and intervals of wide_resnet_28_10, in percent.

@@ -12,13 +12,6 @@ from shiftbench.datasets.catalogue import open_named
 
 
 @pytest.fixture(scope="session")
-def cifar() -> ArrayDataset:
-    dataset = open_named("cifar-10-test")
-    assert isinstance(dataset, ArrayDataset)
-    return dataset
-
-
-@pytest.fixture(scope="session")
 def small_pictures(cifar: ArrayDataset) -> NDArray[np.uint8]:
     """2,000 real pictures of 32 x 32."""
     return np.ascontiguousarray(cifar.array[:2000])

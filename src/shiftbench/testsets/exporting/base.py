@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shiftbench.registry import Registry
@@ -36,6 +36,17 @@ def export(frozen: FrozenSet, format: str, target: str | Path) -> Path:
 
     fill_folder(target, fill)
     return target
+
+
+def export_images(frozen: FrozenSet, ids: Sequence[str], target: str | Path) -> Path:
+    """Some images of a frozen set, one folder a class, in a new folder."""
+
+    def fill(folder: Path) -> None:
+        for image in ids:  # the ids of a frozen set are its files
+            place_file(frozen.folder / "images" / image, folder / image)
+
+    fill_folder(Path(target), fill)
+    return Path(target)
 
 
 def fill_folder(target: Path, fill: Callable[[Path], None]) -> None:

@@ -16,8 +16,8 @@ from shiftbench.datasets.subset import Subset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.labels.space import LabelSpace
 from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.testsets.blocks import PerImage
 from shiftbench.testsets.filtration.funnel import Funnel
-from shiftbench.testsets.near_duplicates.blocks import PerImage
 
 #: What a terminal shows of a list.
 _SHOWN = 30

@@ -31,7 +31,7 @@ from shiftbench.datasets.base import Dataset, Pixels
 from shiftbench.errors import ClassifierError
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.metrics.probabilities import softmax
-from shiftbench.testsets.near_duplicates.blocks import Computation, PerImage, per_image
+from shiftbench.testsets.blocks import Computation, PerImage, per_image
 
 FloatArray = NDArray[np.float64]
 

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import take
-from shiftbench.errors import MissingExtraError, ShiftbenchError
+from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.study_tables import Field, StudyTable
 from shiftbench.testsets.followups.folds import deal, shuffled_groups
+from shiftbench.testsets.followups.linear import by_logistic_regression
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
 from shiftbench.working import progress_bar
 
@@ -170,21 +171,3 @@ def _held_out(
             guesses[here] = method(rows[~here], origins[~here], rows[here], seed)
             advance(int(here.sum()))
     return guesses
-
-
-def by_logistic_regression(rows: Rows, origins: Origins, others: Rows, seed: int) -> Origins:
-    """Standardised values, a strong ridge: there are often more values than images.
-
-    On one thread: its many small products gain nothing from more, and the answers then depend on the seed alone.
-    """
-    try:
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingExtraError("scikit-learn", "sklearn", "a discriminator by logistic regression") from error
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300, random_state=seed))
-    with threadpool_limits(1):
-        model.fit(rows.astype(np.float32), origins)
-        return np.asarray(model.predict(others.astype(np.float32)))

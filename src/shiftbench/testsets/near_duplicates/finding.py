@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.testsets.blocks import PerImage, side_by_side
 from shiftbench.testsets.near_duplicates.alignment import aligned_correlation
-from shiftbench.testsets.near_duplicates.blocks import PerImage, side_by_side
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
 from shiftbench.testsets.near_duplicates.review_queue import ReviewQueue, SuspectedPair, metrics_for
 from shiftbench.testsets.near_duplicates.search import ExactIndex

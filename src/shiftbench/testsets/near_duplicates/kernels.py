@@ -58,6 +58,15 @@ def _insert(square: float, index: int, squares: FloatArray, indices: NDArray[np.
 
 
 @compiled
+def _bound(
+    product: float, query_square: float, query_rest: float, reference_square: float, reference_rest: float
+) -> float:
+    """At most the squared distance: that of the projected rows, and of the lengths of what was projected away."""
+    gap = query_rest - reference_rest
+    return query_square + reference_square - 2.0 * product + gap * gap
+
+
+@compiled
 def least_bounds(
     products: NDArray[np.float32],
     query_square: FloatArray,
@@ -76,8 +85,7 @@ def least_bounds(
     last = bounds.shape[1] - 1
     for i in range(len(products)):
         for j in range(products.shape[1]):
-            gap = query_rest[i] - reference_rest[j]
-            bound = query_square[i] + reference_square[j] - 2.0 * products[i, j] + gap * gap
+            bound = _bound(products[i, j], query_square[i], query_rest[i], reference_square[j], reference_rest[j])
             if bound < bounds[i, last] and first + j != own[i]:
                 _insert(bound, first + j, bounds[i], indices[i])
 
@@ -107,8 +115,7 @@ def refine(
     for i in range(len(products)):
         length = query_square[i] + query_rest[i] * query_rest[i]
         for j in range(products.shape[1]):
-            gap = query_rest[i] - reference_rest[j]
-            bound = query_square[i] + reference_square[j] - 2.0 * products[i, j] + gap * gap
+            bound = _bound(products[i, j], query_square[i], query_rest[i], reference_square[j], reference_rest[j])
             bound -= slack * (length + reference_square[j] + reference_rest[j] * reference_rest[j])
             if bound <= limits[i] and bound < squares[i, last] and first + j != own[i]:
                 square = square_distance(queries[i], references[j])

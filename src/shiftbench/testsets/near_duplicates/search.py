@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.testsets.near_duplicates.blocks import side_by_side
+from shiftbench.testsets.blocks import side_by_side
 from shiftbench.testsets.near_duplicates.kernels import least_bounds, refine, square_distance
 
 Rows = NDArray[Any]

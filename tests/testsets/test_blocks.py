@@ -13,7 +13,7 @@ from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import Picture
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.subset import Subset, take
-from shiftbench.testsets.near_duplicates.blocks import Computation, PerImage, per_image
+from shiftbench.testsets.blocks import Computation, PerImage, per_image
 
 Pixels = NDArray[np.uint8]
 

@@ -1,0 +1,88 @@
+"""Cross-validation splits with a linear model: each picture is described once, and only the last layer is trained.
+
+On the features of a network it stands for that network with its head trained anew. The network itself must not have
+been trained on the pictures that are dealt out, or every fold is as easy as its training set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.base import Classifier
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import DatasetError
+from shiftbench.testsets.followups.linear import Classes, Rows, by_logistic_regression
+from shiftbench.testsets.followups.splits import Measured, Split
+from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe, descriptor
+from shiftbench.working import progress_bar
+
+
+@dataclass(frozen=True)
+class _Described:
+    """The rows of a data set, their classes, and where each image is; what can't be read or has no label counts not."""
+
+    rows: Rows
+    classes: Classes
+    counts: NDArray[np.bool_]
+    places: dict[str, int]
+
+    def part(self, ids: Sequence[str]) -> tuple[Rows, Classes]:
+        chosen = np.array([self.places[image] for image in ids], np.int64)
+        chosen = chosen[self.counts[chosen]]
+        return self.rows[chosen], self.classes[chosen]
+
+
+def measure_linear_splits(
+    train: Dataset,
+    test: Dataset,
+    splits: Sequence[Split],
+    new: Dataset | None = None,
+    *,
+    by: str | Classifier | Descriptor = "pixels-normalised",
+    seed: int = 0,
+    folder: str | Path | None = None,
+    workers: int | None = None,
+    show: bool = False,
+) -> list[Measured]:
+    """Train on the original training set and on each split, and count what is right on the test sets."""
+    described = descriptor(by)
+    name = f"logistic on {described.name}"
+    kept = None if folder is None else Path(folder)
+    sets = {
+        id(one): _described(one, train, described, kept, workers, show) for one in (train, test, new) if one is not None
+    }
+    old, original = sets[id(train)], sets[id(test)]
+    trials = [("original", [old.part(train.ids)], original.part(test.ids))]
+    for split in splits:
+        learnt = [old.part(split.train), original.part(split.train_from_test)]
+        trials.append((split.name, learnt, old.part(split.test)))
+    if new is not None:
+        trials.append(("new", [old.part(train.ids)], sets[id(new)].part(new.ids)))
+    measured = []
+    with progress_bar(f"training {name}", len(trials), show=show) as advance:
+        for test_set, learnt, (rows, classes) in trials:
+            known, labels = (np.concatenate(parts) for parts in zip(*learnt, strict=True))
+            right = by_logistic_regression(known, labels, rows, seed) == classes
+            measured.append(Measured(name, test_set, int(right.sum()), len(right)))
+            advance(1)
+    return measured
+
+
+def _described(
+    dataset: Dataset, like: Dataset, described: Descriptor, folder: Path | None, workers: int | None, show: bool
+) -> _Described:
+    if dataset.space.keys != like.space.keys:
+        raise DatasetError(
+            f"{dataset.name!r} has other classes than {like.name!r}",
+            found=", ".join(dataset.space.keys[:3]),
+            expected=", ".join(like.space.keys[:3]),
+        )
+    found = describe(dataset, [described], folder=folder, workers=workers, show=show)[0]
+    places = {image: i for i, image in enumerate(dataset.ids)}
+    labels = np.asarray(dataset.labels, np.int64)
+    return _Described(found.rows, labels, found.readable & (labels >= 0), places)

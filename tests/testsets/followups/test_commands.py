@@ -1,0 +1,262 @@
+"""``shiftbench testset follow-up`` as a user types it: a frozen set of real pictures, two real classifiers, people."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from sqlalchemy import select
+from typer.testing import Result
+
+import shiftbench as sb
+from shiftbench.labels.space import LabelSpace
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.testsets.accounts import exclude, find_person
+from shiftbench.testsets.database.tables import Entry, Slot, Task
+from shiftbench.testsets.errors import BlindnessError
+from shiftbench.testsets.freezing import freeze
+from shiftbench.testsets.predictions import predictions_on
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.reviewing import mark
+from shiftbench.testsets.revisions import revision_images, sample
+from shiftbench.testsets.sampling.base import make_sampling
+from tests.testsets.helpers import annotators, fill, small_configuration, work
+from tests.testsets.pool.test_importing import pet_folders
+from tests.testsets.test_cli import call, data, run
+from tests.testsets.web.conftest import Site, served
+from tests.testsets.web.test_annotating import behind
+from tests.testsets.web.visitors import Sheet
+
+#: Of CIFAR-10's classes those that a small network mixes up most.
+ANIMALS = LabelSpace("animals", ("bird", "cat", "deer", "dog", "frog"))
+SET = "top-images"
+RESNET = "demo:resnet8-cifar10"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A project with a frozen set, and a workspace with a real classifier's predictions, plain and behind a mirror."""
+
+    folder: Path
+    workspace: Path
+    #: What follow-ups said before the set was frozen.
+    early: dict[str, Result]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("followups")
+    animals, workspace = folder / "animals", folder / "w"
+    project = Project.create(animals, small_configuration(ANIMALS).with_rules(annotators=2))
+    fill(project, candidates=24, references=12)
+    work(project, annotators(project, 2))
+    sample(project, SET, make_sampling(SET, min_annotations=2), per_class=18)
+    for image in revision_images(project, SET)[:4]:
+        mark(project, image.entry, "blacklist", "a drawing")
+    sample(project, SET)
+    cifar, new = "cifar-10-test", f"testset:{animals}"
+    wished: dict[str, tuple[object, ...]] = {
+        "discriminator": (cifar, new),
+        "splits": (cifar, cifar, "--new", new),
+        "balance": (animals, "-w", workspace),
+        "hard": (animals, "-w", workspace, "--study", folder / "study"),
+        "revisions": (animals, RESNET, "-w", workspace),
+    }
+    early = {command: call("testset", "follow-up", command, *arguments) for command, arguments in wished.items()}
+    assert not workspace.exists() and not (folder / "study").exists()
+    freeze(project, SET)
+    project.close()
+    resnet8 = sb.load_classifier(RESNET)
+    mirrored = sb.load_classifier(
+        lambda images: resnet8.scores(np.ascontiguousarray(images[:, :, ::-1])), name="mirrored", labels="cifar-10",
+        preprocessing=resnet8.preprocessing,
+    )  # fmt: skip
+    sb.evaluate([resnet8, mirrored], f"testset:{animals}", workspace=workspace, progress=False)
+    return Place(animals, workspace, early)
+
+
+def follow_up(*arguments: object) -> Any:
+    return data("follow-up", *arguments)
+
+
+@pytest.mark.parametrize("command", ["discriminator", "splits", "balance", "hard", "revisions"])
+def test_no_model_before_the_set_is_frozen(place: Place, command: str) -> None:
+    refused = place.early[command]
+    assert refused.exit_code == 1 and isinstance(refused.exception, BlindnessError)
+    assert "frozen" in str(refused.exception)
+
+
+def test_discriminator(place: Place, tmp_path: Path) -> None:
+    frozen = f"testset:{place.folder}"
+    (row,) = follow_up(
+        "discriminator", "cifar-10-test", frozen, "--by", "pixels-normalised", "--folds", 2, "-q"
+    )["rows"]  # fmt: skip
+    assert row["discriminator"] == "logistic on pixels-normalised"
+    assert row["n"] == 2 * 5 * 18, "as many of either set, of the classes that both have"
+    assert (row["low"], row["high"]) == pytest.approx(clopper_pearson(row["correct"], row["n"], 0.95))
+    shown = run(
+        "follow-up", "discriminator", pet_folders(tmp_path / "old", 6), frozen, "--labels", "folders", "--by", "pixels",
+        "--per-class", 5, "--folds", 2, "-q",
+    )  # fmt: skip
+    assert "15 images of either set, as many of each class, 2-fold" in shown, "cats, dogs and frogs are in both"
+
+
+def test_splits(place: Place, tmp_path: Path) -> None:
+    train, test = pet_folders(tmp_path / "train", 20), pet_folders(tmp_path / "test", 8)
+    found = follow_up(
+        "splits", train, test, "--labels", "folders", "--new", f"testset:{place.folder}", "--folds", 3, "--write",
+        tmp_path / "splits", "-q",
+    )  # fmt: skip
+    assert [(row["test_set"], row["n"]) for row in found["rows"]] == [
+        ("original", 24), ("split 1", 20), ("split 2", 20), ("split 3", 20), ("new", 54)
+    ]  # fmt: skip
+    assert {row["model"] for row in found["rows"]} == {"logistic on pixels-normalised"}
+    files = sorted((tmp_path / "splits").iterdir())
+    held_out = [image for file in files for image in json.loads(file.read_text())["test"]]
+    assert len(files) == 3 and len(set(held_out)) == len(held_out) == 60
+
+
+def test_balance(place: Place, tmp_path: Path) -> None:
+    wished = ("balance", place.folder, "-w", place.workspace)
+    rows = follow_up(*wished, "--per-class", 10, "--export", tmp_path / "even")["rows"]
+    assert [row["model"] for row in rows] == ["mirrored", "resnet8-cifar10"]
+    exported = {f"{path.parent.name}/{path.name}" for path in (tmp_path / "even").rglob("*.png")}
+    assert len(exported) == 50 == rows[0]["balanced_n"]
+    project = Project.open(place.folder)
+    for one, row in zip(predictions_on(project, SET, place.workspace), rows, strict=True):
+        right = dict(zip(one.ids, one.correct.tolist(), strict=True))
+        assert row["balanced"] == pytest.approx(np.mean([right[image] for image in exported]))
+        assert row["accuracy"] == pytest.approx(np.mean(list(right.values())))
+    project.close()
+    assert [row["model"] for row in follow_up(*wished, "-c", "mirrored")["rows"]] == ["mirrored"]
+    assert "exactly balanced" in run("follow-up", *wished)
+
+
+def test_revisions(place: Place, tmp_path: Path) -> None:
+    """Accuracies counted by hand on the pictures of either revision."""
+    wished = ("revisions", place.folder, RESNET, "-w", tmp_path / "w", "-q")
+    rows = follow_up(*wished)["rows"]
+    assert [(row["revision"], row["n"]) for row in rows] == [("1", 90), ("2", 90)]
+    project, resnet8 = Project.open(place.folder), sb.load_classifier(RESNET)
+    columns = [resnet8.space.keys.index(key) for key in ANIMALS.keys]
+    for row in rows:
+        images = revision_images(project, SET, int(row["revision"]))
+        files = [project.images.original(image.digest, image.suffix) for image in images]
+        pixels = [resnet8.preprocessing.geometry(np.asarray(Pillow.open(file).convert("RGB"))) for file in files]
+        answers = resnet8.scores(np.stack(pixels))[:, columns].argmax(axis=1)
+        right = [ANIMALS.keys[answer] == image.class_key for answer, image in zip(answers, images, strict=True)]
+        assert row["accuracy"] == pytest.approx(np.mean(right))
+    project.close()
+    assert "86 of the first revision's 90 images are in the last" in run("follow-up", *wished)
+
+
+@pytest.fixture(scope="module")
+def study(place: Place, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """A study of the hardest images, and the table of them."""
+    folder = tmp_path_factory.mktemp("hard") / "study"
+    wished = ("hard", place.folder, "-w", place.workspace, "--share", 0.1, "--study", folder, "--participants", 5)
+    return folder, follow_up(*wished)["rows"]
+
+
+def test_hard_images_become_grids(place: Place, study: tuple[Path, list[dict[str, Any]]]) -> None:
+    """Each in the grid of its class, and in that of the class which it is most often taken for."""
+    folder, rows = study
+    original = Project.open(place.folder)
+    for side, part in (("new", "images"), ("original", "reference")):
+        found = predictions_on(original, SET, place.workspace, part)  # type: ignore[arg-type]
+        right = dict(zip(found[0].ids, np.sum([one.correct for one in found], axis=0).tolist(), strict=True))
+        own = {row["image"]: row["right"] for row in rows if row["set"] == side}
+        assert own and own == {image: right[image] for image in own}
+        assert max(own.values()) <= min((count for image, count in right.items() if image not in own), default=2)
+        assert len(own) >= 0.1 * len(right)
+    original.close()
+    project = Project.open(folder)
+    asked = defaultdict(set)
+    with project.reading() as session:
+        for source, image, key in session.execute(
+            select(Entry.source, Entry.source_id, Task.class_key).join(Slot, Slot.entry_id == Entry.id).join(Task)
+        ):
+            asked[source, image].add(key)
+    project.close()
+    assert asked.keys() == {(row["set"], row["image"]) for row in rows}
+    for row in rows:
+        assert len(asked[row["set"], row["image"]]) == 2
+        assert asked[row["set"], row["image"]] >= {row["label"], row["common_answer"]} - {""}
+
+
+def test_people_answer_the_study(study: tuple[Path, list[dict[str, Any]]]) -> None:
+    """Over HTTP: one who knows all, one who takes everything, one who sees nothing in new images, and two who do not
+    count."""
+    folder, rows = study
+    early = call("testset", "follow-up", "human", folder)
+    assert early.exit_code == 1 and "nobody has answered all grids" in str(early.exception)
+    project = Project.open(folder)
+
+    def knows(entry: Entry, asked: str) -> bool:
+        return entry.class_key == asked
+
+    habits = {
+        "Ann": knows,
+        "Bo": lambda entry, asked: True,
+        "Cem": lambda entry, asked: knows(entry, asked) and entry.source == "original",
+        "Eve": knows,
+    }
+    with served(project) as site:
+        grids = {name: _answer(site, name, habit) for name, habit in habits.items()}
+        _answer(site, "Dan", knows, most=1)
+    assert len(set(grids.values())) == 1, "everybody gets every grid"
+    exclude(project, find_person(project, "Eve").id, "a colleague of the makers")
+    project.close()
+    found = {row["participant"]: row for row in follow_up("human", folder)["rows"]}
+    assert {name: (row["original"], row["new"]) for name, row in found.items()} == {
+        "Ann": (1.0, 1.0), "Bo": (0.0, 0.0), "Cem": (1.0, 0.0)
+    }  # fmt: skip
+    assert {row["new_n"] for row in found.values()} == {sum(row["set"] == "new" for row in rows)}
+    assert {row["original_n"] for row in found.values()} == {sum(row["set"] == "original" for row in rows)}
+    assert "1 of 3 participants are better on original" in run("follow-up", "human", folder)
+
+
+def _answer(site: Site, name: str, habit: Any, most: int = 1000) -> int:
+    with site.person(name=name) as person:
+
+        def choose(sheet: Sheet) -> list[str]:
+            entries = behind(site, sheet)
+            return [image for image in sheet.images if habit(entries[image], sheet.class_name)]
+
+        return person.work(choose, most)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("human", "ANIMALS"), "is no study of hard images"),
+        (("human", "nowhere"), "not a test-set project"),
+        (("hard", "ANIMALS", "-w", "nowhere"), "nowhere"),
+        (("hard", "ANIMALS", "-w", "W", "--share", "5"), "bad share of images"),
+        (("hard", "ANIMALS", "-w", "W", "--set", "x"), "there is no set 'x'"),
+        (("hard", "ANIMALS", "-w", "W", "-c", "x"), "has no predictions on"),
+        (("balance", "ANIMALS", "-w", "W", "--per-class", "500"), "every class can't give 500 images"),
+        (("discriminator", "cifar-10-test", "cifar-11"), "there is no data set 'cifar-11'"),
+        (("discriminator", "cifar-10-test", "testset:ANIMALS", "--folds", "1"), "bad number of folds"),
+        (("splits", "cifar-10-test", "cifar-10-test", "--folds", "1"), "bad number of folds"),
+        (("splits", "cifar-10-test", "cifar-10-test", "--fold-size", "7"), "can't be balanced"),
+        (("revisions", "ANIMALS", "demo:nothing", "-w", "W"), "nothing"),
+    ],
+)
+def test_mistakes_are_explained(place: Place, arguments: tuple[str, ...], message: str) -> None:
+    places = {"ANIMALS": str(place.folder), "W": str(place.workspace), "testset:ANIMALS": f"testset:{place.folder}"}
+    result = call("testset", "follow-up", *(places.get(argument, argument) for argument in arguments))
+    assert result.exit_code != 0
+    assert message in result.output + str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["discriminator", "splits", "balance", "hard", "human", "revisions"])
+def test_help_teaches(command: str) -> None:
+    shown = run("follow-up", command, "--help")
+    assert f"shiftbench testset follow-up {command} " in shown and "--json" in shown
