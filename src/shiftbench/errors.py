@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -83,3 +84,12 @@ class MissingExtraError(ShiftbenchError):
             f"{purpose} needs the package {package!r}, which is not installed",
             hint=f"pip install 'shiftbench[{extra}]'",
         )
+
+
+def explain(error: Exception) -> str:
+    """Our own errors speak for themselves; for others the place is told too."""
+    if isinstance(error, ShiftbenchError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" ({last[0].name}, line {last[0].lineno})" if last else ""
+    return f"{type(error).__name__}: {error}{where}"

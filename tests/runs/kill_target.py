@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 import shiftbench as sb
-from shiftbench.runs.executors import Executor
+from shiftbench.jobs import Executor
 from shiftbench.runs.ray_engine import RayExecutor
 from tests.runs.helpers import COLOURS, brightest_channel
 
@@ -32,8 +33,9 @@ def executor(engine: str) -> str | Executor:
     return RayExecutor(engine) if ":" in engine else engine
 
 
-if __name__ == "__main__":
-    workspace, data, workers, engine, *share = sys.argv[1:]
+def evaluate_slowly(
+    workspace: str | Path, data: str | Path, workers: int = 2, engine: str = "threads", share: str | None = None
+) -> None:
     sb.evaluate(
         classifier(),
         "corruptions",
@@ -42,8 +44,13 @@ if __name__ == "__main__":
         labels=COLOURS,
         severities=(1, 3),
         corruptions=("gaussian_noise", "motion_blur", "fog"),
-        workers=int(workers),
+        workers=workers,
         engine=executor(engine),  # type: ignore[arg-type]
         progress=False,
-        share=share[0] if share else None,
+        share=share,
     )
+
+
+if __name__ == "__main__":
+    place, pictures, count, *others = sys.argv[1:]
+    evaluate_slowly(place, pictures, int(count), *others)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import multiprocessing
 import os
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 import pytest
 
 from shiftbench.runs.ray_engine import RayExecutor
-from shiftbench.store.atomic import UnwritableError, write_json
+from shiftbench.store.atomic import UnwritableError, read_json, write_json
 from shiftbench.store.locks import claim
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import run_small, stored
@@ -69,11 +72,42 @@ def test_a_disk_that_is_read_only(pictures: Path, disk: Path) -> None:
     assert stored(disk / "w") == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(UnwritableError, match="Permission denied"):
-        write_json(tmp_path / "new" / "a.json", {})
+_NOBODY = 65_534
+
+
+def _write_as_nobody(folder: Path, answers: Any) -> None:
+    """Root may write everywhere, so it becomes somebody else, for good: a process of its own."""
+    if os.geteuid() == 0:
+        os.setgid(_NOBODY)
+        os.setuid(_NOBODY)
+    answers.put(read_json(folder / "old.json"))
+    for name in ("new/a.json", "old.json"):
+        try:
+            write_json(folder / name, {})
+        except UnwritableError as error:
+            answers.put(str(error))
+
+
+def test_a_folder_without_permission() -> None:
+    spawn = multiprocessing.get_context("spawn")
+    answers = spawn.Queue()
+    # Not below pytest's own folder, which nobody else may even enter.
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        write_json(folder / "old.json", 1)
+        if os.geteuid() == 0:
+            os.chown(folder, _NOBODY, _NOBODY)
+        folder.chmod(0o500)
+        process = spawn.Process(target=_write_as_nobody, args=(folder, answers))
+        process.start()
+        process.join(60)
+        assert process.exitcode == 0
+        assert answers.get(timeout=10) == 1, "what is there can be read"
+        for _ in range(2):
+            error = answers.get(timeout=10)
+            assert "can't be written" in error and "Permission denied" in error
+        folder.chmod(0o700)
+        assert [path.name for path in folder.iterdir()] == ["old.json"] and read_json(folder / "old.json") == 1
 
 
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,3 +117,23 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fcntl, "flock", unsupported)
     with claim(tmp_path / "a.lock", wait=False) as mine:
         assert mine
+
+
+def test_a_script_without_a_main_guard_ends_with_a_word(tmp_path: Path) -> None:
+    """Its worker processes run the script again, and die of it before they have read what they shall do."""
+    colour_folder(tmp_path / "data")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import shiftbench as sb\n"
+        "from tests.runs.helpers import COLOURS, brightest_channel\n"
+        "model = sb.load_classifier(brightest_channel, labels=COLOURS, name='c')\n"
+        "model.ballast = b'x' * 200_000\n"  # more than a pipe holds
+        f"sb.evaluate(model, 'clean', {str(tmp_path / 'data')!r}, {str(tmp_path / 'w')!r}, labels=COLOURS,"
+        " engine='processes', workers=2, progress=False)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": "."},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "a script that does not begin under" in done.stderr.splitlines()[-2]

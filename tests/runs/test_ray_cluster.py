@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.cli.app import app
+from shiftbench.jobs import TRIES
 from shiftbench.runs.evaluate import IncompleteRunError
-from shiftbench.runs.executors import TRIES
 from shiftbench.runs.ray_engine import RayError, RayExecutor, Resources
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 from tests.runs.kill_target import slow_channel

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.cli.app import app
+from shiftbench.jobs import TRIES
 from shiftbench.runs.evaluate import IncompleteRunError
-from shiftbench.runs.executors import TRIES
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.base import Pixels, Shift
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.evaluating import parse_severities
+from shiftbench.cli.evaluating import Where, parse_severities
+from shiftbench.cli.option_groups import grouped
 
 if TYPE_CHECKING:
     from shiftbench.shifts.writing import Written
@@ -28,11 +30,10 @@ Textures = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
 
 
-def corrupt_command(
-    source: Annotated[str, typer.Argument(help="A folder of class folders, an npy file, tar shards, or a name.")],
-    destination: Annotated[Path, typer.Argument(help="A new folder, or one that this command began.")],
-    corruption: Corruptions = "all",
-    severity: Severity = "1-5",
+@dataclass(frozen=True)
+class Files:
+    """What the copies look like on disk."""
+
     format: Annotated[
         str | None,
         typer.Option(
@@ -41,23 +42,49 @@ def corrupt_command(
             help="tree (ImageNet-C), arrays (CIFAR-C) or shards (WebDataset tar).",
             show_default="as the source",
         ),
-    ] = None,
+    ] = None
     size: Annotated[
         int | None,
         typer.Option(
             help="Side of the pictures before they are corrupted; 224 and 299 as published.",
             show_default="224; arrays as they are",
         ),
-    ] = None,
-    no_resize: Annotated[bool, typer.Option("--no-resize", help="Take the pictures as they are.")] = False,
-    lossless: Annotated[bool, typer.Option("--lossless", help="PNG instead of JPEG of quality 85.")] = False,
+    ] = None
+    no_resize: Annotated[bool, typer.Option("--no-resize", help="Take the pictures as they are.")] = False
+    lossless: Annotated[bool, typer.Option("--lossless", help="PNG instead of JPEG of quality 85.")] = False
+    shard_size: Annotated[int, typer.Option(help="Pictures in a shard.", min=1)] = 1000
+
+    def options(self) -> dict[str, Any]:
+        """In the words of ``write_corruptions``."""
+        from shiftbench.shifts.writing.write import FORMATS
+
+        if self.format is not None and self.format not in FORMATS:
+            raise typer.BadParameter(f"{self.format!r} is not one of {', '.join(FORMATS)}", param_hint="--format")
+        if self.no_resize and self.size is not None:
+            raise typer.BadParameter("--size and --no-resize exclude each other", param_hint="--no-resize")
+        return {
+            "format": self.format,
+            "size": self.size,
+            "resize": not self.no_resize,
+            "lossless": self.lossless,
+            "shard_size": self.shard_size,
+        }
+
+
+@grouped
+def corrupt_command(
+    source: Annotated[str, typer.Argument(help="A folder of class folders, an npy file, tar shards, or a name.")],
+    destination: Annotated[Path, typer.Argument(help="A new folder, or one that this command began.")],
+    corruption: Corruptions = "all",
+    severity: Severity = "1-5",
+    *,
+    files: Files,
     seed: Seed = 0,
-    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.", min=1)] = None,
+    where: Where,
     frost_textures: Textures = None,
     labels: Annotated[
         str | None, typer.Option(help="Label space of the source: a name of `list spaces`, a file, or `folders`.")
     ] = None,
-    shard_size: Annotated[int, typer.Option(help="Pictures in a shard.", min=1)] = 1000,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -75,28 +102,22 @@ def corrupt_command(
         shiftbench corrupt val/ val-c/ -c fog,snow -s 3 --lossless
       arrays, as CIFAR-10-C
         shiftbench corrupt images.npy images-c/ --labels cifar-10
+      on all machines of a Ray cluster, which see the same folders
+        shiftbench corrupt val/ val-c/ --engine ray --address HOST:6379
     """
-    from shiftbench.shifts.writing.write import FORMATS, write_corruptions
+    from shiftbench.shifts.writing.write import write_corruptions
 
-    if format is not None and format not in FORMATS:
-        raise typer.BadParameter(f"{format!r} is not one of {', '.join(FORMATS)}", param_hint="--format")
-    if no_resize and size is not None:
-        raise typer.BadParameter("--size and --no-resize exclude each other", param_hint="--no-resize")
     with stoppable():
         written = write_corruptions(
             source,
             destination,
             names=corruption,
             severities=parse_severities(severity),
-            format=format,
-            size=size,
-            resize=not no_resize,
-            lossless=lossless,
+            **files.options(),
             seed=seed,
-            workers=workers,
+            **where.options(),
             frost_textures=frost_textures,
             labels=labels,
-            shard_size=shard_size,
             progress=not quiet,
             console=errors,
         )
@@ -104,7 +125,7 @@ def corrupt_command(
         print_json(written.summary())
     else:
         output.print(_in_words(written), highlight=False, markup=False)
-    _tell_skipped(written.skipped)
+    tell_skipped(written.skipped)
 
 
 def preview_command(
@@ -163,7 +184,7 @@ def _in_words(written: Written) -> str:
     )
 
 
-def _tell_skipped(skipped: dict[str, str], most: int = 10) -> None:
+def tell_skipped(skipped: dict[str, str], most: int = 10) -> None:
     if not skipped:
         return
     errors.print(f"{len(skipped)} pictures could not be used and were left out:", style="yellow", highlight=False)

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.option_groups import grouped
+from shiftbench.cli.places import workspace_option
 
 if TYPE_CHECKING:
     from shiftbench.classifiers.base import Classifier
-    from shiftbench.runs.executors import Executor
+    from shiftbench.jobs import Executor
     from shiftbench.runs.result import Run
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where the blocks are computed."""
+    """Where the work is done."""
 
-    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.")] = None
+    workers: Annotated[int | None, typer.Option("--workers", "-j", min=1, help="Default: one a core.")] = None
     engine: Annotated[
         str, typer.Option(help="threads, processes, or ray: all machines of a Ray cluster, or this one.")
     ] = "threads"
@@ -33,10 +35,6 @@ class Where:
     cpus: Annotated[float | None, typer.Option(min=0, help="With ray: CPUs a worker takes. Default: 1.")] = None
     gpus: Annotated[float | None, typer.Option(min=0, help="With ray: GPUs a worker takes; 0.5: two share one.")] = None
     memory: Annotated[float | None, typer.Option(min=0, help="With ray: GB of memory a worker takes.")] = None
-    shard: Annotated[
-        str | None,
-        typer.Option(help="JOB/JOBS, such as 3/8: only this job's blocks, for job arrays. The last job joins all."),
-    ] = None
 
     def executor(self) -> Executor:
         from shiftbench.runs.evaluate import local_executor
@@ -53,6 +51,62 @@ class Where:
             raise typer.BadParameter("is for --engine ray", param_hint=given[0])
         return local_executor(name, self.workers)
 
+    def options(self) -> dict[str, Any]:
+        """For work that has threads of its own: an executor only where another engine is asked for."""
+        executor = self.executor()
+        return {"workers": self.workers} if self.engine == "threads" else {"executor": executor}
+
+
+@dataclass(frozen=True)
+class Corrupted:
+    """Which corruptions, and where the corrupted images come from."""
+
+    severity: Annotated[str, typer.Option(help="Severities of corruptions: 3, 1-5 or 1,3,5.")] = "1-5"
+    corruption: Annotated[str, typer.Option(help="Only these corruptions, with commas.")] = ""
+    source: Annotated[
+        str,
+        typer.Option(help="Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), on-disk (released files)."),
+    ] = "in-memory"
+    frost_textures: Annotated[
+        str | None, typer.Option(help="Frost: a folder with the five original pictures, or `procedural`.")
+    ] = None
+
+    def options(self) -> dict[str, Any]:
+        """In the words of ``evaluate``."""
+        return {
+            "severities": parse_severities(self.severity),
+            "corruptions": tuple(name for name in self.corruption.split(",") if name),
+            "source": _choice(self.source, ("in-memory", "jpeg-85", "on-disk"), "--source"),
+            "frost_textures": self.frost_textures,
+        }
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which images, and the seed of everything that is drawn."""
+
+    per_class: Annotated[int | None, typer.Option(help="Only so many images of each class.")] = None
+    sample: Annotated[int | None, typer.Option(help="Only a seeded sample of so many images.")] = None
+    seed: Annotated[int, typer.Option(help="Seed of shifts and samples.")] = 0
+
+    def options(self) -> dict[str, Any]:
+        from shiftbench.runs.data import Selection
+
+        return {"seed": self.seed, "select": Selection(self.per_class, self.sample, self.seed)}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is printed, while it runs and at the end."""
+
+    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95
+    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False
+
+
+WorkspaceFolder = Annotated[Path, workspace_option("Where results are kept: a folder, or s3://BUCKET/FOLDER.")]
+DEFAULT_WORKSPACE = Path("shiftbench-workspace")
+
 
 @grouped
 def evaluate_command(
@@ -67,20 +121,11 @@ def evaluate_command(
     suite: Annotated[str, typer.Option("--suite", "-s", help="One or more, with commas; see `list suites`.")] = "clean",
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", "-d", help="A folder or file, or ROLE=FOLDER for suites of several data sets."),
+        typer.Option("--data", "-d", help="A folder, file or URL, or ROLE=FOLDER for suites of several data sets."),
     ] = None,
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Where results are kept.")] = Path(
-        "shiftbench-workspace"
-    ),
-    severity: Annotated[str, typer.Option(help="Severities of corruptions: 3, 1-5 or 1,3,5.")] = "1-5",
-    corruption: Annotated[str, typer.Option(help="Only these corruptions, with commas.")] = "",
-    source: Annotated[
-        str,
-        typer.Option(help="Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), on-disk (released files)."),
-    ] = "in-memory",
-    frost_textures: Annotated[
-        str | None, typer.Option(help="Frost: a folder with the five original pictures, or `procedural`.")
-    ] = None,
+    workspace: WorkspaceFolder = DEFAULT_WORKSPACE,
+    *,
+    corrupted: Corrupted,
     labels: Annotated[
         str | None,
         typer.Option(
@@ -90,20 +135,19 @@ def evaluate_command(
     defence: Annotated[
         str, typer.Option(help="Input defences before every classifier: clahe, denoise, ten-crop; with commas.")
     ] = "",
-    per_class: Annotated[int | None, typer.Option(help="Only so many images of each class.")] = None,
-    sample: Annotated[int | None, typer.Option(help="Only a seeded sample of so many images.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of shifts and samples.")] = 0,
-    *,
+    chosen: Chosen,
     where: Where,
+    shard: Annotated[
+        str | None,
+        typer.Option(help="JOB/JOBS, such as 3/8: only this job's blocks, for job arrays. The last job joins all."),
+    ] = None,
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Store all scores, not only the top five classes.")
     ] = False,
     trust: Annotated[
         bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")
     ] = False,
-    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    told: Told,
 ) -> None:
     """Evaluate classifiers under the settings of a suite.
 
@@ -126,18 +170,19 @@ def evaluate_command(
       pictures of no known class, for `detect`
         shiftbench eval model.onnx --data unlabelled:textures/ \\
           --labels imagenet-1k
+      pictures and results in a bucket (docs/workspace.md)
+        shiftbench eval model.onnx --data s3://bucket/photos \\
+          --workspace s3://bucket/results
       many machines: a Ray cluster; a SLURM array of eight jobs without one
         shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
           --engine ray --address HOST:6379 --gpus 1
         shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
           --shard $SLURM_ARRAY_TASK_ID/8
     """
-    from shiftbench.runs.data import Selection
     from shiftbench.runs.evaluate import IncompleteRunError, evaluate
 
     executor, failed = where.executor(), None
-    with stoppable(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with stoppable(), kept_warnings() as warned:
         try:
             run = evaluate(
                 [_defended(spec, defence, labels, trust) for spec in classifiers],
@@ -145,24 +190,30 @@ def evaluate_command(
                 parse_data(data or []),
                 workspace,
                 labels=labels,
-                severities=parse_severities(severity),
-                corruptions=tuple(name for name in corruption.split(",") if name),
-                source=_choice(source, ("in-memory", "jpeg-85", "on-disk"), "--source"),  # type: ignore[arg-type]
-                frost_textures=frost_textures,
-                seed=seed,
-                select=Selection(per_class, sample, seed),
+                **corrupted.options(),
+                **chosen.options(),
                 engine=executor,
-                share=where.shard,
+                share=shard,
                 keep_scores=keep_scores,
                 trust=trust,
-                progress=not quiet,
+                progress=not told.quiet,
                 console=errors,
             )
         except IncompleteRunError as error:
             run, failed = error.run, error
-    report_run(run, [str(w.message) for w in caught if w.category is UserWarning], level, as_json=json)
+    report_run(run, warned, told.level, as_json=told.json)
     if failed is not None:
         raise failed
+
+
+@contextmanager
+def kept_warnings() -> Iterator[list[str]]:
+    """The words of what was warned of inside, to be told once the progress bars are gone."""
+    words: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield words
+    words += [str(warning.message) for warning in caught if warning.category is UserWarning]
 
 
 def _defended(spec: str, names: str, labels: str | None, trust: bool) -> Classifier | str:

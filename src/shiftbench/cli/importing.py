@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shiftbench.cli.console import errors, print_json, stoppable
-from shiftbench.cli.evaluating import report_run
+from shiftbench.cli.evaluating import DEFAULT_WORKSPACE, Told, WorkspaceFolder, kept_warnings, report_run
+from shiftbench.cli.option_groups import grouped
 
 
+@dataclass(frozen=True)
+class Meaning:
+    """What the predictions are predictions of."""
+
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Label space of the predictions: a name of `list spaces`, or a file of classes in order."),
+    ] = None
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", help="The pictures themselves, where you have them: as for `eval`.")
+    ] = None
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="The true classes, where the files lack them: id and label, or an .npy of labels."),
+    ] = None
+    array: Annotated[
+        str | None, typer.Option(help="Of an .npz file with several test sets: the array of this one.")
+    ] = None
+    reference: Annotated[
+        str | None, typer.Option(help="The setting it is compared with.", show_default="as the suite has it")
+    ] = None
+    in_order: Annotated[bool, typer.Option("--in-order", help="The files name no images: row i is the i-th image.")] = (
+        False
+    )
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Leave out predictions for images that the data set lacks.")
+    ] = False
+
+
+@grouped
 def import_command(
     files: Annotated[
         list[Path],
@@ -23,38 +54,13 @@ def import_command(
             "--setting", "-s", help="What they were made on: a name of `list settings --suite ...`, or one of your own."
         ),
     ],
-    labels: Annotated[
-        str | None,
-        typer.Option(help="Label space of the predictions: a name of `list spaces`, or a file of classes in order."),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", "-d", help="The pictures themselves, where you have them: as for `eval`.")
-    ] = None,
-    truth: Annotated[
-        Path | None,
-        typer.Option(help="The true classes, where the files lack them: id and label, or an .npy of labels."),
-    ] = None,
-    array: Annotated[
-        str | None, typer.Option(help="Of an .npz file with several test sets: the array of this one.")
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="The setting it is compared with.", show_default="as the suite has it")
-    ] = None,
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Where results are kept.")] = Path(
-        "shiftbench-workspace"
-    ),
-    in_order: Annotated[
-        bool, typer.Option("--in-order", help="The files name no images: row i is the i-th image.")
-    ] = False,
-    allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="Leave out predictions for images that the data set lacks.")
-    ] = False,
+    *,
+    meaning: Meaning,
+    workspace: WorkspaceFolder = DEFAULT_WORKSPACE,
     replace: Annotated[
         bool, typer.Option("--replace", help="Put them in the place of other predictions of the same models.")
     ] = False,
-    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    told: Told,
 ) -> None:
     """Put predictions made elsewhere into a workspace.
 
@@ -81,28 +87,26 @@ def import_command(
     from shiftbench.runs.evaluate import find_label_space
     from shiftbench.runs.importing import import_predictions
 
-    with stoppable(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with stoppable(), kept_warnings() as warned:
         imported = import_predictions(
             files,
             setting,
             workspace,
-            labels=find_label_space(labels),
-            truth=truth,
-            data=data,
-            array=array,
-            reference=reference,
-            in_order=in_order,
-            allow_unknown=allow_unknown,
+            labels=find_label_space(meaning.labels),
+            truth=meaning.truth,
+            data=meaning.data,
+            array=meaning.array,
+            reference=meaning.reference,
+            in_order=meaning.in_order,
+            allow_unknown=meaning.allow_unknown,
             replace_old=replace,
-            progress=not quiet,
+            progress=not told.quiet,
             console=errors,
         )
-    told = [str(warning.message) for warning in caught if warning.category is UserWarning]
-    if json:
+    if told.json:
         matching = {"matched_by": imported.matched_by, "missing": imported.missing, "unknown": imported.unknown}
-        print_json({**imported.run.summary(level=level), **matching, "warnings": told})
+        print_json({**imported.run.summary(level=told.level), **matching, "warnings": warned})
         return
-    report_run(imported.run, told, level, as_json=False)
+    report_run(imported.run, warned, told.level, as_json=False)
     if imported.matched_by not in ("id", "order"):
         errors.print(f"images were found by {imported.matched_by}", style="dim", highlight=False)

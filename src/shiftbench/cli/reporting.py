@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
+from shiftbench.cli.option_groups import grouped
+from shiftbench.cli.places import workspace_option
+from shiftbench.store.places import place
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.build import Bar, Choices
@@ -16,65 +20,106 @@ if TYPE_CHECKING:
     from shiftbench.reports.page.report import Written
     from shiftbench.runs.result import Run
 
-WorkspaceFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--workspace", "-w", help="The folder that `eval` writes to. Default: shiftbench-workspace, if it is there."
-    ),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        "-d",
-        help="Published results on the same axes: a table of models by settings (.csv, .parquet), or a folder with "
-        "results*.csv and models*.csv such as the ImageNet testbed's.",
-    ),
-]
-ModelsFile = Annotated[
-    Path | None, typer.Option("--models", "-m", help="What is known about the models: category, base_model, ... (.csv)")
-]
-Images = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--images",
-        "-i",
-        help="Pictures of the mistakes: FOLDER, or NAME=FOLDER for one of several data sets. Repeatable. "
-        "The demo's and CIFAR-10's are found without.",
-    ),
-]
-Classifiers = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these classifiers.")]
-Settings = Annotated[list[str] | None, typer.Option("--setting", "-s", help="Only these settings.")]
-Failures = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        help="Mistakes shown of each classifier in each setting, with pictures. Default: up to 12, and pictures "
-        "until the page has some 3 MB.",
-    ),
-]
-Baseline = Annotated[str, typer.Option(help="Category of the models that the line goes through.")]
-Unit = Annotated[str | None, typer.Option(help="percent or fraction, where the table of --data leaves it open.")]
-Title = Annotated[str, typer.Option(help="What stands on top of the page.")]
-Level = Annotated[float, typer.Option(help="Level of the intervals.")]
-
 _DEFAULT_WORKSPACE = Path("shiftbench-workspace")
-_TITLE = "shiftbench report"
 
 
+@dataclass(frozen=True)
+class Content:
+    """What the page shows: a workspace, published results, pictures, and how much of each."""
+
+    workspace: Annotated[
+        Path | None,
+        workspace_option("The folder that `eval` writes to. Default: shiftbench-workspace, if it is there."),
+    ] = None
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            "-d",
+            help="Published results on the same axes: a table of models by settings (.csv, .parquet), or a folder with "
+            "results*.csv and models*.csv such as the ImageNet testbed's.",
+        ),
+    ] = None
+    models: Annotated[
+        Path | None,
+        typer.Option("--models", "-m", help="What is known about the models: category, base_model, ... (.csv)"),
+    ] = None
+    images: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--images",
+            "-i",
+            help="Pictures of the mistakes: FOLDER, or NAME=FOLDER for one of several data sets. Repeatable. "
+            "The demo's and CIFAR-10's are found without.",
+        ),
+    ] = None
+    classifier: Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these classifiers.")] = None
+    setting: Annotated[list[str] | None, typer.Option("--setting", "-s", help="Only these settings.")] = None
+    failures: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Mistakes shown of each classifier in each setting, with pictures. Default: up to 12, and pictures "
+            "until the page has some 3 MB.",
+        ),
+    ] = None
+    baseline: Annotated[str, typer.Option(help="Category of the models that the line goes through.")] = "standard"
+    unit: Annotated[str | None, typer.Option(help="percent or fraction, where the table of --data leaves it open.")] = (
+        None
+    )
+    training: Annotated[
+        list[Path] | None,
+        typer.Option("--training", help="Curves of `harden train`: a run's folder, or one of several. Repeatable."),
+    ] = None
+    title: Annotated[str, typer.Option(help="What stands on top of the page.")] = "shiftbench report"
+    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95
+
+    @property
+    def folder(self) -> Path:
+        return self.workspace or _DEFAULT_WORKSPACE
+
+    def published(self) -> Published | None:
+        from shiftbench.reports.page.published import read_published
+
+        if self.data is None:
+            return None
+        return read_published(self.data, self.models, baseline=self.baseline, unit=self.unit)
+
+    def choices(self) -> Choices:
+        from shiftbench.hardening.training.curves import training_curves
+        from shiftbench.reports.page.build import Choices
+        from shiftbench.studies.models import read_models
+
+        known = None if self.models is None else read_models(self.models)
+        images = parse_images(self.images or [])
+        curves = training_curves(self.training or [])
+        return Choices(self.title, self.level, self.baseline, self.failures, images, known, curves)
+
+    def run(self) -> Run | None:
+        """What a workspace holds; None where there is none and a published table is enough."""
+        from shiftbench.errors import StoreError
+        from shiftbench.runs.result import Run
+
+        needed = self.data is None
+        if self.workspace is None and not needed and not (self.folder / "workspace.json").is_file():
+            return None
+        run = Run.open(self.folder)
+        _check_names("classifier", self.classifier or (), run.classifiers)
+        _check_names("setting", self.setting or (), run.settings)
+        run = Run.open(run.workspace, self.classifier or (), self.setting or ())
+        if not run.cells and needed:
+            raise StoreError(
+                f"nothing to report: {self.folder} holds no finished results",
+                hint="let `shiftbench eval` finish; `shiftbench serve` shows a run while it goes on",
+            )
+        return run
+
+
+@grouped
 def report_command(
     file: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("report.html"),
-    workspace: WorkspaceFolder = None,
-    data: Data = None,
-    models: ModelsFile = None,
-    images: Images = None,
-    classifier: Classifiers = None,
-    setting: Settings = None,
-    failures: Failures = None,
-    baseline: Baseline = "standard",
-    unit: Unit = None,
-    title: Title = _TITLE,
-    level: Level = 0.95,
+    *,
+    content: Content,
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
 ) -> None:
@@ -96,9 +141,7 @@ def report_command(
     from shiftbench.reports.page.write import check_file_name
 
     check_file_name(file)
-    run = _open_run(workspace, classifier or (), setting or (), needed=data is None)
-    choices = _choices(title, level, baseline, failures, images, models)
-    published = _open_published(data, models, baseline, unit)
+    run, choices, published = content.run(), content.choices(), content.published()
     with stoppable():
         written = write_report(file, run, published, choices, bar=bars(show=not quiet))
     if json:
@@ -123,28 +166,6 @@ def bars(*, show: bool = True) -> Bar:
     return lambda what, total: progress_bar(what, total, show=show, console=errors)
 
 
-def _open_run(
-    workspace: Path | None, classifiers: Sequence[str], settings: Sequence[str], *, needed: bool
-) -> Run | None:
-    """What a workspace holds; None where there is none and a published table is enough."""
-    from shiftbench.errors import StoreError
-    from shiftbench.runs.result import Run
-
-    folder = workspace or _DEFAULT_WORKSPACE
-    if workspace is None and not needed and not (folder / "workspace.json").is_file():
-        return None
-    run = Run.open(folder)
-    _check_names("classifier", classifiers, run.classifiers)
-    _check_names("setting", settings, run.settings)
-    run = Run.open(run.workspace, classifiers, settings)
-    if not run.cells and needed:
-        raise StoreError(
-            f"nothing to report: {folder} holds no finished results",
-            hint="let `shiftbench eval` finish; `shiftbench serve` shows a run while it goes on",
-        )
-    return run
-
-
 def _check_names(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None:
     from shiftbench.errors import UnknownNameError
 
@@ -153,49 +174,26 @@ def _check_names(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None
             raise UnknownNameError(kind, name, known)
 
 
-def _open_published(data: Path | None, models: Path | None, baseline: str, unit: str | None) -> Published | None:
-    from shiftbench.reports.page.published import read_published
-
-    return None if data is None else read_published(data, models, baseline=baseline, unit=unit)
-
-
-def _choices(
-    title: str, level: float, baseline: str, failures: int | None, images: list[str] | None, models: Path | None
-) -> Choices:
-    from shiftbench.reports.page.build import Choices
-    from shiftbench.studies.models import read_models
-
-    known = None if models is None else read_models(models)
-    return Choices(title, level, baseline, failures, parse_images(images or []), known)
-
-
 def parse_images(values: Sequence[str]) -> dict[str, list[Path]]:
     """``FOLDER`` or ``NAME=FOLDER``, by name; "" for those without one."""
     folders: dict[str, list[Path]] = {}
     for value in values:
-        name, separator, place = value.partition("=")
+        name, separator, where = value.partition("=")
         if not separator or Path(value).exists():
-            name, place = "", value
-        if not Path(place).exists():
-            raise typer.BadParameter(f"there is nothing at {place}", param_hint="--images")
-        folders.setdefault(name, []).append(Path(place))
+            name, where = "", value
+        folder = place(where)
+        if not folder.exists():
+            raise typer.BadParameter(f"there is nothing at {where}", param_hint="--images")
+        folders.setdefault(name, []).append(folder)
     return folders
 
 
+@grouped
 def serve_command(
-    workspace: WorkspaceFolder = None,
+    content: Content,
+    *,
     host: Annotated[str, typer.Option(help="Where to listen; anything but this machine needs a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8765,
-    data: Data = None,
-    models: ModelsFile = None,
-    images: Images = None,
-    classifier: Classifiers = None,
-    setting: Settings = None,
-    failures: Failures = None,
-    baseline: Baseline = "standard",
-    unit: Unit = None,
-    title: Title = _TITLE,
-    level: Level = 0.95,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """The page of `report`, live: it follows a run while it goes on. Read-only.
@@ -212,14 +210,13 @@ def serve_command(
         from shiftbench.reports.page import server
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "web", "the live viewer") from error
-    published = _open_published(data, models, baseline, unit)
-    folder = None if workspace is None and published is not None else workspace or _DEFAULT_WORKSPACE
+    published = content.published()
     viewer = Viewer(
-        folder,
+        None if content.workspace is None and published is not None else content.folder,
         published,
-        _choices(title, level, baseline, failures, images, models),
-        classifiers=classifier or (),
-        settings=setting or (),
+        content.choices(),
+        classifiers=content.classifier or (),
+        settings=content.setting or (),
     )
     listener = server.bind(host, port)
     token = None if server.is_loopback(host) else server.new_token()

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shiftbench.cli.option_groups import grouped
 from shiftbench.cli.tabulating import Classifiers, Format, Level, Output, Workspace, show_report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shiftbench.metrics.anomaly import AnomalyScore
+    from shiftbench.reports.base import Report
+    from shiftbench.runs.result import Run
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Of which classifiers, and how the answer is shown."""
+
+    classifier: Classifiers = None
+    level: Level = 0.95
+    format: Format = "text"
+    file: Output = None
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
+
+    def run(self, workspace: Path) -> Run:
+        from shiftbench.runs.result import Run
+
+        return Run.open(workspace, self.classifier or ())
+
+    def show(self, report: Report) -> None:
+        show_report(report, "json" if self.json else self.format, self.file)
+
 
 _DEFAULT = Path("shiftbench-workspace")
-Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 
 
+@grouped
 def groups_command(
     by: Annotated[str, typer.Option("--by", "-b", help="A column, such as country; `class` is always there.")],
     workspace: Workspace = _DEFAULT,
@@ -26,11 +50,8 @@ def groups_command(
         Path | None,
         typer.Option("--table", "-t", help="CSV, JSONL or Parquet with a column `id` (or `path`) and the column."),
     ] = None,
-    classifier: Classifiers = None,
-    level: Level = 0.95,
-    format: Format = "text",
-    file: Output = None,
-    json: Json = False,
+    *,
+    asked: Asked,
 ) -> None:
     """Accuracy by group, and of the worst group.
 
@@ -47,12 +68,10 @@ def groups_command(
       shiftbench groups -w W -s val --by class
       shiftbench groups -w W -s val --by photographer --table photographs.csv
     """
-    from shiftbench.runs.result import Run
-
-    run = Run.open(workspace, classifier or ())
-    show_report(run.groups(by, setting, table=table, level=level), "json" if json else format, file)
+    asked.show(asked.run(workspace).groups(by, setting, table=table, level=asked.level))
 
 
+@grouped
 def detect_command(
     workspace: Workspace = _DEFAULT,
     inside: Annotated[
@@ -70,11 +89,8 @@ def detect_command(
             "--published", help="FPR95 as the papers' code takes it: the recall nearest to 95 %, from below too."
         ),
     ] = False,
-    classifier: Classifiers = None,
-    level: Level = 0.95,
-    format: Format = "text",
-    file: Output = None,
-    json: Json = False,
+    *,
+    asked: Asked,
 ) -> None:
     """Are images of unknown kinds told from known ones?
 
@@ -93,13 +109,11 @@ def detect_command(
           --labels imagenet-1k --keep-scores
         shiftbench detect -w W --in val --out textures --score all
     """
-    from shiftbench.runs.result import Run
-
-    run = Run.open(workspace, classifier or ())
-    table = run.detection(inside, outside, _anomaly_scores(score), published=published, level=level)
-    show_report(table, "json" if json else format, file)
+    scores = _anomaly_scores(score)
+    asked.show(asked.run(workspace).detection(inside, outside, scores, published=published, level=asked.level))
 
 
+@grouped
 def calibrate_command(
     workspace: Workspace = _DEFAULT,
     setting: Annotated[
@@ -114,11 +128,8 @@ def calibrate_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Which images are held out.")] = 0,
     diagram: Annotated[bool, typer.Option("--diagram", "-d", help="Draw reliability diagrams too.")] = False,
-    classifier: Classifiers = None,
-    level: Level = 0.95,
-    format: Format = "text",
-    file: Output = None,
-    json: Json = False,
+    *,
+    asked: Asked,
 ) -> None:
     """Does a confidence of 60 % mean right 60 % of the time? Before and after temperature scaling.
 
@@ -135,11 +146,8 @@ def calibrate_command(
       a fifth of the clean images fits, the others are scored under fog
         shiftbench calibrate -w W -s imagenet-c.fog.3 --fit val --split 0.2
     """
-    from shiftbench.runs.result import Run
-
-    run = Run.open(workspace, classifier or ())
-    table = run.calibration(setting, fit=fit, split=split, seed=seed, diagrams=diagram, level=level)
-    show_report(table, "json" if json else format, file)
+    run = asked.run(workspace)
+    asked.show(run.calibration(setting, fit=fit, split=split, seed=seed, diagrams=diagram, level=asked.level))
 
 
 def _anomaly_scores(text: str) -> Sequence[AnomalyScore] | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
@@ -16,7 +15,8 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import BadImageError, ClassifierError, ShiftbenchError
+from shiftbench.errors import BadImageError, ClassifierError, explain
+from shiftbench.jobs import Demand, Job, Report, Trouble
 from shiftbench.labels.space import Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedCell, RunContext, WorkItem, is_complete, shard_is_complete
@@ -28,23 +28,38 @@ from shiftbench.store.predictions import SKIPPED
 from shiftbench.store.workspace import Workspace, setting_rows
 
 Pixels = NDArray[np.uint8]
-#: Told how many predictions were written; may raise to stop the run between two writes.
-Report = Callable[[int], None]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """What kept some cells of a block from being computed; the block's other cells were."""
+class Evaluation(Job[WorkItem]):
+    """The blocks of a run, as a job."""
 
-    #: Who failed: a classifier, a shift, or the block as a whole.
-    who: str
-    why: str
-    #: The images it failed on; none where that is not known.
-    images: tuple[str, ...] = ()
+    context: RunContext
 
-    def __str__(self) -> str:
-        return f"{self.who} failed{_which(self.images)}: {self.why}"
+    def compute(self, item: WorkItem, report: Report, *, wait: bool) -> list[Trouble] | None:
+        return compute_block(self.context, item, report, wait=wait)
+
+    def divided(
+        self, items: Sequence[WorkItem], demand_of: Callable[[str], Demand]
+    ) -> dict[Demand, tuple[Job[WorkItem], Sequence[WorkItem]]]:
+        """By what the classifiers need: those of the same needs share workers, and read each picture once."""
+        names: dict[Demand, list[str]] = {}
+        for name in dict.fromkeys(cell.cell.classifier for cell in self.context.cells):
+            names.setdefault(demand_of(name), []).append(name)
+        return {demand: self._of(chosen, items, number) for number, (demand, chosen) in enumerate(names.items())}
+
+    def _of(
+        self, names: Sequence[str], items: Sequence[WorkItem], number: int
+    ) -> tuple[Job[WorkItem], Sequence[WorkItem]]:
+        part = replace(
+            self.context,
+            classifiers={name: self.context.classifiers[name] for name in names},
+            cells=tuple(cell for cell in self.context.cells if cell.cell.classifier in set(names)),
+            part=f"-{number}" if number else "",
+        )
+        own = {cell.dataset for cell in part.cells}
+        return Evaluation(part), [item for item in items if item.dataset in own]
 
 
 def compute_block(context: RunContext, item: WorkItem, report: Report, *, wait: bool) -> list[Trouble] | None:
@@ -64,27 +79,6 @@ def compute_block(context: RunContext, item: WorkItem, report: Report, *, wait: 
         pending = [cell for cell in missing if not is_complete(workspace, cell)]
         report(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
         return _BlockComputation(context, workspace, item, report).compute(pending)
-
-
-def explain(error: Exception) -> str:
-    """Our own errors speak for themselves; for others the place is told too."""
-    if isinstance(error, ShiftbenchError):
-        return str(error)
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" ({last[0].name}, line {last[0].lineno})" if last else ""
-    return f"{type(error).__name__}: {error}{where}"
-
-
-def _which(images: Sequence[str]) -> str:
-    """
-    >>> _which(["a.png"]), _which(["a.png", "b.png", "c.png"])
-    (" on image 'a.png'", " on 3 images, 'a.png' to 'c.png'")
-    """
-    if not images:
-        return ""
-    return (
-        f" on image {images[0]!r}" if len(images) == 1 else f" on {len(images)} images, {images[0]!r} to {images[-1]!r}"
-    )
 
 
 class _TroubleError(Exception):

@@ -13,6 +13,7 @@ from shiftbench.datasets.subset import per_class, sample
 from shiftbench.errors import SettingError
 from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Setting, Suite
+from shiftbench.store.places import place
 
 DataSource = str | Path | Dataset
 Data = DataSource | Mapping[str, DataSource] | None
@@ -103,7 +104,7 @@ class _Search:
             if role not in self._splits:
                 self._splits[role] = open_splits(source, setting.protocol, space=self.space)
             return self._splits[role].get(setting.dataset, f"{source} has no picture for it")
-        path = Path(source) / below
+        path = place(source) / below
         if setting.optional and not _lies_there(path):
             return f"there is no {path}"
         return _open_below(path, setting.dataset, self.space)
@@ -120,7 +121,7 @@ def _open_below(path: Path, wanted: str, space: LabelSpace | str | None) -> Data
 
 def _lies_there(source: str | Path) -> bool:
     """A folder below a role, or the array that stands for it."""
-    path = Path(source)
+    path = place(source)
     return path.exists() or (len(path.parents) > 1 and path.parents[1].joinpath(f"{path.parent.name}.npy").is_file())
 
 
@@ -131,10 +132,10 @@ def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
         return data[role]
     if isinstance(data, Dataset) or len(suite.roles) == 1:
         return data if role == _main_role(suite) else None
-    inside = Path(data) / role
+    inside = place(data) / role
     if inside.exists():
         return inside
-    return data if role == _main_role(suite) and not _holds_any_role(suite, Path(data)) else None
+    return data if role == _main_role(suite) and not _holds_any_role(suite, place(data)) else None
 
 
 def _main_role(suite: Suite) -> str:

@@ -18,11 +18,13 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import SettingError, ShiftbenchError
+from shiftbench.jobs import Executor, Failure
 from shiftbench.labels.guard import OWN
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
+from shiftbench.runs.block import Evaluation
 from shiftbench.runs.data import Data, Selection, data_name, open_data
-from shiftbench.runs.executors import Executor, Failure, ProcessExecutor, ThreadExecutor
+from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.runs.plan import (
     Common,
     PlannedCell,
@@ -39,11 +41,13 @@ from shiftbench.runs.plan import (
 from shiftbench.runs.result import Run
 from shiftbench.settings.base import Setting, Source, Suite, SuiteOptions, build_suite
 from shiftbench.store.locks import claim
+from shiftbench.store.places import is_object
+from shiftbench.store.refusals import UnwritableError
 from shiftbench.store.workspace import Workspace
 from shiftbench.working import progress_bar, worker_count
 
 Engine = Literal["threads", "processes", "ray"]
-#: So many new results at once are listed in the workspace's catalogue; fewer are as quickly opened.
+#: So many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
 _WORTH_CATALOGUING = 200
 
 
@@ -191,7 +195,7 @@ def _plan(
             try:
                 cell = plan_cell(classifier, setting, datasets[setting.dataset], needs, seed, workspace, common)
             except ShiftbenchError as error:
-                if not setting.optional:
+                if not setting.optional or isinstance(error, UnwritableError):
                     raise
                 left_out[f"{setting.name} ({classifier.name})"] = error.message
             else:
@@ -236,9 +240,9 @@ def _execute(
     if items:
         already = done + sum(len(cell.rows) for cell in context.cells) - sum(len(cell.rows) for cell in todo)
         with progress_bar("predictions", to_do + already, already, show=progress, console=console) as report:
-            failures = executor.run(replace(context, cells=tuple(todo)), items, report)
+            failures = executor.run(Evaluation(replace(context, cells=tuple(todo))), items, report)
     lacking = _not_passing(todo, lambda cell: _complete(workspace, cell, context))
-    if len(todo) - len(lacking) >= _WORTH_CATALOGUING:
+    if len(todo) - len(lacking) >= (1 if is_object(workspace.root) else _WORTH_CATALOGUING):
         workspace.write_catalogue()
     unfinished = {cell.cell.relative for cell in lacking}
     complete = [cell for cell in context.cells if cell.cell.relative not in unfinished]
@@ -261,20 +265,20 @@ def _complete(workspace: Workspace, planned: PlannedCell, context: RunContext) -
         items = work_items(planned.dataset, context.datasets[planned.dataset])
         blocks = read_whole_cell(workspace, planned, items)
         if blocks is None:
-            return False
+            # Where there are no locks, another run may have joined and cleared them just now.
+            return is_complete(workspace, planned)
         workspace.complete(cell, blocks, context.made_by)
     return True
 
 
 def _still_missing(workspace: Workspace, lacking: Sequence[PlannedCell], blocks: Sequence[WorkItem]) -> int:
     """How many blocks are not there for all of these cells."""
+    stored = [(cell, workspace.stored_blocks(cell.cell)) for cell in lacking]
 
     def missing(item: WorkItem) -> bool:
         return any(
-            cell.dataset == item.dataset
-            and len(cell.rows_between(item.start, item.stop))
-            and not workspace.shard_path(cell.cell, item.start).exists()
-            for cell in lacking
+            cell.dataset == item.dataset and len(cell.rows_between(item.start, item.stop)) and item.start not in there
+            for cell, there in stored
         )
 
     return sum(missing(item) for item in blocks)

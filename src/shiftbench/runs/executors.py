@@ -1,96 +1,72 @@
-"""Executors: where the blocks of a run are computed. A distributed engine fits behind the same interface."""
+"""The executors of one machine: threads of this process, or processes of their own."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import queue
+import tempfile
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures import Executor as Pool
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from shiftbench.runs.block import Report, Trouble, compute_block, explain
-from shiftbench.runs.plan import RunContext, WorkItem
+from shiftbench.errors import explain
+from shiftbench.jobs import TRIES, Executor, Failure, Job, Report, Trouble
 from shiftbench.store.atomic import UnwritableError
 
-#: A block that failed, or whose worker died, this often is given up, with its cause; the rest goes on.
-TRIES = 3
-_DIED = "its worker process died (out of memory?)"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Cells of a block that could not be computed; all others were."""
-
-    item: WorkItem
-    trouble: Trouble
-
-    def __str__(self) -> str:
-        return f"{self.trouble} ({TRIES} tries)"
-
-
-class Executor(ABC):
-    """Computes all items; returns the failures. Each item's results are on disk when it is done."""
-
-    @abstractmethod
-    def run(self, context: RunContext, items: Sequence[WorkItem], report: Report) -> list[Failure]: ...
+_DIED = 'its worker process died (out of memory, or a script that does not begin under `if __name__ == "__main__"`?)'
 
 
 class Agenda:
-    """The blocks still to be computed: failed ones come again, and those that another run holds come last.
+    """The items still to be computed: failed ones come again, and those that another run holds come last.
 
-    A block whose trouble was one classifier's has the others' results on disk, so that only the classifier's own
-    are computed again.
+    An item whose trouble was one part's has the others' results on disk, so that only that part's are computed again.
     """
 
-    def __init__(self, items: Iterable[WorkItem]) -> None:
-        self._queue, self._held = deque(items), deque[WorkItem]()
-        self._tries: Counter[WorkItem] = Counter()
+    def __init__(self, items: Iterable[Hashable]) -> None:
+        self._queue, self._held = deque(items), deque[Hashable]()
+        self._tries: Counter[Hashable] = Counter()
         self.failures: list[Failure] = []
-        #: Blocks that their worker lived through.
+        #: Items that their worker lived through.
         self.answered = 0
 
     def __len__(self) -> int:
         return len(self._queue) + len(self._held)
 
-    def next(self) -> tuple[WorkItem, bool]:
-        """(block, whether to wait for another run that is at it)."""
+    def next(self) -> tuple[Hashable, bool]:
+        """(item, whether to wait for another run that is at it)."""
         return (self._queue.popleft(), False) if self._queue else (self._held.popleft(), True)
 
-    def take(self, item: WorkItem, troubles: Sequence[Trouble] | None) -> None:
-        """What became of a block, in the words of ``compute_block``."""
+    def take(self, item: Hashable, troubles: Sequence[Trouble] | None) -> None:
+        """What became of an item, in the words of ``Job.compute``."""
         self.answered += 1
         if troubles is None:
             self._held.append(item)
         elif troubles:
             self._failed(item, troubles)
 
-    def lose(self, item: WorkItem, why: str) -> None:
-        """A block failed as a whole, or its worker died."""
-        self._failed(item, [_of_block(item, why)])
+    def lose(self, item: Hashable, why: str) -> None:
+        """An item failed as a whole, or its worker died."""
+        self._failed(item, [Trouble(str(item), why)])
 
     def give_up(self, why: str) -> None:
-        self.failures += [Failure(item, _of_block(item, why)) for item in (*self._queue, *self._held)]
+        self.failures += [Failure(item, Trouble(str(item), why)) for item in (*self._queue, *self._held)]
         self._queue.clear()
         self._held.clear()
 
-    def _failed(self, item: WorkItem, troubles: Sequence[Trouble]) -> None:
+    def _failed(self, item: Hashable, troubles: Sequence[Trouble]) -> None:
         self._tries[item] += 1
         if self._tries[item] < TRIES:
             self._queue.append(item)
         else:
             self.failures += [Failure(item, trouble) for trouble in troubles]
-
-
-def _of_block(item: WorkItem, why: str) -> Trouble:
-    return Trouble(f"the block of images {item.start} to {item.stop - 1} of {item.dataset!r}", why)
 
 
 class _StoppedError(BaseException):
@@ -103,7 +79,7 @@ class ThreadExecutor(Executor):
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
-    def run(self, context: RunContext, items: Sequence[WorkItem], report: Report) -> list[Failure]:
+    def run(self, job: Job[Any], items: Sequence[Hashable], report: Report) -> list[Failure]:
         stop = threading.Event()
         lock = threading.Lock()
 
@@ -113,8 +89,8 @@ class ThreadExecutor(Executor):
             with lock:
                 report(count)
 
-        def compute(item: WorkItem, patient: bool) -> list[Trouble] | None:
-            return compute_block(context, item, guarded_report, wait=patient)
+        def compute(item: Hashable, patient: bool) -> list[Trouble] | None:
+            return job.compute(item, guarded_report, wait=patient)
 
         agenda = Agenda(items)
         with ThreadPoolExecutor(self.workers, thread_name_prefix="shiftbench") as pool:
@@ -128,35 +104,36 @@ class ThreadExecutor(Executor):
 
 
 class ProcessExecutor(Executor):
-    """In worker processes that load the data sets and classifiers for themselves."""
+    """In worker processes that load the job, its data sets and classifiers, for themselves."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
-    def run(self, context: RunContext, items: Sequence[WorkItem], report: Report) -> list[Failure]:
+    def run(self, job: Job[Any], items: Sequence[Hashable], report: Report) -> list[Failure]:
         agenda = Agenda(items)
         while agenda:
-            for item in self._attempt(context, agenda, report, self.workers):
+            for item in self._attempt(job, agenda, report, self.workers):
                 # One of them ended the pool. Alone, the guilty one shows, and the others come through.
-                self._compute_alone(context, item, agenda, report)
+                self._compute_alone(job, item, agenda, report)
             if not agenda.answered and len(agenda.failures) >= TRIES:
-                agenda.give_up("no worker process stays alive, whatever block it gets")
+                agenda.give_up("no worker process stays alive, whatever item it gets")
         return agenda.failures
 
-    def _compute_alone(self, context: RunContext, item: WorkItem, agenda: Agenda, report: Report) -> None:
+    def _compute_alone(self, job: Job[Any], item: Hashable, agenda: Agenda, report: Report) -> None:
         alone = Agenda([item])
         while alone:
-            for lost in self._attempt(context, alone, report, 1):
+            for lost in self._attempt(job, alone, report, 1):
                 alone.lose(lost, _DIED)
         agenda.failures += alone.failures
         agenda.answered += alone.answered
 
-    def _attempt(self, context: RunContext, agenda: Agenda, report: Report, workers: int) -> list[WorkItem]:
-        """The blocks that were being computed when the pool broke; none when all is done."""
+    def _attempt(self, job: Job[Any], agenda: Agenda, report: Report, workers: int) -> list[Hashable]:
+        """The items that were being computed when the pool broke; none when all is done."""
         spawn = multiprocessing.get_context("spawn")
         counts: Any = spawn.Queue()
         forwarder = _Forwarder(counts, report)
-        pool = ProcessPoolExecutor(workers, spawn, _start_worker, (context, counts, os.getpid()))
+        written = _pickled(job)
+        pool = ProcessPoolExecutor(workers, spawn, _start_worker, (written, counts, os.getpid()))
         try:
             return _drive(pool, _compute_in_worker, agenda, workers)
         except BaseException:
@@ -166,13 +143,14 @@ class ProcessExecutor(Executor):
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             forwarder.close()
+            written.unlink(missing_ok=True)
 
 
 def _drive(
-    pool: Pool, compute: Callable[[WorkItem, bool], list[Trouble] | None], agenda: Agenda, workers: int
-) -> list[WorkItem]:
-    """Until the agenda is empty, or the pool broke: then the blocks that were being computed."""
-    running: dict[Future[list[Trouble] | None], WorkItem] = {}
+    pool: Pool, compute: Callable[[Hashable, bool], list[Trouble] | None], agenda: Agenda, workers: int
+) -> list[Hashable]:
+    """Until the agenda is empty, or the pool broke: then the items that were being computed."""
+    running: dict[Future[list[Trouble] | None], Hashable] = {}
     while agenda or running:
         while agenda and len(running) < workers:
             item, patient = agenda.next()
@@ -187,7 +165,7 @@ def _drive(
             except BrokenProcessPool:
                 return [item, *running.values()]
             except UnwritableError:
-                raise  # no other block could be stored either
+                raise  # no other item could be stored either
             except Exception as error:
                 agenda.lose(item, explain(error))
     return []
@@ -215,13 +193,27 @@ class _Forwarder:
         self._thread.join()
 
 
-_worker_context: RunContext | None = None
+_worker_job: Job[Any] | None = None
 _worker_counts: Any = None
 
 
-def _start_worker(context: RunContext, counts: Any, parent: int) -> None:
-    global _worker_context, _worker_counts
-    _worker_context, _worker_counts = context, counts
+def _pickled(job: Job[Any]) -> Path:
+    """In a file of our own. By way of a pipe, Python would wait for ever for a worker that dies before it reads."""
+    descriptor, name = tempfile.mkstemp(prefix="shiftbench-job-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            pickle.dump(job, file)
+    except BaseException:
+        Path(name).unlink()
+        raise
+    return Path(name)
+
+
+def _start_worker(written: Path, counts: Any, parent: int) -> None:
+    global _worker_job, _worker_counts
+    with written.open("rb") as file:
+        _worker_job = pickle.load(file)
+    _worker_counts = counts
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 
@@ -232,6 +224,6 @@ def _end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _compute_in_worker(item: WorkItem, patient: bool) -> list[Trouble] | None:
-    assert _worker_context is not None
-    return compute_block(_worker_context, item, _worker_counts.put, wait=patient)
+def _compute_in_worker(item: Hashable, patient: bool) -> list[Trouble] | None:
+    assert _worker_job is not None
+    return _worker_job.compute(item, _worker_counts.put, wait=patient)

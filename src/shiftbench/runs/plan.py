@@ -7,6 +7,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from shiftbench.metrics.base import Needs
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.attacks.base import ClassifierShift
 from shiftbench.shifts.base import NoShift
-from shiftbench.store.prediction_files import PredictionBlock, columns_of, read_block
+from shiftbench.store.prediction_files import PredictionBlock, read_block
+from shiftbench.store.refusals import UnreachableError
 from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
 
 _MOST_IMAGES_A_BLOCK, _FEWEST_IMAGES_A_BLOCK, _BLOCKS_OF_A_SMALL_SET = 256, 16, 32
@@ -59,6 +61,9 @@ class WorkItem:
     dataset: str
     start: int
     stop: int
+
+    def __str__(self) -> str:
+        return f"the block of images {self.start} to {self.stop - 1} of {self.dataset!r}"
 
 
 @dataclass(frozen=True)
@@ -288,42 +293,41 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
 
 def is_complete(workspace: Workspace, planned: PlannedCell) -> bool:
     """Whether the cell's file is there, whole, untouched and has the columns that are needed."""
-    return _holds(workspace.predictions_path(planned.cell), len(planned.rows), planned.needs)
+    return _holds(workspace.predictions_path(planned.cell), len(planned.rows), planned)
 
 
 def shard_is_complete(workspace: Workspace, planned: PlannedCell, item: WorkItem) -> bool:
     rows = len(planned.rows_between(item.start, item.stop))
-    return rows == 0 or _holds(workspace.shard_path(planned.cell, item.start), rows, planned.needs)
+    return rows == 0 or _holds(workspace.shard_path(planned.cell, item.start), rows, planned)
 
 
 def read_whole_cell(
     workspace: Workspace, planned: PlannedCell, items: Sequence[WorkItem]
 ) -> list[PredictionBlock] | None:
     """A cell's shards in order; None while one is missing, damaged or lacks columns."""
-    rows = {item: len(planned.rows_between(item.start, item.stop)) for item in items}
-    paths = {workspace.shard_path(planned.cell, item.start): count for item, count in rows.items() if count}
-    if not all(path.exists() for path in paths):
+    rows = {item.start: len(planned.rows_between(item.start, item.stop)) for item in items}
+    wanted = {start: count for start, count in rows.items() if count}
+    if not wanted.keys() <= workspace.stored_blocks(planned.cell):
         return None
-    blocks = [_read(path, count, planned.needs) for path, count in paths.items()]
+    blocks = [_read(workspace.shard_path(planned.cell, start), count, planned) for start, count in wanted.items()]
     whole = [block for block in blocks if block is not None]
     return whole if len(whole) == len(blocks) else None
 
 
-def _holds(path: Path, rows: int, needs: Needs) -> bool:
-    return _read(path, rows, needs, scores=needs.scores) is not None
+def _holds(path: Path, rows: int, planned: PlannedCell) -> bool:
+    return _read(path, rows, planned, scores=planned.needs.scores) is not None
 
 
-def _read(path: Path, rows: int, needs: Needs, *, scores: bool = True) -> PredictionBlock | None:
+def _read(path: Path, rows: int, planned: PlannedCell, *, scores: bool = True) -> PredictionBlock | None:
     try:
-        columns = columns_of(path)
-        stored_k = sum(name.startswith("top") for name in columns)
-        if stored_k < needs.top_k or (needs.scores and "scores" not in columns):
-            return None
-        block = read_block(path, scores=scores)
-    except FileNotFoundError:
+        block = read_block(path, scores=scores, key=planned.cell.key)
+    except UnreachableError:
+        raise  # says nothing about the file
+    except (FileNotFoundError, StoreError):
+        # Not there, or damaged, edited or exchanged: computed anew.
         return None
-    except StoreError:
-        # Damaged or edited: computed anew.
+    needs = planned.needs
+    if block.top.shape[1] < needs.top_k or (needs.scores and block.scores is None):
         return None
     return block if len(block) == rows else None
 
@@ -340,12 +344,20 @@ def missing_items(
     """Of these blocks: (those that some cell still lacks, predictions still to make, predictions already there)."""
     missing: dict[WorkItem, None] = {}
     to_do = done = 0
-    for cell in planned:
-        started = workspace.shards_folder(cell.cell).is_dir()
+    started = {folder.name for folder in workspace.shard_folders()}
+
+    def lacking(cell: PlannedCell) -> list[tuple[WorkItem, int, bool]]:
         own = [item for item in items if item.dataset == cell.dataset]
         ends = np.searchsorted(cell.rows, [(item.start, item.stop) for item in own]).reshape(-1, 2)
-        for item, rows in zip(own, (ends[:, 1] - ends[:, 0]).tolist(), strict=True):
-            if rows and not (started and shard_is_complete(workspace, cell, item)):
+        begun = cell.cell.key in started
+        return [
+            (item, rows, bool(rows) and not (begun and shard_is_complete(workspace, cell, item)))
+            for item, rows in zip(own, (ends[:, 1] - ends[:, 0]).tolist(), strict=True)
+        ]
+
+    with ThreadPoolExecutor() as pool:
+        for item, rows, lacks in itertools.chain.from_iterable(pool.map(lacking, planned)):
+            if lacks:
                 missing[item] = None
                 to_do += rows
             else:

@@ -1,26 +1,25 @@
-"""Blocks of a run on a Ray cluster: the same blocks, the same files, on as many machines as there are.
+"""A job on a Ray cluster: the same items, the same files, on as many machines as there are.
 
-Every worker is an actor that loads the data sets and its classifiers once and keeps them warm. It computes one
-block at a time and writes its shards into the workspace, which all machines must see under the same path. So
-nothing but block numbers and counts travels, memory stays bounded by one block a worker, and a driver that dies
-loses nothing: the same command continues from the store.
+Every worker is an actor that loads the job, its data sets and classifiers, once and keeps them warm. It computes one
+item at a time and writes its results where they belong, which all machines must see under the same path. So nothing
+but items and counts travels, memory stays bounded by one item a worker, and a driver that dies loses nothing: the
+same command continues from what is there.
 
 Classifiers with the same needs share workers. Those with other needs (a GPU, more memory) have workers of their
-own, and their own list of blocks.
+own, and their own list of items.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from shiftbench.errors import ShiftbenchError
-from shiftbench.runs.block import Report, Trouble, compute_block, explain
-from shiftbench.runs.executors import TRIES, Agenda, Executor, Failure
-from shiftbench.runs.plan import RunContext, WorkItem
+from shiftbench.errors import ShiftbenchError, explain
+from shiftbench.jobs import TRIES, Executor, Failure, Job, Report, Trouble
+from shiftbench.runs.executors import Agenda
 from shiftbench.store.atomic import UnwritableError
 from shiftbench.working import worker_count
 
@@ -54,7 +53,7 @@ Needs = Resources | Mapping[str, Resources]
 
 
 class RayExecutor(Executor):
-    """Actors that compute blocks; those that die are replaced and their blocks computed again."""
+    """Actors that compute items; those that die are replaced and their items computed again."""
 
     def __init__(
         self, address: str | None = None, *, workers: int | None = None, resources: Needs | None = None
@@ -66,15 +65,12 @@ class RayExecutor(Executor):
         self.address, self.workers = address, workers
         self.resources: Needs = resources or Resources()
 
-    def run(self, context: RunContext, items: Sequence[WorkItem], report: Report) -> list[Failure]:
+    def run(self, job: Job[Any], items: Sequence[Any], report: Report) -> list[Failure]:
         ray = _import_ray()
-        parts = _parts(context, self.resources)
+        parts = job.divided(items, lambda name: _needs_of(name, self.resources))
         started_here = _connect(ray, self.address, self.workers, list(parts))
         try:
-            crews = [
-                _Crew(ray, part, [item for item in items if _concerns(part, item)], needs, self._places(ray, needs))
-                for needs, part in parts.items()
-            ]
+            crews = [_Crew(ray, part, own, needs, self._places(ray, needs)) for needs, (part, own) in parts.items()]
             return _Drive(ray, crews, report).run()
         finally:
             if started_here:
@@ -93,51 +89,51 @@ class RayExecutor(Executor):
 
 
 class _Worker:
-    """Runs inside the cluster; its classifiers stay loaded from block to block."""
+    """Runs inside the cluster; what the job needs stays loaded from item to item."""
 
-    def __init__(self, context: RunContext) -> None:
-        self.context = context
+    def __init__(self, job: Job[Any]) -> None:
+        self.job = job
 
     def ready(self) -> None:
-        """Answered once the actor has a place and its context."""
+        """Answered once the actor has a place and its job."""
 
-    def compute(self, item: WorkItem, patient: bool) -> tuple[list[Trouble] | None, int, str | None]:
-        """(what ``compute_block`` says, predictions made, why the block failed as a whole)."""
+    def compute(self, item: Hashable, patient: bool) -> tuple[list[Trouble] | None, int, str | None]:
+        """(what ``Job.compute`` says, how much was done, why the item failed as a whole)."""
         counts: list[int] = []
         try:
-            return compute_block(self.context, item, counts.append, wait=patient), sum(counts), None
+            return self.job.compute(item, counts.append, wait=patient), sum(counts), None
         except UnwritableError:
-            raise  # no other block could be stored either
+            raise  # no other item could be stored either
         except Exception as error:
             # Told in words: an exception's class may not exist on the driver's side.
             return [], sum(counts), explain(error)
 
 
 class _Crew:
-    """The workers for classifiers of the same needs, and their blocks."""
+    """The workers of the same needs, and their items."""
 
-    def __init__(self, ray: Any, context: RunContext, items: Sequence[WorkItem], needs: Resources, places: int) -> None:
-        self._context = ray.put(context)
+    def __init__(self, ray: Any, job: Job[Any], items: Sequence[Hashable], needs: Resources, places: int) -> None:
+        self._job = ray.put(job)
         self._actor = ray.remote(_Worker).options(scheduling_strategy="SPREAD", **needs.options())
         self.agenda = Agenda(items)
         self.places = min(places, len(items))
         self.failed_starts = 0
 
     def new_worker(self) -> Any:
-        return self._actor.remote(self._context)
+        return self._actor.remote(self._job)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What an actor is at: a block, or None while it starts."""
+    """What an actor is at: an item, or None while it starts."""
 
     crew: _Crew
     worker: Any
-    item: WorkItem | None
+    item: Hashable | None
 
 
 class _Drive:
-    """Hands out blocks, one to each worker that is ready, until all are done or given up."""
+    """Hands out items, one to each worker that is ready, until all are done or given up."""
 
     def __init__(self, ray: Any, crews: Sequence[_Crew], report: Report) -> None:
         self.ray, self.crews, self.report = ray, crews, report
@@ -157,7 +153,7 @@ class _Drive:
                 self.ray.kill(task.worker)
 
     def _unfinished(self) -> bool:
-        """Whether any block is left or being computed; a worker that only waits for room does not count."""
+        """Whether any item is left or being computed; a worker that only waits for room does not count."""
         computing = any(task.item is not None for task in self.running.values())
         return computing or any(crew.agenda for crew in self.crews)
 
@@ -182,7 +178,7 @@ class _Drive:
         self._hand_out(task.crew, task.worker)
 
     def _note(
-        self, agenda: Agenda, item: WorkItem, troubles: list[Trouble] | None, count: int, why: str | None
+        self, agenda: Agenda, item: Hashable, troubles: list[Trouble] | None, count: int, why: str | None
     ) -> None:
         self.report(count)
         if why is None:
@@ -191,7 +187,7 @@ class _Drive:
             agenda.lose(item, why)
 
     def _hand_out(self, crew: _Crew, worker: Any) -> None:
-        """The next block for a worker; one that has nothing left to do makes room for others."""
+        """The next item for a worker; one that has nothing left to do makes room for others."""
         if not crew.agenda:
             self.ray.kill(worker)
             return
@@ -213,22 +209,6 @@ class _Drive:
             self._start_worker(task.crew)
 
 
-def _parts(context: RunContext, needs: Needs) -> dict[Resources, RunContext]:
-    """The run divided by what its classifiers need."""
-    names: dict[Resources, list[str]] = {}
-    for name in dict.fromkeys(cell.cell.classifier for cell in context.cells):
-        names.setdefault(_needs_of(name, needs), []).append(name)
-    return {
-        own: replace(
-            context,
-            classifiers={name: context.classifiers[name] for name in chosen},
-            cells=tuple(cell for cell in context.cells if cell.cell.classifier in set(chosen)),
-            part=f"-{number}" if number else "",
-        )
-        for number, (own, chosen) in enumerate(names.items())
-    }
-
-
 def _needs_of(name: str, needs: Needs) -> Resources:
     """
     >>> needs = {"vit-*": Resources(gpus=1)}
@@ -238,10 +218,6 @@ def _needs_of(name: str, needs: Needs) -> Resources:
     if isinstance(needs, Resources):
         return needs
     return next((own for pattern, own in needs.items() if fnmatch.fnmatchcase(name, pattern)), Resources())
-
-
-def _concerns(part: RunContext, item: WorkItem) -> bool:
-    return any(cell.dataset == item.dataset for cell in part.cells)
 
 
 def _connect(ray: Any, address: str | None, workers: int | None, needs: Sequence[Resources]) -> bool:

@@ -19,12 +19,13 @@ from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.job import Job, Layout
 from shiftbench.shifts.writing.parallel import for_each
-from shiftbench.shifts.writing.record import WORKSHOP
+from shiftbench.shifts.writing.record import WORKSHOP, Record
 
 
 class Arrays(Layout):
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, record: Record) -> None:
         super().__init__(job)
+        self._record = record
         self._severities = sorted({shift.severity for shift in job.shifts})
         self._by_name: dict[str, list[Corruption]] = {}
         for shift in sorted(job.shifts, key=lambda shift: shift.severity):
@@ -42,7 +43,7 @@ class Arrays(Layout):
                 self._done[name] = set(range(self._pieces))
             else:
                 whole = self._partial(name).exists() and self._fits(self._partial(name))
-                self._done[name] = self.job.record.blocks(name) if whole else set()
+                self._done[name] = self._record.blocks(name) if whole else set()
         images = sum(len(self._indices(piece)) for pieces in self._done.values() for piece in pieces)
         bad = len(self.job.dataset) - len(self._readable)
         return (images + bad * len(self._by_name)) * len(self._severities)
@@ -54,7 +55,7 @@ class Arrays(Layout):
         for_each(lambda piece: self._piece(piece, open_arrays), missing, self.job.workers)
         for name in open_arrays:
             self._partial(name).replace(self._final(name))
-        self.job.record.set_blocks(dict.fromkeys(open_arrays))
+        self._record.set_blocks(dict.fromkeys(open_arrays))
 
     def _piece(self, piece: int, arrays: dict[str, NDArray[np.uint8]]) -> None:
         """Some rows of every array; decoded once."""
@@ -76,7 +77,7 @@ class Arrays(Layout):
         with self._noting:
             for name in arrays:
                 self._done[name].add(piece)
-            self.job.record.set_blocks({name: self._done[name] for name in arrays})
+            self._record.set_blocks({name: self._done[name] for name in arrays})
 
     def _image(self, index: int) -> Pixels:
         pixels = self.job.read(index)

@@ -17,7 +17,7 @@ from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.encoding import Encoding
 from shiftbench.shifts.writing.parallel import Advance
-from shiftbench.shifts.writing.record import WORKSHOP, Record
+from shiftbench.shifts.writing.record import WORKSHOP
 from shiftbench.shifts.writing.sizes import Preparation
 
 
@@ -27,9 +27,10 @@ class Staging:
     What a killed run left behind lies there alone, and is cleared by the next one.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, name: str = "files") -> None:
+        """``name`` is the folder's own: workers that write at the same time have one each."""
         self.root = root
-        self._folder = root / WORKSHOP / "files"
+        self._folder = root / WORKSHOP / name
         self._numbers = itertools.count()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
@@ -52,6 +53,10 @@ class Staging:
     def sync(self) -> None:
         if hasattr(os, "sync"):
             os.sync()
+
+    def clear(self) -> None:
+        """Of a worker that is done; the others go on."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def close(self) -> None:
         shutil.rmtree(self.root / WORKSHOP, ignore_errors=True)
@@ -78,7 +83,6 @@ class Job:
     encoding: Encoding
     seed: int
     workers: int
-    record: Record
     staging: Staging
     #: Pictures that could not be used, and why.
     skipped: dict[str, str] = field(default_factory=dict)
@@ -131,3 +135,18 @@ class Layout(ABC):
     @abstractmethod
     def write(self) -> None:
         """Write the others, and tell the job of each."""
+
+
+class FileLayout(Layout):
+    """A layout of files that can be written apart from each other: by threads here, or by workers elsewhere."""
+
+    def prepare(self) -> None:
+        """Once, before any unit is written."""
+
+    @abstractmethod
+    def units(self) -> Sequence[int]:
+        """What is not (all) there yet, by number."""
+
+    @abstractmethod
+    def write_unit(self, number: int) -> None:
+        """Write what is missing of it, and tell the job of each image."""

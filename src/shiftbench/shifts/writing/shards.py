@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
-from shiftbench.shifts.writing.job import Job, Layout
+from shiftbench.shifts.writing.job import FileLayout, Job
 from shiftbench.shifts.writing.parallel import for_each
 from shiftbench.shifts.writing.places import shard_keys
 
@@ -22,7 +22,7 @@ SHARD_SIZE = 1000
 _KEEP_BYTES = 1 << 30
 
 
-class Shards(Layout):
+class Shards(FileLayout):
     def __init__(self, job: Job, shard_size: int = SHARD_SIZE) -> None:
         super().__init__(job)
         self._keys = shard_keys(job.dataset)
@@ -38,12 +38,15 @@ class Shards(Layout):
         )
 
     def write(self) -> None:
-        for number, chunk in enumerate(self._chunks):
-            missing = [shift for shift in self.job.shifts if not self._file(shift, number).exists()]
-            if missing:
-                self._chunk(number, chunk, missing)
+        for number in self.units():
+            self.write_unit(number)
 
-    def _chunk(self, number: int, chunk: range, shifts: Sequence[Corruption]) -> None:
+    def units(self) -> Sequence[int]:
+        return [number for number in range(len(self._chunks)) if self._missing(number)]
+
+    def write_unit(self, number: int) -> None:
+        """A chunk of pictures: one tar file for each shift."""
+        chunk, shifts = self._chunks[number], self._missing(number)
         pictures = _Pictures(self.job)
         for_each(pictures.load, chunk, self.job.workers)
         usable = [index for index in chunk if self.job.dataset.ids[index] not in self.job.skipped]
@@ -54,6 +57,9 @@ class Shards(Layout):
             self.job.left_out(len(chunk) - len(usable))
 
         for_each(write, shifts, self.job.workers)
+
+    def _missing(self, number: int) -> list[Corruption]:
+        return [shift for shift in self.job.shifts if not self._file(shift, number).exists()]
 
     def _tar(self, path: Path, shift: Corruption, indices: Sequence[int], pictures: _Pictures) -> None:
         with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from shiftbench.shifts.writing.job import Job, Layout
+from shiftbench.shifts.writing.job import FileLayout, Job
 from shiftbench.shifts.writing.parallel import for_each
 from shiftbench.shifts.writing.places import class_folders, tree_paths
 
 
-class Tree(Layout):
+class Tree(FileLayout):
     """Each source picture is decoded once and written for all corruptions and severities."""
 
     def __init__(self, job: Job) -> None:
@@ -25,21 +26,28 @@ class Tree(Layout):
         return self.total - sum(missing.values())
 
     def write(self) -> None:
+        self.prepare()
+        for_each(self.write_unit, self._todo, self.job.workers)
+
+    def prepare(self) -> None:
         for folder in self._folders:
             for name in ("", *class_folders(self.job.dataset)):
                 os.makedirs(os.path.join(folder, name), exist_ok=True)  # noqa: PTH103, PTH118 - many, and strings
-        for_each(self._picture, self._todo, self.job.workers)
 
-    def _picture(self, index: int) -> None:
-        job = self.job
+    def units(self) -> Sequence[int]:
+        return self._todo
+
+    def write_unit(self, number: int) -> None:
+        """A picture under all shifts."""
+        job, index = self.job, number
         missing = self._missing(index)
         pixels = job.read(index) if missing else None
         if pixels is None:
             job.left_out(len(missing))
             return
-        for number in missing:
-            corrupted = job.corrupt(job.shifts[number], pixels, index)
-            job.staging.put(Path(self._folders[number], self._places[index]), job.encoding(corrupted))
+        for shift in missing:
+            corrupted = job.corrupt(job.shifts[shift], pixels, index)
+            job.staging.put(Path(self._folders[shift], self._places[index]), job.encoding(corrupted))
             job.wrote(1)
 
     def _missing(self, index: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,7 @@ from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError
+from shiftbench.jobs import Executor
 from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.corruptions import CORRUPTIONS, GENERATOR_VERSION, Corruption, corruptions
 from shiftbench.shifts.seeds import SEED_SCHEME
@@ -23,6 +25,7 @@ from shiftbench.shifts.writing.job import Job, Layout, Staging
 from shiftbench.shifts.writing.record import RECORD, WORKSHOP, Record, read_record
 from shiftbench.shifts.writing.shards import SHARD_SIZE, Shards
 from shiftbench.shifts.writing.sizes import Preparation, preparation
+from shiftbench.shifts.writing.spread import LayoutOf, write_spread
 from shiftbench.shifts.writing.tree import Tree
 from shiftbench.store.locks import claim
 from shiftbench.working import progress_bar, worker_count
@@ -86,6 +89,7 @@ def write_corruptions(
     lossless: bool = False,
     seed: int = 0,
     workers: int | None = None,
+    executor: Executor | None = None,
     frost_textures: str | Path | None = None,
     labels: LabelSpace | str | None = None,
     shard_size: int = SHARD_SIZE,
@@ -99,7 +103,8 @@ def write_corruptions(
     224 in the way of ImageNet-C and not at all for arrays; ``resize=False`` takes them as they are. ``labels`` is
     the label space of the source, needed where numbers are written for classes and the source does not name them.
 
-    The same call continues a run that was stopped at any moment. A call with more corruptions or severities
+    Threads of this process do the work, or an ``executor`` (``runs.executors``, ``runs.ray_engine``); the files are
+    the same. The same call continues a run that was stopped at any moment. A call with more corruptions or severities
     extends the set, one with any other difference is refused.
     """
     started = time.monotonic()
@@ -118,29 +123,43 @@ def write_corruptions(
         if not mine:
             raise StoreError(f"another run is writing to {target}", hint="wait for it, or write to another folder")
         record = Record.draft(target, recipe, shifts)
-        job = Job(dataset, target, shifts, prepared, encoding, seed, worker_count(workers), record, Staging(target))
-        _run(job, layout, shard_size, progress, console)
-    return _written(job, layout, time.monotonic() - started)
+        staging, layout_of = (
+            Staging(target),
+            partial(_layout, layout, shard_size, None if layout != "arrays" else record),
+        )
+        job = Job(dataset, target, shifts, prepared, encoding, seed, worker_count(workers), staging)
+        _run(job, record, layout_of, executor, progress, console)
+    return _written(job, record, layout, time.monotonic() - started)
 
 
-def _run(job: Job, layout: Format, shard_size: int, progress: bool, console: Console | None) -> None:
-    fresh = not job.record.path.exists()
+def _run(
+    job: Job,
+    record: Record,
+    layout_of: LayoutOf,
+    executor: Executor | None,
+    progress: bool,
+    console: Console | None,
+) -> None:
+    fresh = not record.path.exists()
     try:
-        work = _layout(layout, job, shard_size)
+        work = layout_of(job)
     except BaseException:
         if fresh:  # nothing was begun, so nothing is left behind
             job.staging.close()
         raise
-    job.record.save()
-    already = 0 if fresh and layout != "arrays" else work.done()
+    record.save()
+    already = 0 if fresh and not isinstance(work, Arrays) else work.done()
     with progress_bar("corrupted images", work.total, already, show=progress, console=console) as job.progress:
-        work.write()
+        if executor is None:
+            work.write()
+        else:
+            write_spread(job, work, layout_of, executor)
     if job.written:
         job.staging.sync()
-    job.record.finish(job.shifts, job.skipped)
+    record.finish(job.shifts, job.skipped)
     job.staging.close()
-    if len(job.record.skipped) == len(job.dataset):
-        why = next(iter(job.record.skipped.values()), None)
+    if len(record.skipped) == len(job.dataset):
+        why = next(iter(record.skipped.values()), None)
         raise DatasetError(f"no picture of {job.dataset.name!r} can be used", found=why)
 
 
@@ -255,12 +274,13 @@ def _recipe(
     return recipe
 
 
-def _layout(layout: Format, job: Job, shard_size: int) -> Layout:
+def _layout(layout: Format, shard_size: int, record: Record | None, job: Job) -> Layout:
+    """``record`` is where arrays, which grow row by row, note how far they are."""
     if layout == "shards":
         if shard_size < 1:
             raise StoreError("a shard holds pictures", found=shard_size, expected="1 or more")
         return Shards(job, shard_size)
-    return Arrays(job) if layout == "arrays" else Tree(job)
+    return Tree(job) if record is None else Arrays(job, record)
 
 
 def _base(dataset: Dataset) -> Dataset:
@@ -269,8 +289,8 @@ def _base(dataset: Dataset) -> Dataset:
     return dataset
 
 
-def _written(job: Job, layout: Format, seconds: float) -> Written:
-    skipped = job.record.skipped
+def _written(job: Job, record: Record, layout: Format, seconds: float) -> Written:
+    skipped = record.skipped
     usable = len(job.dataset) - len(skipped)
     return Written(
         job.destination,

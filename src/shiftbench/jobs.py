@@ -1,0 +1,84 @@
+"""Work that can be spread over threads, processes, or the machines of a cluster.
+
+A job knows how to compute one item and keep its result; an executor (``runs.executors``, ``runs.ray_engine``) decides
+where, how many at once, and what to try again. Results are on disk when an item is done, so that nothing but items
+and counts travels, and work that was killed continues with the items that are missing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+#: Told how much was done; may raise to stop the work between two writes.
+Report = Callable[[int], None]
+#: An item that failed, or whose worker died, this often is given up, with its cause; the rest goes on.
+TRIES = 3
+
+#: Hashable, picklable, and named by its text: "the block of images 0 to 99 of 'val'".
+Item = TypeVar("Item", bound=Hashable)
+#: What a worker needs, in the words of an executor that knows resources.
+Demand = TypeVar("Demand", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What kept some part of an item from being computed; the others were."""
+
+    #: Who failed: a classifier, a shift, or the item as a whole.
+    who: str
+    why: str
+    #: The images it failed on; none where that is not known.
+    images: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.who} failed{_which(self.images)}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Parts of an item that could not be computed; all others were."""
+
+    item: Any
+    trouble: Trouble
+
+    def __str__(self) -> str:
+        return f"{self.trouble} ({TRIES} tries)"
+
+
+class Job(ABC, Generic[Item]):
+    """Picklable: sent once to each worker, which keeps it from item to item."""
+
+    @abstractmethod
+    def compute(self, item: Item, report: Report, *, wait: bool) -> list[Trouble] | None:
+        """Compute what is missing of an item and tell which parts could not be made.
+
+        None when another run is at it and ``wait`` is False.
+        """
+
+    def divided(
+        self, items: Sequence[Item], demand_of: Callable[[str], Demand]
+    ) -> dict[Demand, tuple[Job[Item], Sequence[Item]]]:
+        """By what a worker needs, for jobs of several parts that are known by name."""
+        return {demand_of(""): (self, items)}
+
+
+class Executor(ABC):
+    """Computes all items; returns the failures. Each item's results are on disk when it is done."""
+
+    @abstractmethod
+    def run(self, job: Job[Any], items: Sequence[Any], report: Report) -> list[Failure]: ...
+
+
+def _which(images: Sequence[str]) -> str:
+    """
+    >>> _which(["a.png"]), _which(["a.png", "b.png", "c.png"])
+    (" on image 'a.png'", " on 3 images, 'a.png' to 'c.png'")
+    """
+    if not images:
+        return ""
+    return (
+        f" on image {images[0]!r}" if len(images) == 1 else f" on {len(images)} images, {images[0]!r} to {images[-1]!r}"
+    )
