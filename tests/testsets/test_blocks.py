@@ -13,6 +13,9 @@ from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import Picture
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.subset import Subset, take
+from shiftbench.errors import StoreError
+from shiftbench.jobs import Executor
+from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.testsets.blocks import Computation, PerImage, per_image
 
 Pixels = NDArray[np.uint8]
@@ -122,6 +125,28 @@ def test_several_computations_read_each_picture_once(cifar: ArrayDataset, tmp_pa
     found = per_image(dataset, computations, what="three", folder=tmp_path, size=6)
     assert Watched.reads == 20
     assert all(np.array_equal(one.rows, found[0].rows) for one in found)
+
+
+@pytest.mark.parametrize("executor", [ThreadExecutor(2), ProcessExecutor(2)], ids=["threads", "processes"])
+def test_an_executor_computes_the_same_rows(cifar: ArrayDataset, executor: Executor, tmp_path: Path) -> None:
+    some = Damaged(take(cifar, range(50)), range(50))
+    here = run(some, Counting(), size=16)
+    there = run(some, Counting(), size=16, folder=tmp_path, executor=executor)
+    assert np.array_equal(here.rows, there.rows) and here.problems == there.problems and here.problems
+    nothing = Counting(stop_after=0)  # all is kept: what is asked again computes nothing
+    assert np.array_equal(run(some, nothing, size=16, folder=tmp_path, executor=executor).rows, here.rows)
+
+
+def test_an_executor_needs_a_folder_and_its_failures_are_told(cifar: ArrayDataset, tmp_path: Path) -> None:
+    def broken(pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> NDArray[np.float64]:
+        raise ValueError("no such layer")
+
+    one = [Computation(broken, "broken")]
+    with pytest.raises(StoreError, match="need a folder"):
+        per_image(cifar, one, what="x", executor=ThreadExecutor(1))
+    with pytest.raises(StoreError, match="could not be computed") as caught:
+        per_image(take(cifar, range(4)), one, what="x", folder=tmp_path, executor=ThreadExecutor(1))
+    assert "no such layer" in str(caught.value.found)
 
 
 def test_an_empty_set(cifar: ArrayDataset, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,20 @@ def test_planted_duplicates_wait_for_reviewers(pets: Path, tmp_path: Path) -> No
     project.close()
     assert "0 new pairs wait" in run("dedupe", pets, "-q"), "what was judged stays judged"
     assert "bad threshold" in str(call("testset", "dedupe", pets, "--threshold", "ssim=7").exception)
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_describes_the_pictures(pets: Path, tmp_path: Path) -> None:
+    """By a real network; the pairs are those that this machine alone finds."""
+    pytest.importorskip("ray")
+    original = write_folder(tmp_path / "candidates", "test", 4)[0]
+    Image.open(original).save(original.with_name("again.jpg"), quality=80)
+    run("import", pets, tmp_path / "candidates", "-q")
+    words = ("testset", "dedupe", pets, "-q", "--json", "--by", "demo:squeezenet1_1")
+    cluster = call(*words, "--engine", "ray", "--workers", 2)
+    assert cluster.exit_code == 0, (cluster.output, cluster.exception)
+    shutil.rmtree(pets / "descriptors")
+    assert json.loads(call(*words).stdout)["pairs"] == json.loads(cluster.stdout)["pairs"] != []
 
 
 def test_filtered_pictures_fool_the_classifier_and_enter_the_pool_without_predictions(tmp_path: Path) -> None:

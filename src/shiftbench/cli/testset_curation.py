@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, stoppable
+from shiftbench.cli.evaluating import Where
+from shiftbench.cli.option_groups import grouped
 from shiftbench.cli.tabulating import show_report
 
 _RECIPES = ("imagenet-a", "imagenet-o")
@@ -18,6 +20,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
+@grouped
 def dedupe_command(
     folder: Annotated[Path, typer.Argument(help="The project's folder.")],
     by: Annotated[
@@ -30,7 +33,8 @@ def dedupe_command(
     ] = None,
     flips: Annotated[bool, typer.Option("--flips", help="Mirror images count, too.")] = False,
     database: Annotated[str | None, typer.Option("--database", help="Default: SHIFTBENCH_DATABASE.")] = None,
-    workers: Workers = None,
+    *,
+    where: Where,
     file: Annotated[Path | None, typer.Option("--output", "-o", help="All pairs: .csv, .json, .md, .txt.")] = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -44,6 +48,8 @@ def dedupe_command(
     Examples:
       shiftbench testset dedupe pets
       shiftbench testset dedupe pets --by pixels --by demo:efficientnet-lite0 --threshold ssim=0.8
+      the network on all machines of a Ray cluster, which see the project's folder
+        shiftbench testset dedupe pets --by timm:resnet50 --engine ray --address HOST:6379
     """
     from shiftbench.cli.testsets import opened, parse_options
     from shiftbench.testsets.near_duplicates.finding import PLAIN
@@ -52,7 +58,7 @@ def dedupe_command(
     limits = {name: float(value) for name, value in parse_options(threshold or []).items()}
     with opened(folder, database) as project, stoppable():
         queue, new = suspect_near_duplicates(
-            project, by=by or PLAIN, k=k, thresholds=limits, flips=flips, workers=workers, show=not quiet
+            project, by=by or PLAIN, k=k, thresholds=limits, flips=flips, show=not quiet, **where.options()
         )
     show_report(queue, "json" if json else "text", file)
     _say(f"{new} new pairs wait for judgement: shiftbench testset review {folder}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from shiftbench.classifiers.hashing import digest
 from shiftbench.datasets.base import Dataset, Pixels
 from shiftbench.errors import BadImageError, StoreError
+from shiftbench.jobs import Executor, Job, Report, Trouble
 from shiftbench.store.atomic import read_json, write_atomically, write_json
 from shiftbench.store.locks import claim
 from shiftbench.working import progress_bar, worker_count
@@ -68,20 +69,27 @@ def per_image(
     folder: Path | None = None,
     size: int = 256,
     workers: int | None = None,
+    executor: Executor | None = None,
     show: bool = False,
 ) -> list[PerImage]:
     """All ``computations`` on all pictures of ``dataset``; each picture is read once, ``size`` at a time.
 
     ``what`` stands beside the progress bar. With a ``folder`` each result is kept there under a hash of the data
     set's content and the computation's identity. Computations are called from ``workers`` threads at once; the rows
-    do not depend on their number.
+    do not depend on their number. With an ``executor`` the blocks are computed where it computes them, by way of the
+    folder, which all its workers must see.
     """
     if folder is None:
+        if executor is not None:
+            raise StoreError("blocks that are computed elsewhere need a folder to be kept in")
         return _Work(dataset, computations, [None] * len(computations), size, workers).run(what, show)
     keys = [digest(_FORMAT, dataset.fingerprint, one.identity, size) for one in computations]
     with claim(folder / f"{dataset.fingerprint}.lock", wait=True):
         missing = [i for i, key in enumerate(keys) if _kept(folder, key) is None]
-        work = _Work(dataset, [computations[i] for i in missing], [folder / keys[i] for i in missing], size, workers)
+        wanted, shards = [computations[i] for i in missing], [folder / keys[i] for i in missing]
+        if executor is not None and missing:
+            _compute_elsewhere(_Blocks(dataset, wanted, shards), size, executor, what, show)
+        work = _Work(dataset, wanted, shards, size, workers)
         for i, done in zip(missing, work.run(what, show), strict=True):
             _keep(folder, keys[i], done)
             shutil.rmtree(folder / keys[i], ignore_errors=True)
@@ -112,6 +120,59 @@ class _Block:
     problems: dict[int, str]
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Some images of a data set: the item that an executor hands out."""
+
+    dataset: str
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"the block of images {self.start} to {self.stop - 1} of {self.dataset!r}"
+
+
+@dataclass(frozen=True)
+class _Blocks(Job[_Part]):
+    """The blocks of all computations; those with a place on disk are kept there."""
+
+    dataset: Dataset
+    computations: Sequence[Computation]
+    shards: Sequence[Path | None]
+
+    def compute(self, item: _Part, report: Report, *, wait: bool) -> list[Trouble]:
+        for _ in self.of(slice(item.start, item.stop)):
+            pass
+        report(item.stop - item.start)
+        return []
+
+    def of(self, part: slice) -> Iterator[tuple[int, _Block]]:
+        """(number of the computation, its block): read where it is kept already, else computed and kept."""
+        pictures: _Pictures | None = None
+        for i, (computation, folder) in enumerate(zip(self.computations, self.shards, strict=True)):
+            path = None if folder is None else folder / f"{part.start:09d}.npz"
+            block = None if path is None else _read_shard(path, part.stop - part.start)
+            if block is None:
+                pictures = pictures or _Pictures(self.dataset, part)
+                block = pictures.computed(computation)
+                if path is not None:
+                    _write_shard(path, block)
+            yield i, block
+
+
+def _compute_elsewhere(blocks: _Blocks, size: int, executor: Executor, what: str, show: bool) -> None:
+    count = len(blocks.dataset)
+    items = [_Part(blocks.dataset.name, start, min(start + size, count)) for start in range(0, count, size)]
+    with progress_bar(what, count, show=show) as advance:
+        failures = executor.run(blocks, items, advance)
+    if failures:
+        raise StoreError(
+            f"{len(failures)} blocks could not be computed",
+            found=str(failures[0]),
+            hint="the same command continues; what is done is kept",
+        )
+
+
 class _Work:
     def __init__(
         self,
@@ -122,6 +183,7 @@ class _Work:
         workers: int | None,
     ) -> None:
         self.dataset, self.computations, self.shards = dataset, computations, shards
+        self.blocks = _Blocks(dataset, computations, shards)
         self.size, self.workers = size, workers
         self._results: list[PerImage | None] = [None] * len(computations)
         self._allocating = threading.Lock()
@@ -137,16 +199,7 @@ class _Work:
         ]
 
     def _block(self, part: slice) -> None:
-        pictures: _Pictures | None = None
-        for i, computation in enumerate(self.computations):
-            folder = self.shards[i]
-            path = None if folder is None else folder / f"{part.start:09d}.npz"
-            block = None if path is None else _read_shard(path, part.stop - part.start)
-            if block is None:
-                pictures = pictures or _Pictures(self.dataset, part)
-                block = pictures.computed(computation)
-                if path is not None:
-                    _write_shard(path, block)
+        for i, block in self.blocks.of(part):
             self._gather(i, part, block)
 
     def _gather(self, i: int, part: slice, block: _Block) -> None:

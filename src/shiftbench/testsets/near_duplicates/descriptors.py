@@ -23,6 +23,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset, Pixels
 from shiftbench.errors import ClassifierError, ShiftbenchError
+from shiftbench.jobs import Executor
 from shiftbench.testsets.blocks import Computation, PerImage, per_image
 from shiftbench.testsets.near_duplicates.kernels import pair_squares
 from shiftbench.testsets.near_duplicates.penultimate import Layer, features_of
@@ -134,6 +135,20 @@ class FeatureDescriptor(Descriptor):
         return np.asarray(rows / np.where(lengths > 0, lengths, 1), np.float32)
 
 
+@dataclass(frozen=True)
+class _Described:
+    """A descriptor as a computation; picklable, so that workers elsewhere can have it."""
+
+    by: Descriptor
+    mirrored: bool
+
+    def __call__(self, pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> Rows:
+        return self.by([picture[:, ::-1] for picture in pictures] if self.mirrored else pictures)
+
+    def computation(self) -> Computation:
+        return Computation(self, [*self.by.identity, self.mirrored])
+
+
 def describe(
     dataset: Dataset,
     descriptors: Sequence[Descriptor],
@@ -141,19 +156,13 @@ def describe(
     mirrored: bool = False,
     folder: Path | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     show: bool = False,
 ) -> list[PerImage]:
     """The rows of a whole data set, or of its mirror images, by each descriptor; kept in ``folder``, if given."""
-
-    def computation(one: Descriptor) -> Computation:
-        def compute(pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> Rows:
-            return one([picture[:, ::-1] for picture in pictures] if mirrored else pictures)
-
-        return Computation(compute, [*one.identity, mirrored])
-
     what = f"describing {dataset.name}" + (" mirrored" if mirrored else "")
-    computations = [computation(one) for one in descriptors]
-    return per_image(dataset, computations, what=what, folder=folder, workers=workers, show=show)
+    computations = [_Described(one, mirrored).computation() for one in descriptors]
+    return per_image(dataset, computations, what=what, folder=folder, workers=workers, executor=executor, show=show)
 
 
 def squashed(pictures: Sequence[Pixels], side: int) -> Pixels:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.jobs import Executor
 from shiftbench.testsets.blocks import PerImage, side_by_side
 from shiftbench.testsets.near_duplicates.alignment import aligned_correlation
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
@@ -46,6 +47,7 @@ def find_near_duplicates(
     flips: bool = False,
     folder: str | Path | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     show: bool = False,
 ) -> ReviewQueue:
     """Pairs that may show the same picture, the most suspicious first.
@@ -53,7 +55,8 @@ def find_near_duplicates(
     ``by`` names what neighbours are searched by: "pixels", "pixels-normalised", and any classifier or its spec, for
     its features. ``thresholds`` replaces some of the default ones, by metric. ``flips`` also searches for mirror
     images, which 004 did not count as duplicates. ``folder`` keeps the descriptors, so that the next search need
-    not look at the pictures again.
+    not look at the pictures again. An ``executor`` describes the pictures, which with a network is most of the work;
+    the search itself is of this machine.
     """
     if not within and not references:
         raise ShiftbenchError("nothing to compare the candidates with", hint="name a reference set, or say within=True")
@@ -63,7 +66,7 @@ def find_near_duplicates(
     _check_names("descriptors", [one.name for one in descriptors])
     search = _Search(
         candidates, descriptors, k, thresholds or {}, flips,
-        None if folder is None else Path(folder), workers, show,
+        None if folder is None else Path(folder), workers, executor, show,
     )  # fmt: skip
     return search.run(targets)
 
@@ -97,10 +100,11 @@ class _Search:
         flips: bool,
         folder: Path | None,
         workers: int | None,
+        executor: Executor | None,
         show: bool,
     ) -> None:
         self.candidates, self.k, self.flips = candidates, k, flips
-        self.folder, self.workers, self.show = folder, workers, show
+        self.folder, self.workers, self.executor, self.show = folder, workers, executor, show
         self.descriptors = list(descriptors)
         if not self.descriptors:
             raise ShiftbenchError("nothing to search by", expected="at least one descriptor, such as 'pixels'")
@@ -132,7 +136,8 @@ class _Search:
         """By all descriptors that are searched by, and last by the small pictures."""
         wanted = self.descriptors if self.pixels in self.descriptors else [*self.descriptors, self.pixels]
         found = describe(
-            dataset, wanted, mirrored=mirrored, folder=self.folder, workers=self.workers, show=self.show
+            dataset, wanted, mirrored=mirrored, folder=self.folder, workers=self.workers, executor=self.executor,
+            show=self.show,
         )  # fmt: skip
         return [*found[: len(self.descriptors)], found[wanted.index(self.pixels)]]
 

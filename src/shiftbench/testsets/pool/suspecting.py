@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shiftbench.classifiers.base import Classifier
+from shiftbench.jobs import Executor
 from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.near_duplicates import ReviewQueue, find_near_duplicates
@@ -22,6 +23,7 @@ def suspect_near_duplicates(
     thresholds: Mapping[str, float] | None = None,
     flips: bool = False,
     workers: int | None = None,
+    executor: Executor | None = None,
     show: bool = False,
 ) -> tuple[ReviewQueue, int]:
     """Search the whole pool; (what was found, how many pairs are new to the reviewers).
@@ -34,7 +36,7 @@ def suspect_near_duplicates(
         raise WorkshopError("the pool has no candidates", hint="shiftbench testset import DIR SOURCE")
     queue = find_near_duplicates(
         candidates, [references] if len(references) else [], by=by, k=k, thresholds=thresholds, flips=flips,
-        folder=project.folder / "descriptors", workers=workers, show=show,
+        folder=project.folder / "descriptors", workers=workers, executor=executor, show=show,
     )  # fmt: skip
     entries = {dataset.name: dataset.metadata["entry"] for dataset in (candidates, references)}
     own = entries[candidates.name]
