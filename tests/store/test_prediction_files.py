@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shiftbench.errors import StoreError
+from shiftbench.store.catalogue import spec_key
 from shiftbench.store.prediction_files import (
     PredictionBlock,
-    columns_of,
+    canonical_json,
     read_block,
     read_made_by,
     read_spec,
@@ -46,10 +47,18 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     write_block(tmp_path / "a.parquet", make_block(scores=True), SPEC, "x")
     classes = {f"top{k}" for k in range(1, 6)}
-    assert set(columns_of(tmp_path / "a.parquet")) == classes | {"logit_confidence", "scores"}
+    assert set(pq.read_schema(tmp_path / "a.parquet").names) == classes | {"logit_confidence", "scores"}
     back = read_block(tmp_path / "a.parquet", top_k=1)
     assert back.top.shape == (50, 1) and back.scores is None and np.isfinite(back.confidence).all()
     assert np.isnan(read_block(tmp_path / "a.parquet", top_k=1, confidence=False).confidence).all()
+
+
+def test_another_file_in_its_place_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_block(path, make_block(), SPEC, "x")
+    assert len(read_block(path, key=spec_key(canonical_json(SPEC)))) == 50
+    with pytest.raises(StoreError, match="not the file that its name says"):
+        read_block(path, key=spec_key(canonical_json({**SPEC, "seed": 7})))
 
 
 def test_equal_blocks_give_equal_bytes(tmp_path: Path) -> None:

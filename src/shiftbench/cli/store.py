@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json
+from shiftbench.cli.places import place_argument
 from shiftbench.cli.tabulating import Classifiers
+from shiftbench.cli.tabulating import Workspace as WorkspaceFolder
 
 app = typer.Typer(no_args_is_help=True, help="Look after a workspace: what it holds, whether it is whole, export.")
 
-Folder = Annotated[Path, typer.Argument(help="The folder that `eval` wrote to.")]
+Folder = Annotated[Path, place_argument("The folder that `eval` wrote to.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 _DEFAULT = Path("shiftbench-workspace")
@@ -92,8 +94,8 @@ def compact_command(workspace: Folder = _DEFAULT, json: Json = False) -> None:
 
 @app.command("export")
 def export_command(
-    file: Annotated[Path, typer.Argument(help="The table: .csv or .parquet.")],
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="The folder that `eval` wrote to.")] = _DEFAULT,
+    file: Annotated[Path, place_argument("The table: .csv or .parquet.")],
+    workspace: WorkspaceFolder = _DEFAULT,
     classifier: Classifiers = None,
     setting: Annotated[list[str] | None, typer.Option("--setting", "-s", help="Only these settings.")] = None,
     image: Annotated[list[str] | None, typer.Option("--image", "-i", help="Only images of these ids.")] = None,

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json
+from shiftbench.cli.places import workspace_option
 
-Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The folder that `eval` wrote to.")]
+Workspace = Annotated[Path, workspace_option("The folder that `eval` wrote to.")]
 Classifiers = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these classifiers.")]
 Level = Annotated[float, typer.Option(help="Level of the intervals.")]
 Format = Annotated[str, typer.Option("--format", "-f", help="text, md, csv, tex or json.")]

@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.datasets.base import Picture
-from shiftbench.datasets.cache import cache_folder, locked
+from shiftbench.datasets.cache import cache_folder, local_copy, locked
 from shiftbench.datasets.fingerprint import ContentDataset, Opened, digest_bytes
 from shiftbench.datasets.images import bad_image
 from shiftbench.errors import DatasetError
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
+from shiftbench.store.places import place
 
 Array = NDArray[Any]
 _IMAGE_KEYS = ("images", "data", "x", "x_test", "arr_0")
@@ -50,7 +51,7 @@ class NpyFile:
 
     def open(self) -> Array:
         try:
-            array: Array = np.load(self.path, mmap_mode="r", allow_pickle=False)
+            array: Array = np.load(local_copy(self.path), mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise DatasetError(f"{self.path} is not a readable npy file", found=error) from error
         return array
@@ -65,9 +66,10 @@ class NpzMember:
 
     def open(self) -> Array:
         try:
-            with zipfile.ZipFile(self.path) as archive:
+            path = local_copy(self.path)
+            with zipfile.ZipFile(path) as archive:
                 if archive.getinfo(f"{self.member}.npy").file_size <= 1 << 20:
-                    with np.load(self.path, allow_pickle=False) as arrays:
+                    with np.load(path, allow_pickle=False) as arrays:
                         small: Array = arrays[self.member]
                     return small
             return NpyFile(self._unpacked()).open()
@@ -75,15 +77,16 @@ class NpzMember:
             raise DatasetError(f"{self.path} has no readable array {self.member!r}", found=error) from error
 
     def _unpacked(self) -> Path:
-        status = self.path.stat()
-        identity = f"{self.path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{self.member}"
+        path = local_copy(self.path)
+        status = path.stat()
+        identity = f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{self.member}"
         key = hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()
         target = cache_folder("arrays") / f"{key}.npy"
         with locked(target.with_suffix(".lock")):
             if not target.exists():
                 temporary = target.with_suffix(".tmp")
                 with (
-                    zipfile.ZipFile(self.path) as archive,
+                    zipfile.ZipFile(path) as archive,
                     archive.open(f"{self.member}.npy") as packed,
                     temporary.open("wb") as file,
                 ):
@@ -166,7 +169,7 @@ def open_array(
     Without ``labels`` the file beside it is taken: ``x_labels.npy`` for ``x_data.npy`` or ``x_images.npy``,
     else ``labels.npy``.
     """
-    path = Path(path)
+    path = place(path)
     if path.is_dir():
         name, path = name or path.resolve().name, path / "images.npy"
     name = name or path.stem
@@ -176,7 +179,7 @@ def open_array(
         values = NpzMember(path, _pick(path, keys, _LABEL_KEYS)).open()
     else:
         images = NpyFile(path)
-        values = NpyFile(labels_beside(path) if labels is None else Path(labels)).open()
+        values = NpyFile(labels_beside(path) if labels is None else place(labels)).open()
     target, indices = array_labels(values, space, name)
     return ArrayDataset(name, target, images, indices)
 
@@ -238,7 +241,7 @@ def labels_beside(path: Path) -> Path:
 
 def _npz_keys(path: Path) -> list[str]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(local_copy(path)) as archive:
             return [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
     except (OSError, zipfile.BadZipFile) as error:
         raise DatasetError(f"{path} is not a readable npz file", found=error) from error

@@ -19,6 +19,7 @@ from shiftbench.errors import DatasetError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.labels.superclasses import objectnet_folders
+from shiftbench.store.places import place
 
 OBJECTNET_BORDER = 2
 
@@ -86,7 +87,7 @@ def open_objectnet(
     are refused. ``border=0`` keeps the frame, for comparison.
     """
     target = _agreed(space)
-    root = find_objectnet(Path(path)) or Path(path)
+    root = find_objectnet(place(path)) or place(path)
     listing = list_classes(root)
     foreign = sorted(set(listing.classes) - set(objectnet_folders()))
     if foreign:

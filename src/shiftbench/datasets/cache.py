@@ -1,12 +1,17 @@
-"""Where fetched packages, unpacked arrays and file hashes are kept between runs."""
+"""Where fetched packages, unpacked arrays, copies of objects and file hashes are kept between runs."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+
+from shiftbench.store.places import is_object
 
 
 def cache_folder(*parts: str) -> Path:
@@ -29,6 +34,26 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@lru_cache(maxsize=4096)
+def local_copy(path: Path) -> Path:
+    """The file itself, or of one in an object store a copy on this machine, fetched once.
+
+    For what is read here and there many times: shards and arrays. A changed object is fetched anew by the next run.
+    """
+    if not is_object(path):
+        return path
+    state = path.stat()
+    key = hashlib.blake2b(f"{path}|{state.st_size}|{state.st_mtime_ns}".encode(), digest_size=12).hexdigest()
+    target = cache_folder("objects", key) / path.name
+    with locked(target.parent / ".lock"):
+        if not target.exists():
+            temporary = target.with_name(".part")
+            with path.open("rb") as source, temporary.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 22)
+            temporary.replace(target)
+    return target
 
 
 @contextlib.contextmanager

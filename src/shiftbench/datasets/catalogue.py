@@ -15,13 +15,14 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError, LabelError, ShiftbenchError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
+from shiftbench.store.places import is_object, place
 
 OpenFunction = Callable[..., Dataset]
 #: Says in a few words what a path is, if it is of this kind, else None. It looks at names, not at contents.
@@ -34,11 +35,13 @@ class Opener:
 
     recognises: Recogniser
     open: OpenFunction
+    #: Whether it opens ``shiftbench.store.places.place(path)``, and so s3://bucket/folder as well.
+    by_url: bool = False
 
 
-def opener(recognises: Recogniser) -> Callable[[OpenFunction], Opener]:
+def opener(recognises: Recogniser, *, by_url: bool = False) -> Callable[[OpenFunction], Opener]:
     """Decorator: ``function(path, *, space, name, ...)`` becomes the opener of what ``recognises`` knows."""
-    return lambda function: Opener(recognises, function)
+    return lambda function: Opener(recognises, function, by_url)
 
 
 #: Kinds of path, in the order in which they are tried.
@@ -56,7 +59,7 @@ def open_dataset(
     name: str | None = None,
     **options: Any,
 ) -> Dataset:
-    """A data set from a name ("demo"), a path, or ``kind:path`` where the kind should not be guessed.
+    """A data set from a name ("demo"), a path or URL, or ``kind:path`` where the kind should not be guessed.
 
     ``space`` names the label space (a registered one, a file of classes, or "folders"); ``options`` are
     those of the kind, such as ``severity`` for CIFAR-10-C or ``split`` for a Hugging Face folder.
@@ -76,16 +79,34 @@ def open_dataset(
         return open_named(text, space=space, name=name, **options)
     kind, _, rest = text.partition(":")
     if rest and kind in dataset_openers:
-        return _call(kind, dataset_openers.get(kind).open, rest, space=space, name=name, **options)
-    path = Path(text)
+        where = _listed(place(rest))
+        return _call(kind, _open_function(kind, where), where, space=space, name=name, **options)
+    path = _listed(place(text))
     found = recognise_path(path)
     if found is None:
         raise _unrecognised(path)
     try:
-        return _call(found[0], dataset_openers.get(found[0]).open, path, space=space, name=name, **options)
+        return _call(found[0], _open_function(found[0], path), path, space=space, name=name, **options)
     except LabelError as error:
         message = f"{path}: {error.message}"
         raise LabelError(message, found=error.found, expected=error.expected, hint=error.hint) from error
+
+
+def _listed(path: Path) -> Path:
+    """In an object store, what lies there now: a data set does not change while it is read."""
+    return cast(Path, path.as_listed_now()) if is_object(path) else path
+
+
+def _open_function(kind: str, path: Path) -> OpenFunction:
+    chosen = dataset_openers.get(kind)
+    if is_object(path) and not chosen.by_url:
+        able = [name for name, one in dataset_openers if one.by_url]
+        raise DatasetError(
+            f"{path} can't be opened where it is: the kind {kind!r} is read from a disk",
+            expected=f"one of {', '.join(able)}",
+            hint="copy it to a folder, and name that",
+        )
+    return chosen.open
 
 
 def open_named(
@@ -134,7 +155,7 @@ class PathDescription:
 
 def describe_path(path: str | Path, *, space: LabelSpace | str | None = None, **options: Any) -> PathDescription:
     """Recognise and open a path without reading its pictures; tell what it holds or why it can't be used."""
-    path = Path(path)
+    path = _listed(place(path))
     found = recognise_path(path)
     if found is None:
         return PathDescription(str(path), None, "unknown", problems=[str(_unrecognised(path))])

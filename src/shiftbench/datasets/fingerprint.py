@@ -6,21 +6,28 @@ import hashlib
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.cache import cache_folder, write_atomically
+from shiftbench.errors import StoreError
 from shiftbench.labels.several import LabelSets
 from shiftbench.labels.space import Labels, LabelSpace
+from shiftbench.store.objects import ObjectPath
+from shiftbench.store.places import is_object
+from shiftbench.store.refusals import UnreachableError
 
 DIGEST_SIZE = 16
 #: The digest of a picture whose bytes can't be read.
 UNREADABLE = bytes(DIGEST_SIZE)
 _THREADS = min(8, (os.cpu_count() or 1) + 2)
+#: Objects that are fetched side by side: the network is waited for, not the processor.
+_REQUESTS = 16
 #: A file changed so recently may change again within the clock's tick: its hash is not kept.
 _SETTLED_NS = 2_000_000_000
 
@@ -80,10 +87,11 @@ def digest_files(root: Path, names: Sequence[str]) -> list[bytes]:
     store = _cache_file(root)
     known = _load(store)
     # by blocks: for files that are unchanged, handing each to a thread would cost more than looking at it
-    blocks = [names[i : i + 256] for i in range(0, len(names), 256)]
-    base = str(root)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        done = pool.map(lambda block: [_digest_file(base, name, known) for name in block], blocks)
+    size, threads = (8, _REQUESTS) if is_object(root) else (256, _THREADS)
+    blocks = [names[i : i + size] for i in range(0, len(names), size)]
+    digest = _object_digester(root, known) if is_object(root) else partial(_digest_file, str(root), known)
+    with ThreadPoolExecutor(threads) as pool:
+        done = pool.map(lambda block: [digest(name) for name in block], blocks)
         results = [result for block in done for result in block]
     fresh = {name: (stamp, digest) for name, (stamp, digest, new) in zip(names, results, strict=True) if new and stamp}
     if fresh:
@@ -95,7 +103,7 @@ Stamp = tuple[int, int, int]
 Known = dict[str, tuple[Stamp, bytes]]
 
 
-def _digest_file(root: str, name: str, known: Known) -> tuple[Stamp | None, bytes, bool]:
+def _digest_file(root: str, known: Known, name: str) -> tuple[Stamp | None, bytes, bool]:
     path = os.path.join(root, name)  # noqa: PTH118  # much faster than pathlib, and called for every file
     try:
         status = os.stat(path)  # noqa: PTH116
@@ -112,8 +120,31 @@ def _digest_file(root: str, name: str, known: Known) -> tuple[Stamp | None, byte
     return (stamp if settled else None), digest, True
 
 
+def _object_digester(root: ObjectPath, known: Known) -> Callable[[str], tuple[Stamp | None, bytes, bool]]:
+    """As ``_digest_file``: one listing tells which objects are unchanged, and the others are fetched."""
+    listed = root.as_listed_now()
+
+    def digest(name: str) -> tuple[Stamp | None, bytes, bool]:
+        try:
+            state = (listed / name).stat()
+            stamp = (state.st_size, state.st_mtime_ns, 0)
+            entry = known.get(name)
+            if entry is not None and entry[0] == stamp:
+                return stamp, entry[1], False
+            found = digest_bytes((listed / name).read_bytes())
+        except (FileNotFoundError, StoreError) as error:
+            if isinstance(error, UnreachableError):
+                raise
+            return None, UNREADABLE, False
+        settled = time.time_ns() - stamp[1] > _SETTLED_NS
+        return (stamp if settled else None), found, True
+
+    return digest
+
+
 def _cache_file(root: Path) -> Path | None:
-    key = hashlib.blake2b(os.fsencode(root.resolve()), digest_size=12).hexdigest()
+    where = str(root).encode() if is_object(root) else os.fsencode(root.resolve())
+    key = hashlib.blake2b(where, digest_size=12).hexdigest()
     try:
         return cache_folder("hashes") / f"{key}.tsv"
     except OSError:  # a read-only home: hash anew each time

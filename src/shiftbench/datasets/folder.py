@@ -13,6 +13,7 @@ from shiftbench.errors import DatasetError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.guard import OWN, recognise_folders
 from shiftbench.labels.space import LabelSpace
+from shiftbench.store.places import is_object, place
 
 #: What counts as a picture in a folder; anything else is left alone.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -44,7 +45,7 @@ def open_folder(
     Images come in the order of their class's index, then of their path; ids are ``class/file``. Hidden
     files and folders, and files that no picture's extension marks, are left out.
     """
-    root = Path(path)
+    root = place(path)
     listing = list_classes(root)
     if not listing.images:
         raise DatasetError(
@@ -70,7 +71,7 @@ def open_unlabelled(
 
     ``space`` says over which classes a classifier answers.
     """
-    root = Path(path)
+    root = place(path)
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder", found="a file" if root.exists() else "nothing there")
     if space is None or space == OWN:
@@ -107,8 +108,7 @@ def list_classes(root: Path) -> Listing:
 def _walk(folder: Path, prefix: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
     """Files below ``folder``: those in it first, then those of its sub-folders, each sorted by name."""
     files, folders = _entries(folder)
-    status = folder.stat()
-    here = (status.st_dev, status.st_ino)
+    here = _identity(folder)
     if here in above:  # a link back to a folder above would never end
         return
     yield from (prefix + name for name in files)
@@ -116,10 +116,22 @@ def _walk(folder: Path, prefix: str = "", above: frozenset[tuple[int, int]] = fr
         yield from _walk(folder / name, f"{prefix}{name}/", above | {here})
 
 
+def _identity(folder: Path) -> tuple[int, int]:
+    if is_object(folder):  # no links there: a name is the thing itself
+        return 0, hash(folder)
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
 def _entries(folder: Path) -> tuple[list[str], list[str]]:
     """The names of files and of folders, sorted; a link that leads nowhere is a file that can't be read."""
     files: list[str] = []
     folders: list[str] = []
+    if is_object(folder):
+        for path in folder.iterdir():
+            if not path.name.startswith("."):
+                (folders if path.is_dir() else files).append(path.name)
+        return files, folders
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -15,6 +15,7 @@ from typing import Literal
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import open_folder
 from shiftbench.labels.space import LabelSpace
+from shiftbench.store.places import place
 
 Packing = Literal["integers", "wnids"]
 _NAME = re.compile(r"imagenet-?v2", re.IGNORECASE)
@@ -34,7 +35,7 @@ def packing_of(path: Path) -> Packing | None:
 
 def open_imagenetv2(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> FileDataset:
     """Class folders over all 1,000 classes; integers are read by value."""
-    root = Path(path)
+    root = place(path)
     packing = packing_of(root)
     title = name or root.resolve().name
     if packing == "wnids":

@@ -26,6 +26,8 @@ import numpy as np
 
 from shiftbench.datasets.base import Picture, Pixels
 from shiftbench.errors import BadImageError
+from shiftbench.store.objects import ObjectPath
+from shiftbench.store.places import is_object
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -47,7 +49,7 @@ def decode(source: bytes | str | os.PathLike[str], image_id: str, *, max_pixels:
     Traceback (most recent call last):
     shiftbench.errors.BadImageError: cats/1.gif can't be used: the file is empty
     """
-    data = source if isinstance(source, bytes) else read_file(Path(source), image_id)
+    data = source if isinstance(source, bytes) else read_file(source if is_object(source) else Path(source), image_id)
     if not data:
         raise bad_image(image_id, "the file is empty")
     try:
@@ -58,8 +60,11 @@ def decode(source: bytes | str | os.PathLike[str], image_id: str, *, max_pixels:
         raise bad_image(image_id, _reason(error, data)) from error
 
 
-def read_file(path: Path, image_id: str) -> bytes:
-    """The bytes of a picture's file; BadImageError if it can't be read."""
+def read_file(path: Path | ObjectPath, image_id: str) -> bytes:
+    """The bytes of a picture's file; BadImageError if it can't be read.
+
+    A store that can't be reached is no picture's fault: its UnreachableError ends the run, which can be continued.
+    """
     try:
         return path.read_bytes()
     except IsADirectoryError as error:

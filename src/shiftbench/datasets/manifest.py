@@ -14,6 +14,7 @@ from shiftbench.datasets.images import MAX_PIXELS
 from shiftbench.errors import DatasetError
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
+from shiftbench.store.places import place
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "image")
@@ -35,7 +36,7 @@ def open_manifest(
     ``allow_outside`` permits absolute paths and ``..``: only for manifests that you wrote. ``label`` names
     the column; an empty label means none.
     """
-    path = Path(path)
+    path = place(path)
     rows = read_rows(path)
     columns = list(rows[0]) if rows else []
     path_column = _column(path, columns, PATH_COLUMNS)
@@ -54,7 +55,7 @@ def open_manifest(
     return FileDataset(
         name or path.stem,
         target,
-        Path(root) if root is not None else path.parent,
+        place(root) if root is not None else path.parent,
         files,
         [-1 if value is None else index[value] for value in values],
         ids=[file.replace(os.sep, "/") for file in files],

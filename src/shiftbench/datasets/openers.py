@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_openers, named_datasets, opener
 from shiftbench.labels.space import LabelSpace
+from shiftbench.store.places import is_object
 
 Space = LabelSpace | str | None
 
 
 def _names(path: Path, most: int = 4096) -> Iterator[str]:
     """Entries of a folder; a few thousand are enough to see what it is."""
+    if is_object(path):
+        yield from (entry.name for entry in islice(path.iterdir(), most))
+        return
     try:
         with os.scandir(path) as entries:
             for _, entry in zip(range(most), entries, strict=False):
@@ -53,7 +58,7 @@ def _seen_cifar10_1(path: Path) -> str | None:
 
 
 @dataset_openers.register("cifar-10.1")
-@opener(_seen_cifar10_1)
+@opener(_seen_cifar10_1, by_url=True)
 def open_cifar10_1(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
     """CIFAR-10.1: cifar10.1_v4_data.npy or _v6_, with its labels beside it."""
     from shiftbench.datasets import cifar
@@ -72,7 +77,7 @@ def _seen_cifar_c(path: Path) -> str | None:
 
 
 @dataset_openers.register("cifar-c")
-@opener(_seen_cifar_c)
+@opener(_seen_cifar_c, by_url=True)
 def open_cifar_c(
     path: str | Path,
     *,
@@ -93,7 +98,7 @@ def _seen_cifar10_2(path: Path) -> str | None:
 
 
 @dataset_openers.register("cifar-10.2")
-@opener(_seen_cifar10_2)
+@opener(_seen_cifar10_2, by_url=True)
 def open_cifar10_2(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
     """CIFAR-10.2: cifar102_test.npz or cifar102_train.npz."""
     from shiftbench.datasets import cifar102
@@ -138,7 +143,7 @@ def _seen_array(path: Path) -> str | None:
 
 
 @dataset_openers.register("array")
-@opener(_seen_array)
+@opener(_seen_array, by_url=True)
 def open_array(
     path: str | Path, *, space: Space = None, name: str | None = None, labels: str | Path | None = None
 ) -> Dataset:
@@ -183,7 +188,7 @@ def _seen_objectnet(path: Path) -> str | None:
 
 
 @dataset_openers.register("objectnet")
-@opener(_seen_objectnet)
+@opener(_seen_objectnet, by_url=True)
 def open_objectnet(path: str | Path, *, space: Space = None, name: str | None = None, border: int = 2) -> Dataset:
     """ObjectNet: the 113 classes that ImageNet has too, without the red border."""
     from shiftbench.datasets import bordered
@@ -245,7 +250,7 @@ def _seen_imagenetv2(path: Path) -> str | None:
 
 
 @dataset_openers.register("imagenetv2")
-@opener(_seen_imagenetv2)
+@opener(_seen_imagenetv2, by_url=True)
 def open_imagenetv2(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
     """ImageNetV2: folders 0 to 999 as released, or a re-packing in wnid folders."""
     from shiftbench.datasets import imagenetv2
@@ -258,7 +263,7 @@ def _seen_folder(path: Path) -> str | None:
 
     if not path.is_dir():
         return None
-    folders = [path / n for n in _names(path) if not n.startswith(".") and os.path.isdir(path / n)]  # noqa: PTH112
+    folders = [path / n for n in _names(path) if not n.startswith(".") and (path / n).is_dir()]
     for folder in folders:
         if any(name.lower().endswith(EXTENSIONS) and not name.startswith(".") for name in _names(folder)):
             return f"a folder of {len(folders)} class folders"
@@ -266,7 +271,7 @@ def _seen_folder(path: Path) -> str | None:
 
 
 @dataset_openers.register("folder")
-@opener(_seen_folder)
+@opener(_seen_folder, by_url=True)
 def open_folder(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
     """One folder a class: integers 0..K-1, wnids or class names."""
     from shiftbench.datasets import folder
@@ -275,7 +280,7 @@ def open_folder(path: str | Path, *, space: Space = None, name: str | None = Non
 
 
 @dataset_openers.register("unlabelled")
-@opener(lambda path: None)  # never guessed: a forgotten label is more likely than none
+@opener(lambda path: None, by_url=True)  # never guessed: a forgotten label is more likely than none
 def open_unlabelled(path: str | Path, *, space: Space = None, name: str | None = None) -> Dataset:
     """Any pictures below a folder, without labels: unknown kinds, for detection."""
     from shiftbench.datasets import folder
@@ -293,7 +298,7 @@ def _seen_shards(path: Path) -> str | None:
 
 
 @dataset_openers.register("webdataset")
-@opener(_seen_shards)
+@opener(_seen_shards, by_url=True)
 def open_webdataset(
     path: str | Path,
     *,
@@ -314,7 +319,7 @@ def _seen_manifest(path: Path) -> str | None:
 
 
 @dataset_openers.register("manifest")
-@opener(_seen_manifest)
+@opener(_seen_manifest, by_url=True)
 def open_manifest(
     path: str | Path,
     *,

@@ -1,7 +1,8 @@
 """WebDataset shards: tar files whose members ``key.jpg``, ``key.cls`` make up a sample.
 
 The headers are scanned once; pictures are then read at their offsets, in any order and by any number of
-threads. Nothing is extracted, so a member's name can't reach a path.
+threads. Nothing is extracted, so a member's name can't reach a path. Shards in an object store are copied to the
+cache, once on each machine that reads them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from shiftbench.datasets.cache import local_copy
 from shiftbench.datasets.encoded import EncodedDataset
 from shiftbench.datasets.images import MAX_PIXELS, bad_image
 from shiftbench.errors import DatasetError
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
+from shiftbench.store.places import is_object, place
 
 IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff", "img")
 LABEL_ENDINGS = ("cls", "label", "class", "target")
@@ -72,7 +75,7 @@ class WebDataset(EncodedDataset):
     def _bytes(self, index: int) -> bytes:
         shard, offset, size = self._places[index].tolist()
         try:
-            with self.shards[shard].open("rb") as file:
+            with local_copy(self.shards[shard]).open("rb") as file:
                 data = _slice(file, offset, size)
         except OSError as error:
             raise bad_image(self.ids[index], f"the shard can't be read ({error})") from error
@@ -124,7 +127,7 @@ def open_webdataset(
 
 def _scan_all(shards: Sequence[Path], image: str | None, label: str | None) -> _Table:
     table = _Table()
-    for number, shard in enumerate(shards):
+    for number, shard in enumerate(map(local_copy, shards)):
         with shard.open("rb") as file:
             for sample in _scan(shard):
                 table.endings.update(sample.members)
@@ -140,14 +143,14 @@ def _scan_all(shards: Sequence[Path], image: str | None, label: str | None) -> _
 
 def find_shards(path: str | Path | Sequence[str | Path]) -> list[Path]:
     """The tar files that a path, pattern or list names, in order."""
-    if isinstance(path, (str, Path)):
-        whole = Path(path)
+    if isinstance(path, str | Path) or is_object(path):
+        whole = place(str(path))
         if whole.is_dir():
             shards = sorted(whole.glob("*.tar"))
         else:
-            shards = [Path(p) for p in expand_braces(str(path))]
+            shards = [place(p) for p in expand_braces(str(path))]
     else:
-        shards = [Path(p) for p in path]
+        shards = [place(p) for p in path]
     missing = [p for p in shards if not p.is_file()]
     if missing or not shards:
         raise DatasetError(

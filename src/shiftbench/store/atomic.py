@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from shiftbench.errors import StoreError
+from shiftbench.store.places import is_object
+from shiftbench.store.refusals import UnwritableError as UnwritableError
 
 
 def write_atomically(path: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
@@ -20,7 +22,16 @@ def write_atomically(path: Path, write: Callable[[Path], None], *, durable: bool
     A reader, and a run that starts again after ``kill -9``, sees the old file, the new one or none; two
     writers do not disturb each other, because each has its own neighbour. ``durable`` waits for the disk, so
     that even a power cut leaves a whole file; what carries its own digest and can be made anew need not.
+
+    In an object store, where a name has all its bytes or none, the file is made here and put there at once; the
+    store's answer means that it is kept.
     """
+    if is_object(path):
+        with tempfile.TemporaryDirectory(prefix="shiftbench-") as folder:
+            made = Path(folder) / path.name
+            write(made)
+            path.upload(made)
+        return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,21 +50,6 @@ def write_atomically(path: Path, write: Callable[[Path], None], *, durable: bool
 
 #: The place is full or closed: nothing else could be written there either.
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
-
-
-class UnwritableError(StoreError):
-    """The disk is full, or closed to us. What was written before is whole."""
-
-    def __init__(self, path: Path | str, why: str = "") -> None:
-        # Made anew from its one text when it comes out of another process.
-        if isinstance(path, str):
-            super().__init__(path)
-            return
-        super().__init__(
-            f"{path} can't be written",
-            found=why,
-            hint="make room or give write access, and do the same again: what is done is kept",
-        )
 
 
 def write_json(path: Path, value: Any) -> None:

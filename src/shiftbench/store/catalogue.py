@@ -34,7 +34,8 @@ def read_catalogue(path: Path) -> Mapping[str, str]:
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int, size: int) -> Mapping[str, str]:
     try:
-        table = pq.read_table(path, columns=["key", "spec"])
+        with path.open("rb") as file:
+            table = pq.read_table(file, columns=["key", "spec"])
     except (OSError, KeyError, pa.ArrowException):
         return {}
     pairs = zip(table.column("key").to_pylist(), table.column("spec").to_pylist(), strict=True)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from shiftbench.errors import StoreError
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.atomic import write_atomically
+from shiftbench.store.places import place
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Cell, Workspace
 
@@ -43,7 +44,7 @@ def export_table(
     Columns: classifier, setting, image, label, top1 ... (keys of classes), confidence, correct. Empty are the
     label of an image without one, and the answers for a skipped picture. ``images`` keeps these ids only.
     """
-    target = Path(path)
+    target = place(path)
     if target.suffix.lower() not in _FORMATS:
         raise StoreError(
             "predictions can't be exported in that format",

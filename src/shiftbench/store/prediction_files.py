@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from shiftbench.errors import StoreError
 from shiftbench.labels.space import Scores
 from shiftbench.store.atomic import write_atomically
+from shiftbench.store.catalogue import spec_key
 
 _SPEC, _DIGESTS, _MADE_BY = b"shiftbench.spec", b"shiftbench.digests", b"shiftbench.made_by"
 _CONFIDENCE, _SCORES = "logit_confidence", "scores"
@@ -84,13 +85,19 @@ def _write_table(path: Path, table: pa.Table, metadata: Mapping[bytes, bytes]) -
 
 
 def read_block(
-    path: Path, *, top_k: int | None = None, confidence: bool = True, scores: bool = False
+    path: Path,
+    *,
+    top_k: int | None = None,
+    confidence: bool = True,
+    scores: bool = False,
+    key: str | None = None,
 ) -> PredictionBlock:
     """Read and verify; raises StoreError for a file that is torn, edited or not ours.
 
-    Columns that are not asked for are not read; a confidence that was not is nan.
+    Columns that are not asked for are not read; a confidence that was not is nan. ``key`` is the hash that the
+    file's spec must have.
     """
-    return _decode(_read_columns(path, lambda names: _wanted(names, top_k, confidence, scores)))
+    return _decode(_read_columns(path, lambda names: _wanted(names, top_k, confidence, scores), key))
 
 
 def read_spec(path: Path) -> dict[str, Any]:
@@ -102,11 +109,6 @@ def read_spec(path: Path) -> dict[str, Any]:
 
 def read_made_by(path: Path) -> str:
     return _metadata(path)[_MADE_BY].decode()
-
-
-def columns_of(path: Path) -> list[str]:
-    """The stored columns, from the footer alone."""
-    return list(json.loads(_metadata(path)[_DIGESTS]))
 
 
 def canonical_json(value: Any) -> str:
@@ -140,11 +142,14 @@ def _wanted(names: Sequence[str], top_k: int | None, confidence: bool, scores: b
     return classes + others
 
 
-def _read_columns(path: Path, choose: Callable[[list[str]], list[str]]) -> dict[str, Array]:
+def _read_columns(path: Path, choose: Callable[[list[str]], list[str]], key: str | None) -> dict[str, Array]:
     # One open file for footer and data, and no threads: callers read many such files side by side.
     with path.open("rb") as raw, _explained(path):
         file = pq.ParquetFile(raw, pre_buffer=False)
-        digests: dict[str, str] = json.loads(_own_metadata(path, file.metadata)[_DIGESTS])
+        metadata = _own_metadata(path, file.metadata)
+        if key not in (None, spec_key(metadata[_SPEC].decode())):
+            raise _damaged(path, "it is not the file that its name says")
+        digests: dict[str, str] = json.loads(metadata[_DIGESTS])
         chosen = choose(list(digests))
         table = file.read(columns=chosen, use_threads=False)
         columns = {name: _to_numpy(table.column(name)) for name in chosen}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,8 @@ from shiftbench.store.atomic import read_json
 from shiftbench.store.catalogue import spec_key
 from shiftbench.store.locks import claim
 from shiftbench.store.prediction_files import canonical_json, read_block, read_made_by, read_spec
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.refusals import UnreachableError, UnwritableError
+from shiftbench.store.workspace import Cell, Workspace, shards_in
 
 #: Told how many more are done.
 Advance = Callable[[int], None]
@@ -68,7 +70,8 @@ class Compaction:
 def workspace_stats(workspace: Workspace) -> Stats:
     """Counted from names, sizes and specs; no prediction is read."""
     cells = list(workspace.cells())
-    folders = [folder for folder in _shard_folders(workspace) if not _file_of(workspace, folder).exists()]
+    files = {path for _, _, path in workspace.prediction_files()}
+    folders = [folder for folder in workspace.shard_folders() if _file_of(workspace, folder) not in files]
     records = [path.parent for path in (workspace.root / "datasets").glob("*/record.json")]
     problems = [problem for folder in records for path in folder.glob("problems/*.json") for problem in read_json(path)]
     return Stats(
@@ -76,11 +79,11 @@ def workspace_stats(workspace: Workspace) -> Stats:
         settings=len({cell.setting for cell in cells}),
         cells=len(cells),
         predictions=sum(int(cell.spec["images"]) for cell in cells),
-        bytes=sum(path.stat().st_size for _, _, path in workspace.prediction_files()),
+        bytes=sum(path.stat().st_size for path in files),
         unfinished_cells=len(folders),
-        unfinished_blocks=sum(len(_shards(folder)) for folder in folders),
+        unfinished_blocks=sum(len(shards_in(folder)) for folder in folders),
         datasets=len(records),
-        images=sum(pq.read_metadata(folder / "images.parquet").num_rows for folder in records),
+        images=sum(_rows(folder / "images.parquet") for folder in records),
         skipped_images=sum(problem["action"] == "skipped" for problem in problems),
     )
 
@@ -88,7 +91,7 @@ def workspace_stats(workspace: Workspace) -> Stats:
 def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Iterator[Damage]:
     """Read every column of every file against its digest, its spec and its data set; yields what is wrong."""
     complete = [path for _, _, path in workspace.prediction_files()]
-    shards = [shard for folder in _shard_folders(workspace) for shard in _shards(folder)]
+    shards = [shard for folder in workspace.shard_folders() for shard in shards_in(folder)]
 
     def check(path: Path) -> Damage | None:
         why = _wrong_with(workspace, path, whole=path.parent.parent.parent.name == "predictions")
@@ -101,15 +104,15 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
 
 def file_count(workspace: Workspace) -> int:
     """How many files ``verify`` reads."""
-    shards = sum(len(_shards(folder)) for folder in _shard_folders(workspace))
+    shards = sum(len(shards_in(folder)) for folder in workspace.shard_folders())
     return shards + sum(1 for _ in workspace.prediction_files())
 
 
 def compact(workspace: Workspace) -> Compaction:
     """Join what is whole, remove what nobody needs any more, and write the catalogue; safe beside a running eval."""
     joined = removed = 0
-    for folder in _shard_folders(workspace):
-        shards = _shards(folder)
+    for folder in workspace.shard_folders():
+        shards = shards_in(folder)
         if _file_of(workspace, folder).exists() or not shards:
             removed += len(shards)
             workspace.clear_shards(folder)
@@ -129,6 +132,8 @@ def _join(workspace: Workspace, folder: Path, shards: Sequence[Path]) -> bool:
             if sum(map(len, blocks)) != cell.spec["images"]:
                 return False
             workspace.complete(cell, blocks, read_made_by(shards[0]))
+    except UnwritableError:
+        raise
     except (StoreError, FileNotFoundError):
         # A run is just joining or clearing them, or must compute the damaged one anew.
         return False
@@ -149,17 +154,41 @@ def _wrong_with(workspace: Workspace, path: Path, *, whole: bool) -> str | None:
             return "it has more predictions than its data set images"
     except FileNotFoundError:
         return None  # joined or replaced while this went on
+    except UnreachableError:
+        raise  # says nothing about the file
     except StoreError as error:
         return error.message
     return None
 
 
 def _remove_temporary(root: Path) -> int:
-    """What writers left that were killed."""
-    old = [path for path in root.rglob(".*.tmp") if time.time() - path.stat().st_mtime > _ABANDONED]
+    """What writers left that were killed.
+
+    A clock may jump, so that a file from the future is as old as one from the past: who writes now writes about now.
+    """
+    left = list(root.rglob(".*.tmp"))
+    now = _clock_of(root) if left else 0.0
+    old = [path for path in left if abs(now - _changed(path, now)) > _ABANDONED]
     for path in old:
         path.unlink(missing_ok=True)
     return len(old)
+
+
+def _changed(path: Path, now: float) -> float:
+    """When a file was last written; now, where it has just been put in its place."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return now
+
+
+def _clock_of(root: Path) -> float:
+    """The time as the workspace's file system has it, which on a shared one need not be this machine's."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=root, prefix=".clock.") as probe:
+            return Path(probe.name).stat().st_mtime
+    except (OSError, TypeError):  # read-only, or an object store
+        return time.time()
 
 
 def _remove_locks(workspace: Workspace) -> int:
@@ -173,12 +202,9 @@ def _remove_locks(workspace: Workspace) -> int:
     return removed
 
 
-def _shard_folders(workspace: Workspace) -> list[Path]:
-    return sorted(path for path in (workspace.root / "shards").glob("*/*/*") if path.is_dir())
-
-
-def _shards(folder: Path) -> list[Path]:
-    return sorted(folder.glob("[0-9]*.parquet"))
+def _rows(table: Path) -> int:
+    with table.open("rb") as file:
+        return int(pq.ParquetFile(file).metadata.num_rows)
 
 
 def _file_of(workspace: Workspace, folder: Path) -> Path:

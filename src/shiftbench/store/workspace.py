@@ -15,10 +15,11 @@ locks/                                          claims of running processes
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -33,6 +34,7 @@ from shiftbench.labels.several import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.store.atomic import read_json, write_atomically, write_json
 from shiftbench.store.catalogue import read_catalogue, spec_key, write_catalogue
+from shiftbench.store.places import is_object, place, remove_tree
 from shiftbench.store.prediction_files import PredictionBlock, canonical_json, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
 
@@ -85,27 +87,29 @@ class SettingRows:
 
 
 class Workspace:
-    """Opened from a path; nothing is kept in memory but small look-up caches."""
+    """Opened from a path or URL; nothing is kept in memory but small look-up caches."""
 
     def __init__(self, root: str | Path, *, create: bool = True) -> None:
-        self.root = Path(root)
+        self.root = place(root)
         marker = self.root / "workspace.json"
-        if not marker.exists():
+        try:
+            found = read_json(marker)
+        except (FileNotFoundError, NotADirectoryError):
             if not create:
                 raise StoreError(
                     f"{self.root} is not a workspace",
                     found="no workspace.json in it" if self.root.is_dir() else "no such folder",
                     hint="name the folder that `shiftbench eval --workspace` wrote to",
-                )
+                ) from None
             if self._holds_other_things():
                 raise StoreError(
                     f"{self.root} is not empty and not a workspace; nothing was written",
                     hint="name a new or empty folder",
-                )
-            write_json(marker, {"format": FORMAT})
-        found = read_json(marker).get("format")
-        if found != FORMAT:
-            raise StoreError("this workspace has another format", found=found, expected=FORMAT)
+                ) from None
+            found = {"format": FORMAT}
+            write_json(marker, found)
+        if found.get("format") != FORMAT:
+            raise StoreError("this workspace has another format", found=found.get("format"), expected=FORMAT)
 
     def _holds_other_things(self) -> bool:
         """Not counting the marker that another run is about to put in place, or was killed at."""
@@ -122,6 +126,14 @@ class Workspace:
 
     def shard_path(self, cell: Cell, start: int) -> Path:
         return self.shards_folder(cell) / f"{start:09d}.parquet"
+
+    def shard_folders(self) -> list[Path]:
+        """The folders of cells that are not complete, or not cleared up."""
+        return sorted(path for path in (self.root / "shards").glob("*/*/*") if path.is_dir())
+
+    def stored_blocks(self, cell: Cell) -> set[int]:
+        """Where the blocks of a cell begin that are there, whole or not."""
+        return {int(path.stem) for path in shards_in(self.shards_folder(cell))}
 
     def lock_path(self, name: str) -> Path:
         return self.root / "locks" / f"{_file_name(name)}.lock"
@@ -165,10 +177,10 @@ class Workspace:
     def metadata(self, name: str, fingerprint: str) -> dict[str, list[str | None]]:
         """The further columns of a data set's images, in the order of its ids; none in older workspaces."""
         path = self._dataset_folder(name, fingerprint) / _METADATA
-        if not path.exists():
-            return {}
         try:
-            columns: dict[str, list[str | None]] = pq.read_table(path).to_pydict()
+            columns: dict[str, list[str | None]] = _read_table(path).to_pydict()
+        except FileNotFoundError:
+            return {}
         except (OSError, pa.ArrowException) as error:
             raise StoreError(f"the columns of data set {name!r} can't be read: {error}") from error
         return columns
@@ -204,23 +216,31 @@ class Workspace:
     def cells(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Cell]:
         """All complete cells, by name; empty arguments mean all."""
         known = read_catalogue(self._catalogue_path)
-        for classifier, setting, path in self.prediction_files(classifiers, settings):
-            text = known.get(path.stem)
-            yield Cell(classifier, setting, read_spec(path) if text is None else json.loads(text))
+        files = list(self.prediction_files(classifiers, settings))
+        with ThreadPoolExecutor() as pool:
+            # In an object store each is a request, and they are waited for side by side.
+            each = pool.map if is_object(self.root) else map
+            opened = iter(each(read_spec, [path for _, _, path in files if path.stem not in known]))
+            for classifier, setting, path in files:
+                text = known.get(path.stem)
+                yield Cell(classifier, setting, next(opened) if text is None else json.loads(text))
 
     def prediction_files(
         self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
     ) -> Iterator[tuple[str, str, Path]]:
         """(classifier, setting, file) of the complete cells, by name; no file is opened."""
         wanted_classifiers, wanted_settings = set(classifiers), set(settings)
-        for by_classifier in _folders(self.root / "predictions"):
-            classifier = unquote(by_classifier.name)
-            if wanted_classifiers and classifier not in wanted_classifiers:
-                continue
-            for by_setting in _folders(by_classifier):
-                setting = unquote(by_setting.name)
-                if not wanted_settings or setting in wanted_settings:
-                    yield from ((classifier, setting, path) for path in sorted(by_setting.glob("*.parquet")))
+        patterns = product(self._patterns(wanted_classifiers), self._patterns(wanted_settings))
+        folder = self.root / "predictions"
+        for path in sorted(path for by, under in patterns for path in folder.glob(f"{by}/{under}/*.parquet")):
+            classifier, setting = map(unquote, path.parts[-3:-1])
+            if classifier in (wanted_classifiers or {classifier}) and setting in (wanted_settings or {setting}):
+                yield classifier, setting, path
+
+    def _patterns(self, names: set[str]) -> list[str]:
+        """On a disk the folders of these names; in an object store several are picked from a single listing."""
+        each = len(names) == 1 or (names and not is_object(self.root))
+        return [_file_name(name) for name in names] if each else ["*"]
 
     def complete(self, cell: Cell, blocks: Sequence[PredictionBlock], made_by: str) -> None:
         """Join a cell's blocks, all of them and in order, into its one file, then clear them."""
@@ -228,7 +248,7 @@ class Workspace:
         self.clear_shards(self.shards_folder(cell))
 
     def clear_shards(self, folder: Path) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
 
     def write_catalogue(self) -> int:
         """Bring the catalogue up to date; how many cells it lists."""
@@ -305,7 +325,7 @@ def space_key(space: LabelSpace) -> str:
 def _read_dataset(root: Path, folder: Path, name: str, fingerprint: str) -> DatasetRecord:
     try:
         about = read_json(folder / "record.json")
-        table = pq.read_table(folder / "images.parquet")
+        table = _read_table(folder / "images.parquet")
     except (OSError, ValueError, pa.ArrowException) as error:
         raise StoreError(f"the record of data set {name!r} can't be read: {error}") from error
     space = _read_space(root / "spaces" / f"{_file_name(about['space'])}.json")
@@ -338,8 +358,9 @@ def _read_space(path: Path) -> LabelSpace:
     )
 
 
-def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+def shards_in(folder: Path) -> list[Path]:
+    """The blocks of an unfinished cell, in order."""
+    return sorted(folder.glob("[0-9]*.parquet"))
 
 
 def _text(value: object) -> str | None:
@@ -349,9 +370,14 @@ def _text(value: object) -> str | None:
 
 def _holds(path: Path, table: pa.Table) -> bool:
     try:
-        return path.exists() and bool(pq.read_table(path).equals(table))
-    except (OSError, pa.ArrowException):  # damaged: to be written anew
+        return bool(_read_table(path).equals(table))
+    except (OSError, pa.ArrowException):  # not there or damaged: to be written anew
         return False
+
+
+def _read_table(path: Path) -> pa.Table:
+    with path.open("rb") as file:
+        return pq.read_table(file)
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

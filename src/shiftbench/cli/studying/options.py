@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shiftbench.cli.places import workspace_option
 from shiftbench.cli.tabulating import show_report
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from shiftbench.studies.results import Results
     from shiftbench.studies.study import Shift, Study
 
-WorkspaceOption = typer.Option("--workspace", "-w", help="The folder that `eval` wrote to.")
+WorkspaceOption = workspace_option("The folder that `eval` wrote to.")
 Level = Annotated[float, typer.Option(help="Level of the intervals.")]
 SizeX = Annotated[float | None, typer.Option("--n-x", min=1, help="Images behind x, for the intervals.")]
 SizeY = Annotated[float | None, typer.Option("--n-y", min=1, help="Images behind y, for the intervals.")]
