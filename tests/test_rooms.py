@@ -23,6 +23,7 @@ ROOMS = (
     "published",
     "reports",
     "testsets",
+    "hardening",
     "cli",
 )
 

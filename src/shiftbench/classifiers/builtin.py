@@ -8,11 +8,13 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import Loader, classifier_loaders
 from shiftbench.classifiers.options import Options
 
-#: Scheme or extension, module of this package, function in it, and what `shiftbench list classifiers` says.
+#: Scheme or extension, module of this package (or with its whole name), function in it, and what `shiftbench list classifiers` says.
 LOADERS: tuple[tuple[str, str, str, str], ...] = (
     ("demo", "demo", "load_demo", "A real classifier that registry packages carry: demo:efficientnet-lite0."),
     ("timm", "timm_", "load_timm", "A model of timm: timm:resnet50, or timm:resnet50@weights.pth."),
     ("torchvision", "torchvision_", "load_torchvision", "A model of torchvision, likewise."),
+    # Of a later room, which is imported when it is used.
+    ("hardened", "shiftbench.hardening.classifier", "load_hardened", "What `harden train` left: hardened:FOLDER."),
     ("hf", "hf", "load_hf", "A Hugging Face image classifier in a local folder: hf:FOLDER."),
     (".onnx", "onnx_", "load_onnx", "An ONNX model."),
     (".pt", "torch_file", "load_torch_file", "A TorchScript file or a state dict; never unpickled without --trust."),
@@ -32,7 +34,8 @@ LOADERS: tuple[tuple[str, str, str, str], ...] = (
 
 def _lazy(module: str, function: str, about: str) -> Loader:
     def load(target: str, options: Options) -> Classifier:
-        loader: Loader = getattr(importlib.import_module(f"shiftbench.classifiers.{module}"), function)
+        path = module if "." in module else f"shiftbench.classifiers.{module}"
+        loader: Loader = getattr(importlib.import_module(path), function)
         return loader(target, options)
 
     load.__name__, load.__doc__ = function, about

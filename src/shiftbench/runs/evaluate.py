@@ -110,7 +110,7 @@ def evaluate(
     ``classifiers`` is one or a list of: ``"timm:resnet50"``, ``"model.onnx"``, a torch module, any function
     from a uint8 batch to scores, ... (see ``shiftbench list classifiers``). ``data`` is a folder, file,
     data set or, for suites of several data sets, a mapping from role to one. Stopped at any instant, the
-    same call continues where it was.
+    same call continues where it was. Data and ``workspace`` may be URLs: ``"s3://bucket/folder"``.
 
     ``share`` ("3/8") computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
     order or at once, on one workspace; the job that finds a result's last block joins it.

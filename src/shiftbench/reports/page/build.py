@@ -14,7 +14,7 @@ from shiftbench.reports.page.corruptions import Family, family_payload, read_fam
 from shiftbench.reports.page.failures import default_length, draft_failures, illustrate
 from shiftbench.reports.page.methods import methods_payload
 from shiftbench.reports.page.own import Entries, own_columns
-from shiftbench.reports.page.payload import FORMAT, CalibrationEntry, FailureList, Page, Progress
+from shiftbench.reports.page.payload import FORMAT, CalibrationEntry, FailureList, Page, Progress, TrainingCurve
 from shiftbench.reports.page.pictures import Folders, PictureFinder
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.results import OwnNames, OwnResults, results_payload
@@ -45,6 +45,8 @@ class Choices:
     folders: Folders = field(default_factory=dict)
     #: What is known about the workspace's classifiers, where no published table brings its own.
     models: Models | None = None
+    #: The logs of training runs, drawn as curves.
+    training: Sequence[TrainingCurve] = ()
 
 
 def silent(what: str, total: int) -> AbstractContextManager[Advance]:
@@ -81,6 +83,7 @@ def build_page(
 ) -> Page:
     """The page on the cells of a run. Of cells that are not complete yet it shows the scores alone."""
     page = empty_page(choices.title, progress)
+    page["training"] = list(choices.training)
     level = choices.level
     entries = run.scores(level=level) if run is not None else []
     families = read_families(run, level) if run is not None else []

@@ -1,0 +1,222 @@
+"""AugMix's operations: what Pillow computes, bit for bit, without going through Pillow where that is quicker.
+
+Each takes a picture, a level on (0, 10] and a sign. The level sets the strength as the published code does; the sign
+counts only where there are two directions. Unlike there, distances follow the picture's own width and height.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageEnhance
+
+from shiftbench.datasets.base import Pixels
+from shiftbench.shifts.corruptions.kernels.compiling import compiled
+
+Operation = Callable[[Pixels, float, int], Pixels]
+Table = NDArray[np.uint8]
+#: What levels are measured by.
+MAX_LEVEL = 10
+_LEVELS = np.arange(256)
+
+
+def autocontrast(image: Pixels, level: float, sign: int) -> Pixels:
+    """Each channel stretched to the whole range."""
+    return _looked_up(image, _stretching_tables(_histograms(image)))
+
+
+def equalize(image: Pixels, level: float, sign: int) -> Pixels:
+    """Each channel's histogram made flat."""
+    return _looked_up(image, _flattening_tables(_histograms(image)))
+
+
+def posterize(image: Pixels, level: float, sign: int) -> Pixels:
+    """Only the highest bits: 4 of them, one fewer every 2.5 levels."""
+    bits = max(4 - int(level * 4 / MAX_LEVEL), 1)
+    return image & np.uint8(0xFF << (8 - bits) & 0xFF)
+
+
+def solarize(image: Pixels, level: float, sign: int) -> Pixels:
+    """Bright values inverted: those from 256 - 25.6 * level on."""
+    threshold = 256 - int(level * 256 / MAX_LEVEL)
+    return _looked_up(image, np.where(threshold > _LEVELS, _LEVELS, 255 - _LEVELS).astype(np.uint8)[None])
+
+
+def rotate(image: Pixels, level: float, sign: int) -> Pixels:
+    """Up to 30 degrees, in whole ones."""
+    degrees = sign * int(level * 30 / MAX_LEVEL)
+    return image.copy() if degrees == 0 else _affine(image, _rotation(degrees, image.shape[1], image.shape[0]))
+
+
+def shear_x(image: Pixels, level: float, sign: int) -> Pixels:
+    """Rows pushed along by up to 0.3 of their distance from the top."""
+    return _affine(image, (1.0, sign * level * 0.3 / MAX_LEVEL, 0.0, 0.0, 1.0, 0.0))
+
+
+def shear_y(image: Pixels, level: float, sign: int) -> Pixels:
+    """Columns pushed down by up to 0.3 of their distance from the left."""
+    return _affine(image, (1.0, 0.0, 0.0, sign * level * 0.3 / MAX_LEVEL, 1.0, 0.0))
+
+
+def translate_x(image: Pixels, level: float, sign: int) -> Pixels:
+    """Up to a third of the width."""
+    return _moved(image, sign * int(level * (image.shape[1] / 3) / MAX_LEVEL), axis=1)
+
+
+def translate_y(image: Pixels, level: float, sign: int) -> Pixels:
+    """Up to a third of the height."""
+    return _moved(image, sign * int(level * (image.shape[0] / 3) / MAX_LEVEL), axis=0)
+
+
+def color(image: Pixels, level: float, sign: int) -> Pixels:
+    """From grey (0.1) over itself (1) to gaudy (1.9)."""
+    return _enhanced(ImageEnhance.Color, image, level)
+
+
+def contrast(image: Pixels, level: float, sign: int) -> Pixels:
+    """From a flat mean grey to strong contrast."""
+    return _enhanced(ImageEnhance.Contrast, image, level)
+
+
+def brightness(image: Pixels, level: float, sign: int) -> Pixels:
+    """From nearly black to nearly twice as bright."""
+    return _enhanced(ImageEnhance.Brightness, image, level)
+
+
+def sharpness(image: Pixels, level: float, sign: int) -> Pixels:
+    """From blurred to sharpened."""
+    return _enhanced(ImageEnhance.Sharpness, image, level)
+
+
+#: The nine of AugMix.
+OPERATIONS: dict[str, Operation] = {
+    operation.__name__: operation
+    for operation in (
+        autocontrast,
+        equalize,
+        posterize,
+        rotate,
+        solarize,
+        shear_x,
+        shear_y,
+        translate_x,
+        translate_y,
+    )
+}
+#: Four more that AugMix leaves out, because ImageNet-C tests with their like.
+WITHHELD: dict[str, Operation] = {
+    operation.__name__: operation for operation in (color, contrast, brightness, sharpness)
+}
+
+
+def _enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance], image: Pixels, level: float) -> Pixels:
+    return np.array(kind(Image.fromarray(image)).enhance(level * 1.8 / MAX_LEVEL + 0.1))
+
+
+def _looked_up(image: Pixels, tables: Table) -> Pixels:
+    """One table for all channels, or one for each."""
+    out: Any = cv2.LUT(image, tables.T[None])
+    return np.asarray(out, np.uint8)
+
+
+def _moved(image: Pixels, distance: int, axis: int) -> Pixels:
+    """out[i] = image[i + distance], black beyond the edge."""
+    out = np.zeros_like(image)
+    length = image.shape[axis]
+    kept = max(length - abs(distance), 0)
+    source = slice(max(distance, 0), max(distance, 0) + kept)
+    target = slice(max(-distance, 0), max(-distance, 0) + kept)
+    if axis == 0:
+        out[target] = image[source]
+    else:
+        out[:, target] = image[:, source]
+    return out
+
+
+def _rotation(degrees: int, width: int, height: int) -> tuple[float, ...]:
+    """The matrix of Pillow's ``rotate``, with its rounding."""
+    angle = -math.radians(degrees % 360)
+    cosine, sine = round(math.cos(angle), 15), round(math.sin(angle), 15)
+    other = round(-math.sin(angle), 15)
+    x, y = width / 2, height / 2
+    return (cosine, sine, cosine * -x + sine * -y + x, other, cosine, other * -x + cosine * -y + y)
+
+
+def _affine(image: Pixels, matrix: tuple[float, ...]) -> Pixels:
+    out = np.zeros_like(image)
+    _bilinear_affine(np.ascontiguousarray(image), out, *matrix)
+    return out
+
+
+@compiled
+def _bilinear_affine(
+    image: Pixels, out: Pixels, xx: float, xy: float, x0: float, yx: float, yy: float, y0: float
+) -> None:
+    """out at (column, row) = the bilinear value at xx * column + xy * row + x0, ...; black outside."""
+    height, width, _ = image.shape
+    values, target = image.reshape(-1), out.reshape(-1)
+    for row in range(height):
+        for column in range(width):
+            x = xx * (column + 0.5) + xy * (row + 0.5) + x0
+            y = yx * (column + 0.5) + yy * (row + 0.5) + y0
+            if x < 0.0 or x >= width or y < 0.0 or y >= height:
+                continue
+            x -= 0.5
+            y -= 0.5
+            left, top = int(x) if x >= 0.0 else -1, int(y) if y >= 0.0 else -1
+            across, down = x - left, y - top
+            near, far = 3 * max(left, 0), 3 * min(left + 1, width - 1)
+            upper, lower = 3 * width * max(top, 0), 3 * width * min(top + 1, height - 1)
+            # Unsigned, so that no index is looked at for being negative.
+            a, b = np.uint64(upper + near), np.uint64(upper + far)
+            c, d = np.uint64(lower + near), np.uint64(lower + far)
+            place = np.uint64(3 * (row * width + column))
+            for channel in range(np.uint64(3)):
+                first, third = float(values[a + channel]), float(values[c + channel])
+                above = first + (float(values[b + channel]) - first) * across
+                below = third + (float(values[d + channel]) - third) * across
+                target[place + channel] = np.uint8(above + (below - above) * down)
+
+
+@compiled
+def _histograms(image: Pixels) -> NDArray[np.int64]:
+    height, width, channels = image.shape
+    counts = np.zeros((channels, 256), np.int64)
+    for row in range(height):
+        for column in range(width):
+            for channel in range(channels):
+                counts[channel, image[row, column, channel]] += 1
+    return counts
+
+
+@compiled
+def _stretching_tables(counts: NDArray[np.int64]) -> Table:
+    """Level x to (x - low) * 255 / (high - low), truncated, in the order of Pillow's operations."""
+    tables = np.empty(counts.shape, np.uint8)
+    for channel in range(len(counts)):
+        present = np.nonzero(counts[channel])[0]
+        low, high = present[0], present[-1]
+        scale = 255.0 / (high - low) if high > low else 1.0
+        offset = -low * scale if high > low else 0.0
+        for level in range(256):
+            tables[channel, level] = np.uint8(min(max(int(level * scale + offset), 0), 255))
+    return tables
+
+
+@compiled
+def _flattening_tables(counts: NDArray[np.int64]) -> Table:
+    """Level x to the number of darker pixels over a 255th of all but the brightest level's, in whole numbers."""
+    tables = np.empty(counts.shape, np.uint8)
+    for channel in range(len(counts)):
+        present = np.nonzero(counts[channel])[0]
+        step = (counts[channel].sum() - counts[channel, present[-1]]) // 255
+        darker = step // 2
+        for level in range(256):
+            tables[channel, level] = np.uint8(min(darker // step, 255) if step > 0 else level)
+            darker += counts[channel, level]
+    return tables

@@ -1,0 +1,168 @@
+"""The compressive auto-encoder of DeepAugment's second branch: 32 random bits for each four by four pixels.
+
+The names of the layers are those of the published files. ``CompressiveAutoencoder()`` is the published one; a
+smaller ``features`` narrows every layer but the code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from shiftbench.hardening.augmentations.networks import ImageNetwork, image_networks, psnr
+from shiftbench.hardening.augmentations.options import AugmentationError
+
+BITS = 32
+#: Sides of pictures are multiples of this, else the borders would be lost.
+STRIDE = 4
+_GREY = 0.45
+#: The deviation, before the hyperbolic tangent, with which most bits are nearly certain.
+_DECIDED = 3.0
+
+#: In the order of the picture's way through them.
+LAYERS = (
+    "e_conv_1.1", "e_conv_2.1", "e_block_1.1", "e_block_1.4", "e_block_2.1", "e_block_2.4", "e_block_3.1",
+    "e_block_3.4", "e_conv_3.0", "d_up_conv_1.0", "d_up_conv_1.3", "d_block_1.1", "d_block_1.4", "d_block_2.1",
+    "d_block_2.4", "d_block_3.1", "d_block_3.4", "d_up_conv_2.0", "d_up_conv_2.3", "d_up_conv_3.0", "d_up_conv_3.3",
+)  # fmt: skip
+TRANSPOSED = ("d_up_conv_1.3", "d_up_conv_2.3")
+
+#: A code in, a code out.
+Code = Callable[[Tensor], Tensor]
+
+
+@image_networks.register("cae")
+class CompressiveAutoencoder(ImageNetwork):
+    """Pixels in [0, 1] in and out; sides are multiples of four."""
+
+    kind = "cae"
+    size = 512
+    crop = 32
+    steps = 1000
+    rate = 1.5e-3
+
+    def __init__(self, features: int = 128) -> None:
+        super().__init__(features=features)
+        if not 8 <= features <= 512 or features % 8:
+            raise AugmentationError("no such auto-encoder", found=f"features={features}", expected="8, 16, 24, ... 512")
+        half = features // 2
+        # As published at 128 features; fewer would be too few for colours.
+        quarter, last = max(16, features // 4), max(16, features // 8)
+        self.e_conv_1 = _downward(3, half)
+        self.e_conv_2 = _downward(half, features)
+        self.e_block_1, self.e_block_2, self.e_block_3 = (_block(features) for _ in range(3))
+        self.e_conv_3 = nn.Sequential(nn.Conv2d(features, BITS, 5, padding=2), nn.Tanh())
+        self.d_up_conv_1 = _upward(BITS, half, features)
+        self.d_block_1, self.d_block_2, self.d_block_3 = (_block(features) for _ in range(3))
+        self.d_up_conv_2 = _upward(features, quarter, 2 * features)
+        self.d_up_conv_3 = nn.Sequential(
+            nn.Conv2d(2 * features, last, 3),
+            nn.LeakyReLU(),
+            nn.ReflectionPad2d(2),
+            nn.Conv2d(last, 3, 3),
+            nn.Tanh(),
+        )
+
+    def forward(self, pixels: Tensor, uniform: Tensor, before: Code | None = None, after: Code | None = None) -> Tensor:
+        """``uniform`` has the code's shape and decides its bits; ``before`` and ``after`` distort it around that."""
+        code = self.encode(pixels)
+        if before is not None:
+            code = before(code)
+        bits = binarise(code, uniform)
+        return self.decode(bits if after is None else after(bits))
+
+    def encode(self, pixels: Tensor) -> Tensor:
+        """(N, 32, H / 4, W / 4) in [-1, 1]."""
+        code: Tensor = self.e_conv_3(self._seen(pixels))
+        return code
+
+    def _seen(self, pixels: Tensor) -> Tensor:
+        x: Tensor = self.e_conv_2(self.e_conv_1(pixels))
+        for block in (self.e_block_1, self.e_block_2, self.e_block_3):
+            x = x + block(x)
+        return x
+
+    def decode(self, bits: Tensor) -> Tensor:
+        x = self.d_up_conv_1(bits * 2 - 1)
+        for block in (self.d_block_1, self.d_block_2, self.d_block_3):
+            x = x + block(x)
+        pixels: Tensor = self.d_up_conv_3(self.d_up_conv_2(x))
+        return pixels
+
+    def prepare(self, pictures: Tensor) -> None:
+        """Weights from which minutes lead far: signals keep their strength, blocks begin near the identity, the bits
+        of these pictures' codes are as often one as zero, and what is drawn is grey."""
+        own = dict(self.named_parameters())
+        for layer in LAYERS:
+            own[f"{layer}.weight"].mul_(0.1 if layer.endswith(".4") else 2.0)
+        deviations, means = torch.std_mean(self.e_conv_3[:1](self._seen(pictures)), dim=(0, 2, 3))
+        own["e_conv_3.0.weight"].mul_(_DECIDED / deviations.view(-1, 1, 1, 1))
+        own["e_conv_3.0.bias"].sub_(means).mul_(_DECIDED / deviations)
+        own["d_up_conv_3.3.bias"].fill_(math.atanh(_GREY))
+
+    @classmethod
+    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, Any] | None:
+        first = weights.get("e_conv_2.1.weight")
+        return None if first is None else {"features": len(first)}
+
+    @classmethod
+    def suited(cls, side: int) -> tuple[dict[str, Any], int]:
+        """A quarter of the paper's width; small pictures are fed at twice their size, as 512 is twice the usual 256."""
+        return {"features": 32}, cls.size if side > 128 else 2 * side
+
+    def training_side(self, size: int, side: int) -> int:
+        return size
+
+    def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
+        return mse_loss(self._restored(pictures, generator), pictures)
+
+    def measure(self, pictures: Tensor, generator: np.random.Generator) -> dict[str, float]:
+        return {"psnr": psnr(self._restored(pictures, generator), pictures)}
+
+    def _restored(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
+        return self(pictures, uniform_for(pictures, generator))  # type: ignore[no-any-return]
+
+
+def uniform_for(pictures: Tensor, generator: np.random.Generator) -> Tensor:
+    """The random numbers that decide the bits of these pictures' codes."""
+    count, _, height, width = pictures.shape
+    shape = (count, BITS, height // STRIDE, width // STRIDE)
+    return torch.from_numpy(generator.random(shape, dtype=np.float32)).to(pictures.device)
+
+
+def binarise(code: Tensor, uniform: Tensor) -> Tensor:
+    """One with probability (1 + code) / 2, else zero; the gradient passes as if it were (1 + code) / 2 itself."""
+    expected = (1 + code) / 2
+    bits = (uniform <= expected).to(code.dtype)
+    if not code.requires_grad:
+        return bits
+    return expected + (bits - expected).detach()
+
+
+def _downward(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(inputs, outputs, 5, stride=2), nn.LeakyReLU())
+
+
+def _block(features: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.ZeroPad2d(1),
+        nn.Conv2d(features, features, 3),
+        nn.LeakyReLU(),
+        nn.ZeroPad2d(1),
+        nn.Conv2d(features, features, 3),
+    )
+
+
+def _upward(inputs: int, middle: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, middle, 3),
+        nn.LeakyReLU(),
+        nn.ZeroPad2d(1),
+        nn.ConvTranspose2d(middle, outputs, 2, stride=2),
+    )

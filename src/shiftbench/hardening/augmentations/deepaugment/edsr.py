@@ -1,0 +1,140 @@
+"""EDSR (Lim et al. 2017), the super-resolution network of DeepAugment's first branch.
+
+The names of the layers are those of the authors' files, so that their weights load as they are. ``EDSR()`` is the
+published baseline: 16 residual blocks, 64 features, four times the size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, l1_loss
+
+from shiftbench.hardening.augmentations.networks import ImageNetwork, image_networks, psnr
+from shiftbench.hardening.augmentations.options import AugmentationError
+
+#: The mean colour of DIV2K, which the published weights were trained to expect.
+_MEAN = (0.4488, 0.4371, 0.4040)
+_RANGE = 255
+
+#: Features in, features out.
+Signal = Callable[[Tensor], Tensor]
+#: The body's modules and its input in, its output out.
+BodyRun = Callable[[nn.Sequential, Tensor], Tensor]
+
+
+def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, padding=1)
+
+
+class _MeanShift(nn.Conv2d):
+    """Takes the mean colour away, or puts it back; a convolution only because the published files hold it as one."""
+
+    def __init__(self, sign: int) -> None:
+        super().__init__(3, 3, 1)
+        self.requires_grad_(False)
+        self.weight.copy_(torch.eye(3).view(3, 3, 1, 1))
+        assert self.bias is not None
+        self.bias.copy_(sign * _RANGE * torch.tensor(_MEAN))
+
+
+class _Block(nn.Module):
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        second = _convolution(features, features)
+        # Blocks that begin near the identity: a deep body then learns within minutes.
+        with torch.no_grad():
+            second.weight.mul_(0.1)
+        self.body = nn.Sequential(_convolution(features, features), nn.ReLU(), second)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x)  # type: ignore[no-any-return]
+
+
+class _Upsampler(nn.Sequential):
+    def __init__(self, scale: int, features: int) -> None:
+        factors = [3] if scale == 3 else [2] * (scale.bit_length() - 1)
+        layers: list[nn.Module] = []
+        for factor in factors:
+            layers += [_convolution(features, factor**2 * features), nn.PixelShuffle(factor)]
+        super().__init__(*layers)
+
+
+@image_networks.register("edsr")
+class EDSR(ImageNetwork):
+    """Pixels in [0, 1] in, ``scale`` times as wide and high out."""
+
+    kind = "edsr"
+    size = 128
+    crop = 64
+    steps = 1000
+    rate = 2e-3
+
+    def __init__(self, scale: int = 4, blocks: int = 16, features: int = 64) -> None:
+        super().__init__(scale=scale, blocks=blocks, features=features)
+        if scale not in (2, 3, 4, 8) or not 2 <= blocks <= 64 or not 4 <= features <= 512:
+            raise AugmentationError(
+                "no such EDSR",
+                found=f"scale={scale}, blocks={blocks}, features={features}",
+                expected="scale 2, 3, 4 or 8, 2 to 64 blocks, 4 to 512 features",
+            )
+        self.scale = scale
+        self.sub_mean, self.add_mean = _MeanShift(-1), _MeanShift(1)
+        self.head = nn.Sequential(_convolution(3, features))
+        self.body = nn.Sequential(*(_Block(features) for _ in range(blocks)), _convolution(features, features))
+        self.tail = nn.Sequential(_Upsampler(scale, features), _convolution(features, 3))
+
+    def forward(self, pixels: Tensor, after_head: Signal | None = None, body_run: BodyRun | None = None) -> Tensor:
+        x = self.head(self.sub_mean(pixels * _RANGE))
+        if after_head is not None:
+            x = after_head(x)
+        x = x + (body_run(self.body, x) if body_run is not None else self.body(x))
+        enlarged: Tensor = self.add_mean(self.tail(x)) / _RANGE
+        return enlarged
+
+    @classmethod
+    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, Any] | None:
+        if "head.0.weight" not in weights or "tail.1.weight" not in weights:
+            return None
+        features = len(weights["head.0.weight"])
+        steps = [
+            len(weight) // features
+            for name, weight in weights.items()
+            if name.startswith("tail.0.") and name.endswith("weight")
+        ]
+        blocks = sum(name.startswith("body.") and name.endswith(".body.0.weight") for name in weights)
+        return {"scale": round(float(np.prod(np.sqrt(steps)))), "blocks": blocks, "features": features}
+
+    @classmethod
+    def suited(cls, side: int) -> tuple[dict[str, Any], int]:
+        """Half the paper's depth and width, which minutes on a processor can train; small pictures are not reduced."""
+        small = side < cls.size
+        return {"scale": 2 if small else 4, "blocks": 8, "features": 32}, side if small else cls.size
+
+    def training_side(self, size: int, side: int) -> int:
+        """Sharp pictures as large as what the network gives, if there are such."""
+        return min(size * self.scale, max(size, side))
+
+    def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
+        whole = _whole(pictures, self.scale)
+        return l1_loss(self(_reduced(whole, self.scale)), whole)
+
+    def measure(self, pictures: Tensor, generator: np.random.Generator) -> dict[str, float]:
+        whole = _whole(pictures, self.scale)
+        small = _reduced(whole, self.scale)
+        bicubic = interpolate(small, scale_factor=self.scale, mode="bicubic", align_corners=False)
+        return {"psnr": psnr(self(small), whole), "psnr of bicubic enlargement": psnr(bicubic, whole)}
+
+
+def _whole(pictures: Tensor, scale: int) -> Tensor:
+    height, width = (side // scale * scale for side in pictures.shape[2:])
+    return pictures[:, :, :height, :width]
+
+
+def _reduced(pictures: Tensor, scale: int) -> Tensor:
+    smaller = interpolate(pictures, scale_factor=1 / scale, mode="bicubic", antialias=True, align_corners=False)
+    return smaller.clamp(0, 1)

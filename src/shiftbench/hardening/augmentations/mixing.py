@@ -1,0 +1,76 @@
+"""Two pictures of a batch made into one, labels included: Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from shiftbench.hardening.augmentations.base import BatchAugmentation, batch_augmentations
+from shiftbench.hardening.augmentations.options import number
+
+
+@batch_augmentations.register("mixup")
+def mixup(alpha: float = 1.0, probability: float = 1.0) -> BatchAugmentation:
+    """share * x + (1 - share) * x of another picture, and the same of the targets; share ~ Beta(alpha, alpha).
+
+    One share and one permutation for a batch. ``alpha``: 1 for CIFAR, 0.2 for ImageNet.
+    """
+    spread, chance = number("alpha", alpha, 0, 1000, positive=True), number("probability", probability, 0, 1)
+
+    def mixed(
+        images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        numbers = numpy_generator(generator)
+        if numbers.random() >= chance:
+            return images, targets
+        share = float(numbers.beta(spread, spread))
+        others = _others(images, numbers)
+        return torch.lerp(images[others], images, share), torch.lerp(targets[others], targets, share)
+
+    return mixed
+
+
+@batch_augmentations.register("cutmix")
+def cutmix(alpha: float = 1.0, probability: float = 0.5) -> BatchAugmentation:
+    """A box of another picture pasted in; the targets are mixed by the area that is really seen of each.
+
+    The box has the picture's shape and a share 1 - s of its area, s ~ Beta(alpha, alpha), around a uniform centre;
+    what falls outside is lost. ``probability``: 0.5 for CIFAR, 1 for ImageNet.
+    """
+    spread, chance = number("alpha", alpha, 0, 1000, positive=True), number("probability", probability, 0, 1)
+
+    def mixed(
+        images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        numbers = numpy_generator(generator)
+        if numbers.random() >= chance:
+            return images, targets
+        side = math.sqrt(1 - numbers.beta(spread, spread))
+        height, width = images.shape[-2:]
+        top, bottom = _stretch(height, side, numbers)
+        left, right = _stretch(width, side, numbers)
+        others = _others(images, numbers)
+        out = images.clone()
+        out[..., top:bottom, left:right] = images[others, :, top:bottom, left:right]
+        kept = 1 - (bottom - top) * (right - left) / (height * width)
+        return out, torch.lerp(targets[others], targets, kept)
+
+    return mixed
+
+
+def numpy_generator(generator: torch.Generator) -> np.random.Generator:
+    """NumPy's distributions (torch draws no Beta from a generator), named by the next number of torch's."""
+    word = torch.randint(2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)
+    return np.random.default_rng(int(word))
+
+
+def _stretch(length: int, side: float, numbers: np.random.Generator) -> tuple[int, int]:
+    """Where a box begins and ends along one axis, cut off at the edges."""
+    cut, centre = int(length * side), int(numbers.integers(length))
+    return max(centre - cut // 2, 0), min(centre + cut // 2, length)
+
+
+def _others(images: torch.Tensor, numbers: np.random.Generator) -> torch.Tensor:
+    return torch.from_numpy(numbers.permutation(len(images))).to(images.device)

@@ -1,0 +1,181 @@
+"""The network of AdaIN style transfer (Huang and Belongie 2017).
+
+The encoder is the beginning of a real classifier, SqueezeNet 1.1 up to its second fire module, since the weights of
+the original's VGG can't be had; it is not trained. The decoder mirrors it and learns, on the user's pictures, to
+draw what has the code of one picture with the statistics of another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d, mse_loss, pad, relu
+
+from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION
+from shiftbench.classifiers.squeezenet import Fire, SqueezeNet
+from shiftbench.hardening.augmentations.networks import ImageNetwork, image_networks, psnr
+from shiftbench.hardening.augmentations.options import AugmentationError
+
+#: A picture's code has a place for each four by four pixels.
+STRIDE = 4
+_CHANNELS = 128
+_LAYERS = ("conv1", "fire2", "fire3", "fire4", "fire5")
+#: Which of the layers is the code.
+_CODE = 2
+#: Beside the content's loss. The original's weight of the style is 10 too; it needs no restoring, which teaches a
+#: decoder in minutes what colours are.
+_STYLE, _RESTORING = 10.0, 50.0
+_EPSILON = 1e-5
+
+#: Mean and standard deviation of each channel: (N, C, 1, 1).
+Statistics = tuple[Tensor, Tensor]
+
+
+@image_networks.register("adain")
+class AdaIn(ImageNetwork):
+    """Pixels in [0, 1] in and out; sides are multiples of four. Remembers the styles of ``styles`` pictures."""
+
+    kind = "adain"
+    size = 256
+    crop = 64
+    steps = 250
+    rate = 2e-3
+    mean: Tensor
+    scales: Tensor
+    style_means: Tensor
+    style_deviations: Tensor
+
+    def __init__(self, styles: int = 0) -> None:
+        super().__init__(styles=styles)
+        if styles < 0:
+            raise AugmentationError("no such number of styles", found=f"styles={styles}", expected="0 or more")
+        self.encoder = nn.ModuleDict(
+            {
+                "conv1": nn.Conv2d(3, 64, 3, stride=2),
+                "fire2": Fire(64, 16),
+                "fire3": Fire(128, 16),
+                "fire4": Fire(128, 32),
+                "fire5": Fire(256, 32),
+            }
+        ).requires_grad_(False)
+        self.decoder = nn.Sequential(
+            *_drawing(_CHANNELS, 128),
+            nn.Upsample(scale_factor=2),
+            *_drawing(128, 64),
+            *_drawing(64, 64),
+            nn.Upsample(scale_factor=2),
+            *_drawing(64, 32),
+            *_drawing(32, 3)[:2],
+        )
+        self.register_buffer("mean", torch.tensor(CAFFE_NORMALISATION.mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("scales", torch.ones(len(_LAYERS)))
+        self.register_buffer("style_means", torch.zeros(styles, _CHANNELS))
+        self.register_buffer("style_deviations", torch.ones(styles, _CHANNELS))
+
+    def forward(self, pixels: Tensor, style: Statistics, alpha: float = 1.0) -> Tensor:
+        code = self.encode(pixels)
+        return self.decode(alpha * with_statistics(code, style) + (1 - alpha) * code)
+
+    def encode(self, pixels: Tensor) -> Tensor:
+        """(N, 128, H / 4, W / 4)."""
+        return self._features(pixels, _CODE + 1)[_CODE]
+
+    def decode(self, code: Tensor) -> Tensor:
+        pixels: Tensor = self.decoder(code / self.scales[_CODE])
+        return pixels
+
+    def style(self, number: int) -> Statistics:
+        """That of a picture that it was trained on."""
+        return self.style_means[number].view(1, -1, 1, 1), self.style_deviations[number].view(1, -1, 1, 1)
+
+    @classmethod
+    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, Any] | None:
+        return {"styles": len(weights["style_means"])} if "style_means" in weights else None
+
+    @classmethod
+    def suited(cls, side: int) -> tuple[dict[str, Any], int]:
+        """Small pictures are fed at twice their size, lest their code be a few places only."""
+        return {}, cls.size if side >= 128 else 2 * side
+
+    def training_side(self, size: int, side: int) -> int:
+        return size
+
+    def prepare(self, pictures: Tensor) -> None:
+        """The real encoder, and how large the numbers of its layers are: the losses count each layer alike."""
+        for name, module in _squeezenet().named_children():
+            if name in self.encoder:
+                self.encoder[name].load_state_dict(module.state_dict())
+        self.scales.copy_(torch.stack([layer.std() for layer in self._features(pictures)]))
+
+    def finish(self, pictures: Tensor) -> None:
+        means, deviations = statistics(self.encode(pictures))
+        self.style_means, self.style_deviations = means.flatten(1), deviations.flatten(1)
+        self.options = {"styles": len(pictures)}
+
+    def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
+        features = self._features(pictures)
+        code = features[_CODE]
+        # Each picture in the style of its neighbour in the batch.
+        styles = [_of_neighbours(statistics(layer)) for layer in features]
+        wanted = with_statistics(code, styles[_CODE])
+        drawn = self._features(self.decode(wanted))
+        content = mse_loss(drawn[_CODE] / self.scales[_CODE], wanted / self.scales[_CODE])
+        style = sum(
+            (mse_loss(own / scale, other / scale)
+            for layer, target, scale in zip(drawn, styles, self.scales, strict=True)
+            for own, other in zip(statistics(layer), target, strict=True)),
+            start=torch.zeros(()),
+        )  # fmt: skip
+        return content + _STYLE * style / len(_LAYERS) + _RESTORING * mse_loss(self.decode(code), pictures)
+
+    def measure(self, pictures: Tensor, generator: np.random.Generator) -> dict[str, float]:
+        """Of pictures in their own style."""
+        return {"psnr": psnr(self.decode(self.encode(pictures)), pictures)}
+
+    def _features(self, pixels: Tensor, layers: int = len(_LAYERS)) -> list[Tensor]:
+        """What the first layers see, each after its rectifier."""
+        x = (pixels * 255).flip(1) - self.mean
+        found: list[Tensor] = []
+        for name in _LAYERS[:layers]:
+            if name == "conv1":
+                x = relu(self.encoder[name](_edged(x)))
+            else:
+                x = self.encoder[name](max_pool2d(_edged(x), 3, 2) if name in ("fire2", "fire4") else x)
+            found.append(x)
+        return found
+
+
+def statistics(code: Tensor) -> Statistics:
+    variance, mean = torch.var_mean(code, dim=(2, 3), keepdim=True, correction=0)
+    return mean, (variance + _EPSILON).sqrt()
+
+
+def with_statistics(code: Tensor, style: Statistics) -> Tensor:
+    """Adaptive instance normalisation: the code with the mean and deviation of another in each channel."""
+    mean, deviation = statistics(code)
+    return (code - mean) / deviation * style[1] + style[0]
+
+
+def _of_neighbours(style: Statistics) -> Statistics:
+    return style[0].roll(1, 0), style[1].roll(1, 0)
+
+
+def _edged(x: Tensor) -> Tensor:
+    """One more row and column, lest a stride of two lose the last."""
+    return pad(x, (0, 1, 0, 1), mode="replicate")
+
+
+def _drawing(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
+    return nn.ReflectionPad2d(1), nn.Conv2d(inputs, outputs, 3), nn.ReLU()
+
+
+def _squeezenet() -> SqueezeNet:
+    from shiftbench.classifiers.demo import DEMO_CLASSIFIERS
+
+    demo = DEMO_CLASSIFIERS["squeezenet1_1"]
+    network: SqueezeNet = demo.build(demo.weights())
+    return network

@@ -1,0 +1,148 @@
+"""What a finished run leaves: a folder that ``hardened:FOLDER`` loads as a classifier like any other.
+
+recipe.toml         the recipe as it was followed
+model.safetensors   the weights, without the normalisation
+classifier.json     name, classes, preprocessing, what it was trained on
+log.jsonl           a line an epoch
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from shiftbench._version import __version__
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.hashing import digest, file_digest
+from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.classifiers.torch_ import from_module
+from shiftbench.errors import ClassifierError
+from shiftbench.hardening.architectures.base import build
+from shiftbench.hardening.architectures.baselines import load_baseline
+from shiftbench.hardening.recipe import Recipe, load_recipe, to_toml
+from shiftbench.hardening.training.pictures import evaluation_geometry
+from shiftbench.labels.space import LabelSpace
+from shiftbench.store.atomic import write_atomically, write_json
+
+RECIPE, WEIGHTS, BASELINE, ABOUT = "recipe.toml", "model.safetensors", "baseline.npz", "classifier.json"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run's folder, read."""
+
+    folder: Path
+    recipe: Recipe
+    about: Mapping[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the images it was trained on."""
+        return str(self.about["data"]["fingerprint"])
+
+    @property
+    def space(self) -> LabelSpace:
+        labels = self.about["labels"]
+        return LabelSpace(labels["name"], tuple(labels["keys"]), tuple(labels["names"]))
+
+
+def preprocessing_of(recipe: Recipe) -> Preprocessing:
+    return Preprocessing(
+        evaluation_geometry(recipe.data), Normalisation(mean=_colour(recipe.data.mean), std=_colour(recipe.data.std))
+    )
+
+
+def _colour(values: tuple[float, ...]) -> tuple[float, float, float]:
+    if len(values) != 3:
+        raise ClassifierError("a mean or std has one value for each colour", found=values, expected="3 numbers")
+    return values[0], values[1], values[2]
+
+
+def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "architecture": recipe.architecture.name,
+        "labels": {"name": space.name, "keys": list(space.keys), "names": list(space.names)},
+        "preprocessing": preprocessing_of(recipe).describe(),
+        "data": dict(data),
+        "made_by": f"shiftbench {__version__}, torch {torch.__version__}",
+    }
+
+
+def save_network(folder: Path, network: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> None:
+    """The weights first and the description last: a folder with a description is finished."""
+    weights = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
+    write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
+    save_finished(folder, recipe, about)
+
+
+def save_finished(folder: Path, recipe: Recipe, about: Mapping[str, Any]) -> None:
+    write_recipe(folder, recipe)
+    write_json(folder / ABOUT, about)
+
+
+def write_recipe(folder: Path, recipe: Recipe) -> None:
+    text = to_toml(recipe.as_dict())
+    write_atomically(folder / RECIPE, lambda path: _write(path, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def read_finished(folder: str | Path) -> Finished | None:
+    """None where a run is not finished."""
+    folder = Path(folder)
+    if not (folder / ABOUT).is_file() or not (folder / RECIPE).is_file():
+        return None
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        found = Finished(folder, load_recipe(folder / RECIPE), about)
+        _ = found.fingerprint, found.space, about["name"], about["preprocessing"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ClassifierError(f"{folder / ABOUT} is damaged", found=f"{type(error).__name__}: {error}") from error
+    return found
+
+
+def load_hardened(target: str, options: Options) -> Classifier:
+    """``hardened:FOLDER``: what `harden train` left there."""
+    finished = read_finished(target)
+    if finished is None:
+        there = "a run that is not finished" if (Path(target) / "checkpoint.pt").is_file() else "no finished run"
+        raise ClassifierError(
+            f"{target} holds no trained classifier",
+            found=there,
+            expected=f"a folder with {ABOUT} and {WEIGHTS}, as `shiftbench harden train` leaves it",
+            hint="give the same `harden train` again: it continues" if there.startswith("a run") else None,
+        )
+    if (finished.folder / BASELINE).is_file():
+        return load_baseline(finished.folder / BASELINE, name=options.name)
+    options = replace(
+        options,
+        labels=options.labels or finished.space,
+        name=options.name or str(finished.about["name"]),
+        preprocessing=options.preprocessing or Preprocessing.from_dict(finished.about["preprocessing"]),
+    )
+    network = build_network(finished.recipe, len(finished.space))
+    try:
+        network.load_state_dict(load_file(finished.folder / WEIGHTS))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise ClassifierError(
+            f"the weights in {target} do not fit", found=str(error).strip()[:300], hint="train it anew"
+        ) from error
+    architecture = finished.recipe.as_dict()["architecture"]
+    weights = digest("hardened", architecture, len(finished.space), file_digest(finished.folder / WEIGHTS))
+    return from_module(network, options, name=options.name, weights=weights)
+
+
+def build_network(recipe: Recipe, classes: int) -> nn.Module:
+    return build(recipe.architecture.name, classes=classes, **recipe.architecture.options)

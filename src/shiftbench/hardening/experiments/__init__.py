@@ -1,0 +1,1 @@
+"""Recipe grids that end in a study: train the variants, evaluate each, compare them."""

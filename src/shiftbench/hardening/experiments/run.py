@@ -1,0 +1,173 @@
+"""``run_experiment``: train the grid, evaluate it on the suite, study it.
+
+Runs are trained side by side, each on one core, so that the number of workers changes no result. What is done is
+kept: a killed experiment continues with its unfinished runs, and they with their checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from shiftbench.datasets.catalogue import named_datasets
+from shiftbench.errors import SettingError
+from shiftbench.hardening.classifier import read_finished
+from shiftbench.hardening.experiments.base import Experiment, Scale, experiments
+from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs, scale_of
+from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
+from shiftbench.hardening.training.checkpoint import refuse_other
+from shiftbench.hardening.training.errors import BusyError, TrainingError
+from shiftbench.hardening.training.log import read_log
+from shiftbench.hardening.training.preparing import prepare_training
+from shiftbench.hardening.training.train import train
+from shiftbench.jobs import Executor, Failure, Job, Report, Trouble
+from shiftbench.runs.data import Data, Selection
+from shiftbench.runs.evaluate import evaluate
+from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
+from shiftbench.runs.result import Run
+from shiftbench.working import progress_bar, worker_count
+
+
+@dataclass(frozen=True)
+class _Training(Job[int]):
+    """Trains the planned run of a number; reports epochs."""
+
+    runs: tuple[PlannedRun, ...]
+    data: str
+
+    def compute(self, item: int, report: Report, *, wait: bool) -> list[Trouble] | None:
+        run = self.runs[item]
+        try:
+            with one_core():
+                train(run.recipe, run.folder, data=self.data, name=run.name, progress=False, wait=wait,
+                      report=report)  # fmt: skip
+        except BusyError:
+            return None
+        except TrainingError as error:
+            return [Trouble(run.name, str(error))]
+        return []
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Sums are then made in the same order, whatever the number of workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def run_experiment(
+    which: str | Experiment,
+    *,
+    scale: str = "small",
+    seeds: int | None = None,
+    data: Data = None,
+    out: str | Path | None = None,
+    workspace: str | Path | None = None,
+    changes: Sequence[str] = (),
+    executor: Executor | None = None,
+    level: float = 0.95,
+    progress: bool = True,
+    console: Console | None = None,
+    command: str = "",
+) -> ExperimentStudy:
+    """Train what is not trained yet, evaluate what is not evaluated yet, and study all of it.
+
+    ``executor`` trains the runs, by default in processes of this machine, and evaluates them.
+    """
+    experiment = experiments.get(which) if isinstance(which, str) else which
+    chosen, folder = scale_of(experiment, scale), default_folder(experiment, scale) if out is None else Path(out)
+    source = _training_data(experiment, data)
+    runs = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes)
+    place = workspace or folder / "workspace"
+    _train_all(runs, source, executor, progress, console)
+    evaluated = _evaluate_all(experiment, chosen, runs, data, place, executor, progress, console)
+    return study_runs(experiment, scale, runs, evaluated, command=command, changes=changes, level=level)
+
+
+def default_folder(experiment: Experiment, scale: str) -> Path:
+    return Path("experiments") / f"{experiment.name}-{scale}"
+
+
+def _training_data(experiment: Experiment, data: Data) -> str:
+    if not experiment.role:
+        assert experiment.train in named_datasets
+        return experiment.train
+    given = data.get(experiment.role) if isinstance(data, Mapping) else data
+    if not isinstance(given, str | Path):
+        raise SettingError(
+            f"the experiment {experiment.name!r} needs data for {experiment.role}",
+            hint=f"--data {experiment.role}=FOLDER; `shiftbench data icons FOLDER` makes it",
+        )
+    return str(Path(given) / experiment.train.split("/", 1)[1])
+
+
+def _train_all(
+    runs: Sequence[PlannedRun], data: str, executor: Executor | None, progress: bool, console: Console | None
+) -> None:
+    todo = [run for run in runs if not _is_finished(run)]
+    for run in {run.variant: run for run in todo if run.recipe.copies}.values():
+        # Made here, once, and not by every worker at the same time.
+        prepare_training(run.recipe, data, show=progress, console=console)
+    total = sum(run.recipe.train.epochs for run in runs)
+    done = total - sum(run.recipe.train.epochs - len(read_log(run.folder)) for run in todo)
+    with progress_bar("training (epochs)", total, done, show=progress, console=console) as advance:
+        failures = _for_training(executor).run(_Training(tuple(todo), data), range(len(todo)), advance)
+    if failures:
+        raise _incomplete(failures, len(runs))
+
+
+def _for_training(executor: Executor | None) -> Executor:
+    """Threads would train one after the other, so to speak: most of a step is Python's."""
+    if executor is None or isinstance(executor, ThreadExecutor):
+        count = worker_count(None) if executor is None else executor.workers
+        return ThreadExecutor(1) if count == 1 else ProcessExecutor(count)
+    return executor
+
+
+def _is_finished(run: PlannedRun) -> bool:
+    found = read_finished(run.folder)
+    if found is not None:
+        refuse_other(run.folder, found.recipe, found.fingerprint, run.recipe, found.fingerprint)
+    return found is not None
+
+
+def _incomplete(failures: Sequence[Failure], runs: int) -> TrainingError:
+    causes = list(dict.fromkeys(str(failure) for failure in failures))
+    return TrainingError(
+        f"{len(failures)} of {runs} runs can't be trained; all others are kept",
+        found="\n            ".join(causes[:5]),
+        hint="mend the cause and give the same command again: it continues where it stopped",
+    )
+
+
+def _evaluate_all(
+    experiment: Experiment,
+    scale: Scale,
+    runs: Sequence[PlannedRun],
+    data: Data,
+    workspace: str | Path,
+    executor: Executor | None,
+    progress: bool,
+    console: Console | None,
+) -> Run:
+    return evaluate(
+        [run.spec for run in runs],
+        experiment.suite,
+        data,
+        workspace,
+        severities=scale.severities,
+        corruptions=scale.corruptions,
+        select=Selection(sample=scale.sample or None),
+        engine=executor or "threads",
+        progress=progress,
+        console=console,
+    )

@@ -1,0 +1,160 @@
+"""One picture of a picture under the augmentations: a row for each, a column for each draw."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from shiftbench.datasets.base import Pixels
+from shiftbench.errors import ShiftbenchError
+from shiftbench.hardening.augmentations.base import (
+    BatchAugmentation,
+    ImageAugmentation,
+    batch_augmentations,
+    image_augmentations,
+)
+from shiftbench.hardening.augmentations.listing import in_words
+from shiftbench.hardening.augmentations.options import checked_options
+from shiftbench.hardening.augmentations.streams import stream
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+_PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)
+_TEXT, _SMALL, _MARGIN, _GAP = 24, 17, 28, 6
+#: A path among the options may not push the pictures off the page.
+_MOST_LABEL = 220
+
+
+@dataclass(frozen=True)
+class Row:
+    """One augmentation with its options."""
+
+    name: str
+    options: Mapping[str, Any]
+    augmentation: ImageAugmentation
+
+    @property
+    def title(self) -> str:
+        given = ",".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.name}:{given}" if given else self.name
+
+
+def choose(
+    wanted: Sequence[tuple[str, Mapping[str, Any]]], partner: Pixels | None = None
+) -> tuple[list[Row], dict[str, str]]:
+    """Rows for the wanted augmentations, or for all; and those that can't be shown without more, with the reason.
+
+    Batch augmentations mix the picture with ``partner``, of the same size, or else with its mirror image.
+    """
+    if wanted:
+        return [_row(name, options, partner) for name, options in wanted], {}
+    rows, left_out = [], {}
+    for name in [*image_augmentations.names(), *batch_augmentations.names()]:
+        try:
+            rows.append(_row(name, _shown_options(name), partner))
+        except ShiftbenchError as error:  # it needs a network or a folder of the user's
+            left_out[name] = error.message
+    return rows, left_out
+
+
+def render_gallery(
+    pixels: Pixels, rows: Sequence[Row], *, title: str = "", columns: int = 6, seed: int = 0
+) -> Image.Image:
+    """A labelled grid: the picture itself, then ``columns`` draws of each augmentation."""
+    height, width = pixels.shape[:2]
+    label = 22 + max(_width(line, size) for row in rows for size, line in _label(row))
+    page_width = 2 * _MARGIN + label + columns * (width + _GAP) - _GAP
+    page = Image.new("RGB", (page_width, 2 * _MARGIN + (len(rows) + 1) * (height + _GAP) - _GAP), _PAPER)
+    draw = ImageDraw.Draw(page)
+    page.paste(Image.fromarray(pixels), (_MARGIN + label, _MARGIN))
+    _draw_label(draw, _MARGIN + height // 2, [(_TEXT, "original"), (_SMALL, f"seed {seed}")])
+    draw.text((_MARGIN + label + width + 16, _MARGIN + height // 2), title, _PALE, _font(_TEXT), anchor="lm")
+    for number, row in enumerate(rows, start=1):
+        top = _MARGIN + number * (height + _GAP)
+        _draw_label(draw, top + height // 2, _label(row))
+        for column in range(columns):
+            shown = Image.fromarray(row.augmentation(pixels, stream(seed, "gallery", row.title, column)))
+            shown = shown if shown.size == (width, height) else shown.resize((width, height))
+            page.paste(shown, (_MARGIN + label + column * (width + _GAP), top))
+    return page
+
+
+def square(pixels: Pixels, side: int) -> Pixels:
+    """The middle of a picture, ``side`` pixels in both directions."""
+    image = Image.fromarray(pixels)
+    scale = side / min(image.size)
+    image = image.resize((max(side, round(image.width * scale)), max(side, round(image.height * scale))))
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    return np.array(image.crop((left, top, left + side, top + side)))
+
+
+def demo_photograph() -> tuple[str, Pixels]:
+    """The first photograph of the demo set."""
+    from shiftbench.datasets.catalogue import open_named
+
+    dataset = open_named("demo")
+    return dataset.ids[0], dataset.read(0).pixels
+
+
+def _row(name: str, options: Mapping[str, Any], partner: Pixels | None) -> Row:
+    if name in batch_augmentations and name not in image_augmentations:
+        factory: Any = batch_augmentations.get(name)
+        checked_options(factory, name, options)
+        return Row(name, options, _alone(factory(**options), partner))
+    factory = image_augmentations.get(name)
+    checked_options(factory, name, options)
+    return Row(name, options, factory(**options))
+
+
+def _shown_options(name: str) -> dict[str, Any]:
+    """What is done to a share of the pictures is done to every one here: else there would be little to see."""
+    factory = (image_augmentations if name in image_augmentations else batch_augmentations).get(name)
+    always = {"probability": 1.0, "share": 1.0}
+    known = inspect.signature(factory).parameters
+    if name == "flip":
+        return {}
+    return {key: value for key, value in always.items() if key in known and known[key].default != value}
+
+
+def _alone(augment: BatchAugmentation, partner: Pixels | None) -> ImageAugmentation:
+    """A batch augmentation on one picture, with one other for company."""
+    import torch
+
+    def alone(image: Pixels, generator: np.random.Generator) -> Pixels:
+        other = image[:, ::-1] if partner is None else partner
+        pair = torch.from_numpy(np.stack([image, other])).permute(0, 3, 1, 2).float() / 255
+        numbers = torch.Generator().manual_seed(int(generator.integers(2**62)))
+        for _ in range(20):  # a permutation that mixes the picture with itself shows nothing
+            changed = augment(pair, torch.eye(2), numbers)[0][0]
+            if not torch.equal(changed, pair[0]):
+                break
+        shown: Pixels = np.rint(255 * changed.permute(1, 2, 0).numpy()).astype(np.uint8)
+        return shown
+
+    return alone
+
+
+def _label(row: Row) -> list[tuple[int, str]]:
+    """Lines with the size of their letters: the words of the name, then the options."""
+    name = [(_TEXT, word) for word in row.name.split("-")]
+    return name + [(_SMALL, f"{key}={in_words(value)}") for key, value in row.options.items()]
+
+
+def _draw_label(draw: ImageDraw.ImageDraw, middle: int, lines: Sequence[tuple[int, str]]) -> None:
+    y = middle - sum(size + 4 for size, _ in lines) // 2
+    for size, line in lines:
+        draw.text((_MARGIN, y), line, _INK if size == _TEXT else _PALE, _font(size))
+        y += size + 4
+
+
+def _width(text: str, size: int) -> int:
+    return min(ceil(_font(size).getlength(text)), _MOST_LABEL)
+
+
+def _font(size: int) -> Font:
+    return ImageFont.load_default(size)

@@ -1,0 +1,90 @@
+"""Losses on logits, each a plain function that can be used alone.
+
+Targets are probabilities (N, classes), because mixing two pictures mixes their labels; for several labels an image
+they are zeros and ones.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+from shiftbench.errors import ShiftbenchError, UnknownNameError
+
+#: AugMix takes the logarithm of the mean distribution no nearer to zero than this.
+LEAST_PROBABILITY = 1e-7
+
+
+class Criterion(Protocol):
+    """Logits and targets to one number."""
+
+    def __call__(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor: ...
+
+
+def soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """-sum_k t_k log softmax(z)_k, the mean over the batch.
+
+    >>> logits = torch.tensor([[2.0, 0.0]])
+    >>> hard = functional.cross_entropy(logits, torch.tensor([0]))
+    >>> torch.equal(soft_cross_entropy(logits, torch.tensor([[1.0, 0.0]])), hard)
+    True
+    """
+    return -(targets * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
+
+
+def binary_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """For images with several labels: every class is a question of its own; the mean over all of them."""
+    return functional.binary_cross_entropy_with_logits(logits, targets)
+
+
+def smoothed(targets: torch.Tensor, amount: float) -> torch.Tensor:
+    """Label smoothing: (1 - a) t + a / classes.
+
+    >>> smoothed(torch.tensor([[1.0, 0.0]]), 0.1)
+    tensor([[0.9500, 0.0500]])
+    """
+    return (1 - amount) * targets + amount / targets.shape[1]
+
+
+def jensen_shannon(*logits: torch.Tensor) -> torch.Tensor:
+    """The mean over the views of KL(p_view || M), with M the mean of their distributions (AugMix).
+
+    As published, M is clamped to [1e-7, 1] before its logarithm, and the sum over classes is averaged over the batch.
+    """
+    views = [functional.softmax(one, dim=1) for one in logits]
+    mean = torch.stack(views).mean(dim=0).clamp(LEAST_PROBABILITY, 1).log()
+    return torch.stack([functional.kl_div(mean, view, reduction="batchmean") for view in views]).mean()
+
+
+def stability(clean: torch.Tensor, noisy: torch.Tensor, distance: str = "cross-entropy") -> torch.Tensor:
+    """How far a noisy picture's answer is from the clean one's.
+
+    002 minimises the cross-entropy from the noisy distribution to the clean one, as the method's authors do for
+    classifiers: -sum_k p_k log q_k. ``kl`` takes the clean picture's own entropy off, and ``l2`` compares logits.
+    """
+    if distance == "l2":
+        return (clean - noisy).square().sum(dim=1).mean()
+    own = functional.softmax(clean, dim=1)
+    cross = -(own * functional.log_softmax(noisy, dim=1)).sum(dim=1).mean()
+    if distance == "cross-entropy":
+        return cross
+    if distance == "kl":
+        return cross + (own * functional.log_softmax(clean, dim=1)).sum(dim=1).mean()
+    raise UnknownNameError("distance of stability training", distance, ("cross-entropy", "kl", "l2"))
+
+
+def make_criterion(name: str = "cross-entropy", smoothing: float = 0.0) -> Criterion:
+    """``cross-entropy`` for one label an image, ``binary`` for several."""
+    if not 0 <= smoothing < 1:
+        raise ShiftbenchError("no such label smoothing", found=smoothing, expected="0 to below 1")
+    if name == "binary":
+        if smoothing:
+            raise ShiftbenchError("labels are smoothed for one label an image only", hint="leave smoothing out")
+        return binary_cross_entropy
+    if name != "cross-entropy":
+        raise UnknownNameError("loss", name, ("cross-entropy", "binary"))
+    if not smoothing:
+        return soft_cross_entropy
+    return lambda logits, targets: soft_cross_entropy(logits, smoothed(targets, smoothing))

@@ -1,0 +1,73 @@
+"""Learning rates as functions of the step: nothing to store, nothing to resume.
+
+The warm-up rises in a straight line to the full rate; ``cosine`` then falls at every step, ``step`` by a factor at
+each milestone, which is counted in epochs from the beginning, warm-up included (as in 003).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shiftbench.errors import ShiftbenchError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The shape of the learning rate; ``epochs`` may be fractions."""
+
+    name: str = "cosine"
+    warmup_epochs: float = 0.0
+    #: cosine: where it ends, as a learning rate.
+    floor: float = 1e-6
+    #: step: the epochs at which the rate falls, and by what factor.
+    milestones: tuple[float, ...] = ()
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "milestones", tuple(float(epoch) for epoch in self.milestones))
+        if self.name not in _SHAPES:
+            raise UnknownNameError("schedule", self.name, _SHAPES)
+        if self.warmup_epochs < 0 or not 0 < self.factor <= 1 or self.floor < 0:
+            raise ShiftbenchError(
+                "an impossible schedule",
+                found=f"warmup_epochs {self.warmup_epochs}, factor {self.factor}, floor {self.floor}",
+                expected="warmup_epochs and floor of at least 0, factor above 0 and at most 1",
+            )
+        if self.name == "step" and list(self.milestones) != sorted(self.milestones):
+            raise ShiftbenchError("milestones go forward", found=self.milestones)
+
+    def rate(self, step: int, *, highest: float, epochs: int, steps_per_epoch: int) -> float:
+        """The learning rate of a step, counted from 0.
+
+        >>> cosine = Schedule("cosine", floor=0.0)
+        >>> [round(cosine.rate(s, highest=1.0, epochs=2, steps_per_epoch=2), 3) for s in range(4)]
+        [1.0, 0.854, 0.5, 0.146]
+        """
+        warm = self.warmup_epochs * steps_per_epoch
+        if step < warm:
+            return highest * (step + 1) / math.ceil(warm)
+        shape = _SHAPES[self.name]
+        return shape(self, step, highest, warm, epochs * steps_per_epoch, steps_per_epoch)
+
+
+def _constant(schedule: Schedule, step: int, highest: float, warm: float, total: int, per_epoch: int) -> float:
+    return highest
+
+
+def _cosine(schedule: Schedule, step: int, highest: float, warm: float, total: int, per_epoch: int) -> float:
+    done = (step - warm) / max(1.0, total - warm)
+    return schedule.floor + (highest - schedule.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+def _step(schedule: Schedule, step: int, highest: float, warm: float, total: int, per_epoch: int) -> float:
+    passed = sum(step >= epoch * per_epoch for epoch in schedule.milestones)
+    return float(highest * schedule.factor**passed)
+
+
+_SHAPES: dict[str, Callable[[Schedule, int, float, float, int, int], float]] = {
+    "constant": _constant,
+    "cosine": _cosine,
+    "step": _step,
+}

@@ -1,0 +1,159 @@
+"""Training schemes: from a batch to the loss that is minimised.
+
+A scheme is called with the model (which sees pixels in [0, 1]), the views of the batch, the targets and a generator.
+Most need one view; ``jsd`` needs three. A new one is a small class, registered under the name that recipes use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import nn
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.hardening.adversaries import EPSILON, fgsm, pgd, random_radii, uniform_noise
+from shiftbench.hardening.losses import Criterion, jensen_shannon, soft_cross_entropy, stability
+from shiftbench.registry import Registry
+
+
+class Outcome(NamedTuple):
+    """The loss, and the logits of the (first) view, from which the accuracy in training is read."""
+
+    loss: torch.Tensor
+    logits: torch.Tensor
+
+
+class Scheme(Protocol):
+    #: How many views of every image it needs.
+    views: ClassVar[int]
+
+    def __call__(
+        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
+    ) -> Outcome: ...
+
+
+schemes: Registry[type[Any]] = Registry("training scheme")
+
+
+def make_scheme(name: str, criterion: Criterion = soft_cross_entropy, **options: Any) -> Scheme:
+    made: Scheme = schemes.get(name)(criterion=criterion, **options)
+    return made
+
+
+@schemes.register("standard")
+@dataclass(frozen=True)
+class Standard:
+    """The loss of the images as they come."""
+
+    views: ClassVar[int] = 1
+    criterion: Criterion = soft_cross_entropy
+
+    def __call__(
+        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
+    ) -> Outcome:
+        logits = model(views[0])
+        return Outcome(self.criterion(logits, targets), logits)
+
+
+@schemes.register("jsd")
+@dataclass(frozen=True)
+class JensenShannon:
+    """AugMix: the loss of the clean view plus ``weight`` times the divergence of it and two augmented ones."""
+
+    views: ClassVar[int] = 3
+    criterion: Criterion = soft_cross_entropy
+    weight: float = 12.0
+
+    def __call__(
+        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
+    ) -> Outcome:
+        # All views in one batch, as published: batch norms see them together.
+        clean, *others = model(torch.cat(list(views))).chunk(len(views))
+        return Outcome(self.criterion(clean, targets) + self.weight * jensen_shannon(clean, *others), clean)
+
+
+@dataclass(frozen=True)
+class _Perturbed:
+    """What the schemes of 003 share: each image moved within a ball of radius U[0, 1] * ``epsilon``."""
+
+    views: ClassVar[int] = 1
+    criterion: Criterion = soft_cross_entropy
+    epsilon: float = EPSILON
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon <= 1:
+            raise ShiftbenchError("no such strength of an adversary", found=self.epsilon, expected="above 0, at most 1")
+
+    def moved(
+        self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
+        raise NotImplementedError
+
+    def __call__(
+        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
+    ) -> Outcome:
+        logits = model(self.moved(model, views[0], targets, generator))
+        return Outcome(self.criterion(logits, targets), logits)
+
+
+@schemes.register("noise")
+@dataclass(frozen=True)
+class Noise(_Perturbed):
+    """The adversary of no steps: uniform noise of random strength."""
+
+    def moved(
+        self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
+        return uniform_noise(images, random_radii(images, self.epsilon, generator), generator)
+
+
+@schemes.register("fgsm")
+@dataclass(frozen=True)
+class Fgsm(_Perturbed):
+    """The adversary of one step."""
+
+    def moved(
+        self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
+        return fgsm(model, images, targets, random_radii(images, self.epsilon, generator), self.criterion)
+
+
+@schemes.register("pgd")
+@dataclass(frozen=True)
+class Pgd(_Perturbed):
+    """The adversary of ``steps`` steps, each radius / sqrt(steps) long."""
+
+    steps: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps < 1:
+            raise ShiftbenchError("an adversary needs a step", found=self.steps, hint='the scheme "noise" has none')
+
+    def moved(
+        self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
+        radii = random_radii(images, self.epsilon, generator)
+        return pgd(model, images, targets, radii, self.criterion, steps=self.steps)
+
+
+@schemes.register("stability")
+@dataclass(frozen=True)
+class Stability:
+    """002: the loss of the clean images plus ``weight`` times how far uniform noise of ±``noise`` moves the answer."""
+
+    views: ClassVar[int] = 1
+    criterion: Criterion = soft_cross_entropy
+    weight: float = 0.05
+    noise: float = 0.05
+    distance: str = "cross-entropy"
+
+    def __call__(
+        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
+    ) -> Outcome:
+        noisy = uniform_noise(views[0], self.noise, generator)
+        clean, moved = model(torch.cat([views[0], noisy])).chunk(2)
+        return Outcome(self.criterion(clean, targets) + self.weight * stability(clean, moved, self.distance), clean)

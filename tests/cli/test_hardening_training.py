@@ -1,0 +1,91 @@
+"""`harden train`, `recipes`, `show` and `report --training` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shiftbench.cli.app import app
+from shiftbench.hardening.training.curves import training_curves
+from shiftbench.hardening.training.errors import TrainingError
+
+TINY = (
+    "--set", 'architecture={name="resnet-20", depth=8, width=4}', "--set", "data.sample=64",
+    "--set", "train.batch_size=32", "--set", "train.epochs=2", "--data", "cifar-10-test", "--validation", "none",
+)  # fmt: skip
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    result = call("harden", "train", "cifar-standard", *TINY, "--out", folder, "--seed", 3, "-q")
+    assert result.exit_code == 0, result.output
+    assert "2 epochs" in result.output and "hardened:" in result.output
+    return folder
+
+
+def test_train_then_eval(trained: Path, tmp_path: Path) -> None:
+    again = call("harden", "train", "cifar-standard", *TINY, "--out", trained, "--seed", 3, "-q", "--json")
+    assert [line["epoch"] for line in json.loads(again.stdout)["log"]] == [1, 2]
+    result = call(
+        "eval", f"hardened:{trained}", "--suite", "cifar-10-c", "--corruption", "fog", "--severity", 3,
+        "--sample", 30, "-w", tmp_path / "ws", "-q", "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    scores = json.loads(result.stdout)["scores"]
+    assert [(one["classifier"], one["setting"]) for one in scores] == [
+        ("small", "cifar-10"),
+        ("small", "cifar-10-c.fog.3"),
+    ]
+
+
+def test_the_recipe_that_was_followed_is_written(trained: Path) -> None:
+    text = (trained / "recipe.toml").read_text()
+    assert "seed = 3" in text and 'name = "resnet-20"' in text and "sample = 64" in text
+    shown = call("harden", "show", trained / "recipe.toml")
+    assert shown.stdout.strip() == text.strip()
+
+
+def test_recipes_and_show() -> None:
+    listed = json.loads(call("harden", "recipes", "--json").stdout)
+    assert {"cifar-augmix", "imagenet-deepaugment", "dfr-standard"} <= {one["recipe"] for one in listed}
+    assert "cifar-pgd" in call("harden", "recipes").output
+    assert 'base = "cifar-standard"' in call("harden", "show", "cifar-augmix").stdout
+    assert "epochs = 7" in call("harden", "show", "cifar-augmix", "--set", "train.epochs=7").stdout
+
+
+def test_a_wrong_key_in_a_process_of_its_own(tmp_path: Path) -> None:
+    main = "from shiftbench.cli import main; main()"
+    command = [sys.executable, "-c", main, "harden", "train", "cifar-augmix", "--set", "train.epoch=3"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 1
+    assert "did you mean 'epochs'?" in result.stderr and "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_does_not_load_torch() -> None:
+    code = "import sys; from shiftbench.cli.app import app; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_curves_reach_the_report(trained: Path, tmp_path: Path) -> None:
+    [curve] = training_curves([trained])
+    assert curve["name"] == "small" and curve["steps"] == [2, 4]
+    assert set(curve["series"]) == {"loss", "accuracy", "lr"}
+    assert training_curves([trained.parent]) == [curve]
+    with pytest.raises(TrainingError, match="no log"):
+        training_curves([tmp_path])
+    call("eval", f"hardened:{trained}", "--suite", "cifar", "--sample", 20, "-w", tmp_path / "ws", "-q")
+    page = tmp_path / "page.html"
+    result = call("report", "-w", tmp_path / "ws", "-o", page, "--training", trained, "-q")
+    assert result.exit_code == 0, result.output
+    assert '"training":[{"name":"small"' in page.read_text().replace(" ", "")

@@ -1,0 +1,117 @@
+"""Experiments as a whole: trained, evaluated, studied, killed and continued, on real CIFAR-10."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shiftbench.errors import SettingError, UnknownNameError
+from shiftbench.hardening.experiments.base import Experiment, Scale, Variant, experiments
+from shiftbench.hardening.experiments.report import ExperimentReport
+from shiftbench.hardening.experiments.run import run_experiment
+from shiftbench.hardening.training.errors import TrainingError
+from shiftbench.jobs import Executor
+from shiftbench.runs.executors import ThreadExecutor
+from shiftbench.runs.ray_engine import RayExecutor
+
+SMALLEST = Experiment(
+    "smallest",
+    "Two networks of a few thousand weights",
+    "cifar-10-train",
+    "cifar-10-c",
+    (
+        Variant("plain", "cifar-standard"),
+        Variant("noisy", "cifar-noise", "plain", "Noise"),
+    ),
+    {
+        "tiny": Scale(
+            "100 images for an epoch",
+            seeds=1,
+            changes={
+                "architecture": {"name": "resnet-20", "depth": 8, "width": 4},
+                "train.epochs": 1,
+                "train.batch_size": 32,
+                "data.sample": 100,
+                "data.validation": "",
+            },
+            sample=40,
+            severities=(3,),
+            corruptions=("fog", "gaussian_noise"),
+        )
+    },
+    baseline=("plain", "noisy"),
+)
+
+
+@pytest.mark.filterwarnings("ignore:.*at chance level")
+def test_an_experiment_from_training_to_verdict_and_again_without_work(tmp_path: Path) -> None:
+    study = run_experiment(SMALLEST, scale="tiny", out=tmp_path, executor=ThreadExecutor(1), progress=False)
+    assert [run.name for run in study.runs] == ["plain-s0", "noisy-s0"]
+    assert all((run.folder / "model.safetensors").is_file() for run in study.runs)
+    assert study.images == (40, 40) and len(study.settings) == 3
+    assert {one.dataset for one in study.evidence} == {"all", "weather", "noise"}
+    before = {
+        path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".safetensors")
+    }
+    again = run_experiment(SMALLEST, scale="tiny", out=tmp_path, executor=ThreadExecutor(1), progress=False)
+    assert ExperimentReport(again).as_data() == ExperimentReport(study).as_data()
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    with pytest.raises(TrainingError, match=r"train\.epochs"):
+        run_experiment(SMALLEST, scale="tiny", out=tmp_path, progress=False, changes=["train.epochs=2"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*at chance level")
+def test_a_ray_cluster_trains_the_same_weights(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    weights = []
+    executors: dict[str, Executor] = {"here": ThreadExecutor(1), "there": RayExecutor(workers=2)}
+    for name, executor in executors.items():
+        study = run_experiment(SMALLEST, scale="tiny", out=tmp_path / name, executor=executor, progress=False)
+        weights.append([(run.folder / "model.safetensors").read_bytes() for run in study.runs])
+    assert weights[0] == weights[1] and len(set(weights[0])) == 2
+
+
+def test_what_is_missing_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="icons-style"):
+        run_experiment("icons-styles", out=tmp_path)
+    with pytest.raises(UnknownNameError, match="tiny"):
+        run_experiment("size", scale="teeny", out=tmp_path)
+    with pytest.raises(SettingError, match="needs data for icons"):
+        run_experiment("icons-style", out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["cifar-corruptions", "size", "self-attention"])
+def test_the_built_in_experiments_run_in_miniature(name: str, tmp_path: Path) -> None:
+    study = run_experiment(name, scale="tiny", out=tmp_path, progress=False)
+    assert len(study.variants) == len(experiments.get(name).variants)
+    assert len(study.directions) == len(experiments.get(name).claims)
+
+
+@pytest.mark.soak
+def test_a_killed_experiment_continues(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-c", "from shiftbench.cli import main; main()", "experiment",
+        "self-attention", "--scale", "tiny", "--seeds", "1", "--set",
+        "train.epochs=3", "--out", str(tmp_path / "killed"), "--json", "-q",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while not list((tmp_path / "killed").glob("runs/*/model.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    time.sleep(2)  # its workers see that it is gone
+    found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    command[command.index(str(tmp_path / "killed"))] = str(tmp_path / "whole")
+    whole = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert found["variants"] == whole["variants"]

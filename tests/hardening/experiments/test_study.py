@@ -1,0 +1,213 @@
+"""The study of an experiment against brute force on hits that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import linregress
+
+from shiftbench.datasets import from_arrays
+from shiftbench.hardening.experiments.base import Claim, Experiment, Scale, Variant, experiments
+from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs
+from shiftbench.hardening.experiments.report import ExperimentReport
+from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
+from shiftbench.hardening.recipe import Part, Recipe, load_recipe
+from shiftbench.labels import label_space
+from shiftbench.runs.evaluate import evaluate
+from shiftbench.settings.base import Setting
+from shiftbench.shifts.corruptions import Corruption
+
+IMAGES, SEEDS = 300, 2
+#: Chances of being right: clean, and under fog and noise.
+SKILLS = {"standard": (0.8, 0.5), "short": (0.6, 0.35), "sturdy": (0.78, 0.7), "weak": (0.5, 0.45)}
+MADE_UP = Experiment(
+    "made-up",
+    "Numbers that are known",
+    "cifar-10-train",
+    "cifar-10-c",
+    (
+        Variant("standard", "cifar-standard"),
+        Variant("short", "cifar-standard"),
+        Variant("sturdy", "cifar-augmix", "standard", "Sturdiness"),
+        Variant("weak", "cifar-pgd", "standard", "Weakness"),
+    ),
+    {"small": Scale("made up")},
+    (
+        Claim("sturdier", "000", "sturdy", "standard"),
+        Claim("weaker", "000", "weak", "standard"),
+        Claim("costs", "003", "standard", "weak", "clean"),
+    ),
+    ("standard", "short"),
+)
+
+
+@pytest.fixture(scope="module")
+def hits() -> dict[str, NDArray[np.bool_]]:
+    """(3 settings, images) of every run."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for variant, (clean, shifted) in SKILLS.items():
+        for seed in range(SEEDS):
+            chances = np.array([clean, shifted, shifted])[:, None]
+            found[f"{variant}-s{seed}"] = rng.random((3, IMAGES)) < chances
+    return found
+
+
+@pytest.fixture(scope="module")
+def study(hits: dict[str, NDArray[np.bool_]], tmp_path_factory: pytest.TempPathFactory) -> ExperimentStudy:
+    """Classifiers that answer as the hits say go through the real evaluation and the real study."""
+    root = tmp_path_factory.mktemp("study")
+    labels = np.arange(IMAGES) % 10
+    images = np.zeros((IMAGES, 32, 32, 3), np.uint8)
+    # Each picture carries its number; the shifts below leave the first row alone.
+    images[:, 0, 0, 0], images[:, 0, 1, 0] = np.arange(IMAGES) % 256, np.arange(IMAGES) // 256
+    data = from_arrays(images, labels, space="cifar-10", name="numbered")
+    settings = [
+        Setting("cifar-10", "data"),
+        Setting("cifar-10-c.fog.1", "data", _Marked("fog"), reference="cifar-10"),
+        Setting("cifar-10-c.gaussian_noise.1", "data", _Marked("gaussian_noise"), reference="cifar-10"),
+    ]
+    runs = [
+        PlannedRun(variant, seed, Recipe(Part("wrn-40-2")), root / f"{variant}-s{seed}")
+        for seed in range(SEEDS)
+        for variant in SKILLS
+    ]
+    answers = [_answering(run.name, hits[run.name], labels) for run in runs]
+    evaluated = evaluate(answers, settings, {"data": data}, root / "ws", progress=False, workers=1)
+    return study_runs(
+        MADE_UP, "small", runs, evaluated, command="shiftbench experiment made-up", changes=["train.epochs=2"]
+    )
+
+
+class _Marked(Corruption):
+    """Writes which shift it is into the picture, and changes nothing else."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 1)
+
+    def __call__(self, image: NDArray[np.uint8], *, seed: int, image_id: str) -> NDArray[np.uint8]:
+        marked = image.copy()
+        marked[0, 2, 0] = 1 if self.corruption == "fog" else 2
+        return marked
+
+
+def _answering(name: str, hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> object:
+    from shiftbench.classifiers import load_classifier
+
+    def answer(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        numbers = images[:, 0, 0, 0].astype(int) + 256 * images[:, 0, 1, 0].astype(int)
+        right = hits[images[:, 0, 2, 0], numbers]
+        scores: NDArray[np.float32] = np.eye(10, dtype=np.float32)[(labels[numbers] + ~right) % 10]
+        return scores
+
+    whole = {"geometry": {"resize": None, "crop": 32}}
+    return load_classifier(answer, labels=label_space("cifar-10"), name=name, preprocessing=whole)
+
+
+def accuracy(hits: dict[str, NDArray[np.bool_]], variant: str, settings: Sequence[int]) -> float:
+    return float(np.mean([hits[f"{variant}-s{seed}"][list(settings)].mean() for seed in range(SEEDS)]))
+
+
+def test_accuracies_are_means_over_seeds_and_settings(
+    study: ExperimentStudy, hits: dict[str, NDArray[np.bool_]]
+) -> None:
+    for one in study.variants:
+        assert one.clean.value == pytest.approx(accuracy(hits, one.variant, [0]))
+        assert one.shifted.value == pytest.approx(accuracy(hits, one.variant, [1, 2]))
+        assert one.groups["weather"].value == pytest.approx(accuracy(hits, one.variant, [1]))
+        assert one.groups["noise"].value == pytest.approx(accuracy(hits, one.variant, [2]))
+        by_seed = [hits[f"{one.variant}-s{seed}"][0].mean() for seed in range(SEEDS)]
+        assert one.clean.spread == pytest.approx(np.std(by_seed, ddof=1))
+        assert one.clean.low < one.clean.value < one.clean.high
+
+
+def test_intervals_are_as_wide_as_the_law_says(study: ExperimentStudy, hits: dict[str, NDArray[np.bool_]]) -> None:
+    one = study.variants[0]
+    per_image = np.mean([hits[f"standard-s{seed}"][0] for seed in range(SEEDS)], axis=0)
+    half = 1.96 * per_image.std(ddof=1) / np.sqrt(IMAGES)
+    assert (one.clean.high - one.clean.low) / 2 == pytest.approx(half, rel=0.1)
+
+
+def test_rho_is_the_distance_from_the_line_of_the_baseline(
+    study: ExperimentStudy, hits: dict[str, NDArray[np.bool_]]
+) -> None:
+    def logit(p: float) -> float:
+        return float(np.log(p / (1 - p)))
+
+    runs = [f"{variant}-s{seed}" for variant in ("standard", "short") for seed in range(SEEDS)]
+    x, y = ([logit(hits[run][rows].mean()) for run in runs] for rows in ([0], [1, 2]))
+    line = linregress(x, y)
+    for one in study.variants:
+        expected = 1 / (1 + np.exp(-(line.slope * logit(one.clean.value) + line.intercept)))
+        assert one.rho is not None
+        assert one.rho.value == pytest.approx(one.shifted.value - expected, abs=1e-6)
+    sturdy = study.variants[2]
+    assert sturdy.rho is not None and sturdy.rho.low > 0
+
+
+def test_tau_is_the_gain_over_the_base_variant(study: ExperimentStudy) -> None:
+    standard, _, sturdy, weak = study.variants
+    assert standard.tau is None and sturdy.tau is not None and weak.tau is not None
+    assert sturdy.tau.value == pytest.approx(sturdy.shifted.value - standard.shifted.value)
+    assert sturdy.tau.low > 0 > weak.tau.value
+
+
+def test_verdicts(study: ExperimentStudy) -> None:
+    assert [one.verdict for one in study.directions[:1]] == ["appears"]
+    assert study.directions[0].seeds_for == SEEDS
+    assert study.directions[2].difference.value == pytest.approx(
+        study.variants[0].clean.value - study.variants[3].clean.value
+    )
+    verdicts = {(one.hypothesis, one.dataset): one.verdict for one in study.evidence}
+    assert verdicts["Sturdiness", "all"] == "+"
+    assert verdicts["Weakness", "all"] in ("-", "0")
+    assert {dataset for _, dataset in verdicts} == {"all", "weather", "noise"}
+
+
+def test_the_report_in_every_shape(study: ExperimentStudy, tmp_path: Path) -> None:
+    report = ExperimentReport(study)
+    for width in (40, 60, 100, 160):
+        text = report.to_text(width)
+        assert max(map(len, text.splitlines())) <= width
+        assert "sturdy" in text and "Sturdiness" in text
+    markdown = report.to_markdown()
+    assert "shiftbench experiment made-up" in markdown and "2 seeds" in markdown
+    assert "changed in every recipe: train.epochs=2" in markdown.replace("\\", "")
+    data = report.as_data()
+    assert [one["variant"] for one in data["variants"]] == list(SKILLS)
+    assert data["variants"][2]["tau"] == pytest.approx(100 * study.variants[2].tau.value)  # type: ignore[union-attr]
+    for suffix in (".md", ".csv", ".tex", ".json", ".txt"):
+        assert report.write(tmp_path / f"report{suffix}").stat().st_size > 200
+
+
+def test_one_seed_has_no_spread(study: ExperimentStudy) -> None:
+    one = replace(study, variants=[replace(v, clean=replace(v.clean, spread=None)) for v in study.variants])
+    assert "standard" in ExperimentReport(one).to_text(120)
+
+
+@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
+def test_every_run_of_every_experiment_has_a_recipe_that_can_be_followed(name: str, scale: str, tmp_path: Path) -> None:
+    experiment = experiments.get(name)
+    runs = plan_runs(experiment, scale, tmp_path)
+    assert len({run.folder for run in runs}) == len(runs) == len(experiment.variants) * experiment.scales[scale].seeds
+    known = {variant.name for variant in experiment.variants}
+    assert {variant.base for variant in experiment.variants} <= known | {""}
+    assert {word for claim in experiment.claims for word in (claim.better, claim.worse)} <= known
+    assert set(experiment.baseline) <= known
+
+
+def test_the_paper_scale_leaves_the_recipes_alone(tmp_path: Path) -> None:
+    runs = {run.variant: run.recipe for run in plan_runs(experiments.get("cifar-corruptions"), "paper", tmp_path)}
+    assert runs["augmix"] == load_recipe("cifar-augmix", ["train.seed=2"])
+    assert runs["pgd"].scheme.options["steps"] == 10
+
+
+def test_changes_of_the_user_come_last(tmp_path: Path) -> None:
+    runs = plan_runs(experiments.get("size"), "small", tmp_path, seeds=1, changes=["train.epochs=2"])
+    assert {run.recipe.train.epochs for run in runs} == {2}

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.hardening.recipe import (
+    Part,
+    RecipeError,
+    changed,
+    differing_keys,
+    load_recipe,
+    recipe_from,
+    recipe_names,
+    to_toml,
+)
+from shiftbench.hardening.training.checking import check_recipe
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_of_the_package_is_whole_and_survives_writing(name: str) -> None:
+    recipe = load_recipe(name)
+    check_recipe(recipe)
+    assert recipe.about
+    assert recipe_from(tomllib.loads(to_toml(recipe.as_dict()))) == recipe
+
+
+def test_the_recipes_of_the_papers() -> None:
+    """FACTS of the released code, and 003 section 5.1."""
+    augmix = load_recipe("cifar-augmix")
+    assert (augmix.architecture.name, augmix.scheme) == ("wrn-40-2", Part("jsd", {"weight": 12.0}))
+    assert (augmix.train.epochs, augmix.train.batch_size) == (100, 128)
+    assert (augmix.optimizer.lr, augmix.optimizer.weight_decay, augmix.optimizer.nesterov) == (0.1, 5e-4, True)
+    assert augmix.views[0].options["severity"] == 3
+    assert load_recipe("imagenet-augmix").views[0].options["severity"] == 1
+    pgd = load_recipe("imagenet-pgd")
+    assert pgd.scheme.options == {"epsilon": 8 / 255, "steps": 10}
+    assert (pgd.schedule.warmup_epochs, pgd.schedule.milestones) == (5, (30, 60, 80))
+    assert pgd.architecture.options["model"] == "resnext50_32x4d"
+    deep = load_recipe("imagenet-deepaugment")
+    assert (deep.train.epochs, deep.train.batch_size, deep.schedule.name) == (30, 1024, "cosine")
+    dfr = load_recipe("dfr-standard")
+    assert (dfr.loss.name, dfr.optimizer.name, dfr.optimizer.lr, dfr.optimizer.backbone_factor) == (
+        "binary", "adam", 1e-4, 0.1,
+    )  # fmt: skip
+    icons = load_recipe("icons-resnext-29")
+    assert icons.architecture.options == {"cardinality": 8, "width": 32} and icons.train.epochs == 50
+
+
+def test_a_wrong_key_is_named_with_the_nearest_and_all_allowed_ones() -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe("cifar-standard", ["train.epoch=3"])
+    assert caught.value.found == "train.epoch"
+    assert "epochs, batch_size" in str(caught.value.expected) and caught.value.hint == "did you mean 'epochs'?"
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ("optimiser.lr=0.1", "optimizer"),
+        ("train.epochs='many'", "train.epochs"),
+        ("train.epochs=0", "train.epochs"),
+        ("train.epochs=2.5", "int"),
+        ("train.equal_steps=1", "bool"),
+        ("optimizer.name='sdg'", "sgd"),
+        ("schedule.name='cosin'", "cosine"),
+        ("train.ema=1.0", "ema"),
+        ("train.keep='first'", "last"),
+        ("augmentations='flip'", "list"),
+        ("augmentations.7.name='flip'", "number below"),
+        ("architecture={depth=3}", "name"),
+        ("train.epochs.more=1", "value, not a table"),
+        ("train.epochs", "KEY=VALUE"),
+    ],
+)
+def test_bad_changes_say_what_is_wrong(change: str, word: str) -> None:
+    with pytest.raises(ShiftbenchError, match=word):
+        load_recipe("cifar-standard", [change])
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        (['architecture.name="wrn-402"'], "wrn-40-2"),
+        (["architecture.deepth=3"], "depth"),
+        (['scheme={name="pgd", step=3}'], "steps"),
+        (["augmentations.1.paddings=3"], "padding"),
+        (['augmentations.0.name="flipp"'], "flip"),
+        (['views=[{name="augmix"}]'], "one view"),
+        (['scheme.name="jsd"'], "views"),
+        (['scheme.name="jsd"', 'views=["augmix"]', 'batch_augmentations=["mixup"]'], "together"),
+        (['architecture.name="random-features"'], "fitted once"),
+        (["data.labels=imagenet-a"], "imagenet-a-200"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_before_training(changes: list[str], word: str) -> None:
+    with pytest.raises(ShiftbenchError, match=word):
+        check_recipe(load_recipe("cifar-standard", changes))
+
+
+def test_changes_reach_into_lists_and_keep_words() -> None:
+    tables = {"views": [{"name": "augmix", "severity": 3}], "data": {"train": "a"}}
+    found = changed(tables, ["views.0.severity=1", "data.train=photos/train"])
+    assert found == {"views": [{"name": "augmix", "severity": 1}], "data": {"train": "photos/train"}}
+    assert tables["views"] == [{"name": "augmix", "severity": 3}]
+
+
+def test_a_recipe_begins_with_another(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'base = "cifar-augmix"\n[train]\nepochs = 7\n[architecture]\nname = "resnet-20"\n'
+    )
+    (tmp_path / "again.toml").write_text('base = "mine.toml"\nviews = []\n[scheme]\nname = "standard"\n')
+    mine, again = load_recipe(tmp_path / "mine.toml"), load_recipe(tmp_path / "again.toml")
+    assert (mine.train.epochs, mine.train.batch_size, mine.scheme.name) == (7, 128, "jsd")
+    assert mine.architecture == Part("resnet-20") and again.train.epochs == 7
+    # The weight of the divergence is no option of the standard scheme.
+    assert again.scheme == Part("standard") and again.views == ()
+
+
+def test_recipes_that_begin_with_each_other_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('base = "b.toml"\n')
+    (tmp_path / "b.toml").write_text('base = "a.toml"\n')
+    with pytest.raises(RecipeError, match="each other"):
+        load_recipe(tmp_path / "a.toml")
+
+
+def test_missing_and_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="cifar-augmix"):
+        load_recipe("cifar-augmx")
+    with pytest.raises(RecipeError, match="no recipe"):
+        load_recipe(tmp_path / "none.toml")
+    (tmp_path / "broken.toml").write_text("[train\n")
+    with pytest.raises(RecipeError, match="not TOML"):
+        load_recipe(tmp_path / "broken.toml")
+    (tmp_path / "empty.toml").write_text("[train]\nepochs = 1\n")
+    with pytest.raises(RecipeError, match="architecture"):
+        load_recipe(tmp_path / "empty.toml")
+
+
+def test_only_what_decides_the_weights_differs() -> None:
+    base = load_recipe("cifar-augmix")
+    moved = load_recipe("cifar-augmix", ['about="x"', "data.train=elsewhere", "train.checkpoint_seconds=1"])
+    assert differing_keys(base, moved) == []
+    other = load_recipe("cifar-augmix", ["views.0.severity=1", "train.seed=3"])
+    assert differing_keys(base, other) == ["train.seed", "views.0.severity"]

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.hardening.schedules import Schedule
+
+
+def rates(schedule: Schedule, epochs: int, per_epoch: int, highest: float = 0.1) -> list[float]:
+    return [
+        schedule.rate(step, highest=highest, epochs=epochs, steps_per_epoch=per_epoch)
+        for step in range(epochs * per_epoch)
+    ]
+
+
+def by_torch(make: str, steps: int, **options: object) -> list[float]:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1)
+    scheduler = getattr(torch.optim.lr_scheduler, make)(optimizer, **options)
+    found = []
+    for _ in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+def test_cosine_is_torchs() -> None:
+    assert rates(Schedule("cosine", floor=1e-6), 5, 8) == pytest.approx(
+        by_torch("CosineAnnealingLR", 40, T_max=40, eta_min=1e-6)
+    )
+
+
+def test_step_is_torchs() -> None:
+    ours = rates(Schedule("step", milestones=(2, 4), factor=0.1), 6, 5)
+    assert ours == pytest.approx(by_torch("MultiStepLR", 30, milestones=[10, 20], gamma=0.1))
+
+
+def test_warm_up_rises_in_a_line_and_milestones_count_from_the_beginning() -> None:
+    found = rates(Schedule("step", warmup_epochs=2, milestones=(4,)), 6, 4, highest=1.0)
+    assert found[:8] == pytest.approx([i / 8 for i in range(1, 9)])
+    assert found[8:16] == pytest.approx([1.0] * 8) and found[16:] == pytest.approx([0.1] * 8)
+
+
+def test_cosine_begins_after_the_warm_up_and_ends_at_the_floor() -> None:
+    found = rates(Schedule("cosine", warmup_epochs=1, floor=0.0), 4, 100, highest=1.0)
+    assert max(found) == pytest.approx(1.0) and found[100] == pytest.approx(1.0)
+    assert found[-1] < 1e-3 and all(a >= b for a, b in itertools.pairwise(found[100:]))
+
+
+def test_impossible_schedules_are_refused() -> None:
+    with pytest.raises(ShiftbenchError, match="cosine"):
+        Schedule("cosin")
+    with pytest.raises(ShiftbenchError, match="forward"):
+        Schedule("step", milestones=(60, 30))
+    with pytest.raises(ShiftbenchError, match="impossible"):
+        Schedule(warmup_epochs=-1)

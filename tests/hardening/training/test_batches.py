@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from shiftbench.datasets import from_arrays
+from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.errors import BadImageError
+from shiftbench.hardening.recipe import Recipe
+from shiftbench.hardening.training.batches import Batch, Batches
+from shiftbench.hardening.training.errors import TrainingError
+from shiftbench.hardening.training.preparing import prepare_training
+
+Tiny = Callable[..., Recipe]
+
+
+def batches_of(recipe: Recipe, views: int = 1) -> Batches:
+    pictures, ready = prepare_training(recipe)
+    return Batches(pictures, ready, views)
+
+
+def equal(one: Batch, other: Batch) -> bool:
+    views = all(torch.equal(a, b) for a, b in zip(one.views, other.views, strict=True))
+    return views and torch.equal(one.targets, other.targets)
+
+
+def test_workers_and_a_start_in_the_middle_change_no_pixel(tiny: Tiny) -> None:
+    batches = batches_of(tiny('copies=["speckle"]', "train.equal_steps=true", recipe="cifar-augmix"), views=3)
+    alone = list(batches.epoch(1))
+    assert len(alone) == 3
+    assert equal(next(iter(batches.epoch(1, 2))), alone[2])
+    for epoch, start in ((1, 0), (1, 2)):  # the second time with the same workers
+        together = list(batches.epoch(epoch, start, workers=2))
+        assert all(equal(a, b) for a, b in zip(alone[start:], together, strict=True))
+
+
+def test_epochs_and_seeds_differ_in_order_and_pixels(tiny: Tiny) -> None:
+    batches = batches_of(tiny())
+    first, second = next(iter(batches.epoch(0))), next(iter(batches.epoch(1)))
+    assert not equal(first, second)
+    assert not equal(first, next(iter(batches_of(tiny("train.seed=1")).epoch(0))))
+
+
+def test_every_image_comes_once_an_epoch_and_views_show_the_same_part(tiny: Tiny) -> None:
+    batches = batches_of(tiny("augmentations=[]"))
+    seen = torch.cat([batch.views[0] for batch in batches.epoch(0)])
+    assert batches.pictures.pixels is not None
+    known = sorted(picture.sum() for picture in batches.pictures.pixels.astype(int))
+    assert sorted(seen.flatten(1).long().sum(1).tolist()) == known
+    views = next(iter(batches_of(tiny('views=["flip"]', 'scheme={name="jsd"}'), views=3).epoch(0))).views
+    flipped = [torch.equal(a, b) or torch.equal(a, b.flip(1)) for a, b in zip(views[0], views[1], strict=True)]
+    assert all(flipped)
+
+
+def test_a_last_batch_of_one_is_left_out(tiny: Tiny) -> None:
+    sizes = {
+        count: [len(b.targets) for b in batches_of(tiny(f"data.sample={count}")).epoch(0)] for count in (64, 65, 66)
+    }
+    assert sizes == {64: [32, 32], 65: [32, 32], 66: [32, 32, 2]}
+
+
+def test_copies_triple_the_data_and_equal_steps_keep_the_length(tiny: Tiny) -> None:
+    copies = 'copies=[{name="speckle", probability=1.0}, {name="gaussian-noise", probability=1.0}]'
+    longer = batches_of(tiny(copies))
+    assert (len(longer.pictures), longer.pictures.originals, longer.count) == (288, 96, 9)
+    equal_steps = batches_of(tiny(copies, "train.equal_steps=true"))
+    assert (len(equal_steps.pictures), equal_steps.count) == (288, 3)
+    clean, noisy = longer.pictures.picture(5), longer.pictures.picture(96 + 5)
+    assert longer.pictures.targets[5].tolist() == longer.pictures.targets[96 + 5].tolist()
+    difference = np.abs(clean.astype(int) - noisy).mean()
+    assert 1 < difference < 60
+    # Kept in the cache, and the same for every seed.
+    assert np.array_equal(noisy, batches_of(tiny(copies, "train.seed=4")).pictures.picture(96 + 5))
+
+
+def test_pictures_beyond_the_bound_are_read_in_every_epoch(tiny: Tiny) -> None:
+    kept, read = batches_of(tiny()), batches_of(tiny("data.memory_gb=0.0"))
+    assert kept.pictures.pixels is not None and read.pictures.pixels is None
+    assert all(equal(a, b) for a, b in zip(kept.epoch(0), read.epoch(0), strict=True))
+
+
+def test_an_augmentation_that_changes_the_size_is_named(tiny: Tiny) -> None:
+    batches = batches_of(tiny('augmentations=[{name="resized-crop", size=24}]'))
+    with pytest.raises(TrainingError, match="24 x 24"):
+        next(iter(batches.epoch(0)))
+
+
+class Damaged(Dataset):
+    """Real pixels, but every seventh picture can't be read."""
+
+    def __init__(self) -> None:
+        images = np.random.default_rng(0).integers(0, 256, (70, 32, 32, 3), dtype=np.uint8)
+        self.inner = from_arrays(images, np.arange(70) % 10, space="cifar-10", name="damaged")
+        self.name, self.space = self.inner.name, self.inner.space
+        self.ids, self.labels = self.inner.ids, self.inner.labels
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
+
+    def read(self, index: int) -> Picture:
+        if index % 7 == 0:
+            raise BadImageError("torn")
+        return self.inner.read(index)
+
+
+@pytest.mark.parametrize("memory", ["4.0", "0.0"])
+def test_bad_pictures_are_named_and_left_out(tiny: Tiny, memory: str) -> None:
+    recipe = tiny("data.sample=0", f"data.memory_gb={memory}")
+    with pytest.warns(UserWarning, match="torn"):
+        pictures, ready = prepare_training(recipe, Damaged())
+        seen = sum(len(batch.targets) for batch in Batches(pictures, ready, 1).epoch(0))
+    assert seen == 60
+
+
+def test_classes_without_and_with_one_image(tiny: Tiny) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (11, 32, 32, 3), dtype=np.uint8)
+    lonely = from_arrays(images, [*range(9), 0, 1], space="cifar-10", name="lonely")
+    with pytest.raises(TrainingError, match="truck"):
+        prepare_training(tiny(), lonely)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prepare_training(tiny("data.empty_classes=true"), lonely)
+    assert "one training image" in str(caught[0].message) and "bird" in str(caught[0].message)
+
+
+def test_missing_folders_and_labels(tiny: Tiny) -> None:
+    from shiftbench.errors import DatasetError
+
+    with pytest.raises(DatasetError, match="no data set"):
+        prepare_training(tiny("data.train=no/such/folder"))
+    with pytest.raises(TrainingError, match="nothing to train on"):
+        prepare_training(tiny('data.train=""'))
+    images = np.zeros((4, 32, 32, 3), np.uint8)
+    with pytest.raises(TrainingError, match="no label"):
+        prepare_training(tiny(), from_arrays(images, [0, 1, -1, 2], space="cifar-10"))
+
+
+def test_validation_data_of_other_classes_is_refused(tiny: Tiny) -> None:
+    from shiftbench.datasets.catalogue import open_named
+    from shiftbench.errors import LabelError
+    from shiftbench.hardening.training.preparing import prepare_validation
+    from shiftbench.labels import label_space
+
+    with pytest.raises(LabelError, match="no image of the classes"):
+        prepare_validation(tiny(), open_named("demo"), label_space("cifar-10"))

@@ -1,0 +1,60 @@
+"""Recipes of ImageNet's size, in miniature: real photographs, the same code, a small network and small pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shiftbench.classifiers import load_classifier
+from shiftbench.datasets.catalogue import open_named
+from shiftbench.hardening.recipe import load_recipe
+from shiftbench.hardening.training.preparing import prepare_training
+from shiftbench.hardening.training.train import train
+
+MINIATURE = (
+    "architecture.model=test_resnet",
+    "data.size=64",
+    "data.resize=72",
+    "data.sample=24",
+    "data.empty_classes=true",
+    "augmentations.0.size=64",
+    "train.epochs=1",
+    "train.batch_size=12",
+)
+RECIPES = (
+    "augmix",
+    "noise2net",
+    "pgd",
+    *(pytest.param(name, marks=pytest.mark.soak) for name in ("standard", "fgsm", "noise", "speckle", "stability")),
+)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.filterwarnings("ignore:classes with one")
+def test_a_recipe_of_imagenet_runs_and_its_classifier_is_loaded(name: str, tmp_path: Path) -> None:
+    steps = ["scheme.steps=1"] if name == "pgd" else []
+    recipe = load_recipe(f"imagenet-{name}", [*MINIATURE, *steps])
+    folder = train(recipe, tmp_path / "run", data=open_named("demo"), progress=False).folder
+    classifier = load_classifier(f"hardened:{folder}", engine="torch")
+    assert classifier.preprocessing.geometry.resize == 72 and classifier.preprocessing.geometry.crop == 64
+    # 003 trains on ImageNet's images of the 200 classes of ImageNet-A.
+    assert len(classifier.space) == (200 if name in ("pgd", "fgsm", "noise") else 1000)
+    assert np.isfinite(classifier.scores(np.zeros((2, 64, 64, 3), np.uint8))).all()
+
+
+@pytest.mark.filterwarnings("ignore:classes with one")
+def test_copies_on_disk_are_trained_on_too(tmp_path: Path) -> None:
+    demo = open_named("demo")
+    for index in range(6):
+        folder = tmp_path / "EDSR" / demo.space.keys[int(demo.labels[index])]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(255 - demo.read(index).pixels).save(folder / f"{index}.png")
+    recipe = load_recipe("imagenet-deepaugment", [*MINIATURE, f"data.extra=['{tmp_path / 'EDSR'}']"])
+    pictures, _ = prepare_training(recipe, demo)
+    assert (pictures.originals, len(pictures)) == (24, 30)
+    darkened = [int(np.flatnonzero(row)[0]) for row in pictures.targets[24:]]
+    assert sorted(darkened) == sorted(demo.labels[:6].tolist())
+    train(recipe, tmp_path / "run", data=demo, progress=False)

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shiftbench.classifiers import load_classifier
+from shiftbench.datasets.catalogue import open_named
+from shiftbench.datasets.subset import sample
+from shiftbench.errors import ClassifierError
+from shiftbench.hardening.classifier import build_network
+from shiftbench.hardening.recipe import Optimizer, Recipe, to_toml
+from shiftbench.hardening.training import loop
+from shiftbench.hardening.training.batches import Batch
+from shiftbench.hardening.training.errors import BusyError, DivergedError, TrainingError
+from shiftbench.hardening.training.log import read_log
+from shiftbench.hardening.training.optimizers import make_optimizer, set_rate
+from shiftbench.hardening.training.train import train
+from shiftbench.store.locks import claim
+from tests.hardening.training.conftest import same_weights, steps_of
+
+Tiny = Callable[..., Recipe]
+
+
+class StoppedError(Exception):
+    """Stands for a power cut."""
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """The run breaks off after so many steps."""
+    honest, left = loop.Run.step, iter(range(steps))
+
+    def step(self: loop.Run, number: int, batch: Batch) -> tuple[float, float]:
+        if next(left, None) is None:
+            raise StoppedError
+        return honest(self, number, batch)
+
+    monkeypatch.setattr(loop.Run, "step", step)
+
+
+def test_it_learns_and_leaves_a_classifier(tiny: Tiny, tmp_path: Path) -> None:
+    recipe = tiny("train.epochs=12", "augmentations=[]")
+    trained = train(recipe, tmp_path / "run", progress=False)
+    assert trained.log[-1]["loss"] < 0.85 * trained.log[0]["loss"]
+    assert sorted(path.name for path in trained.folder.iterdir() if path.name[0] != ".") == [
+        "classifier.json", "log.jsonl", "model.safetensors", "recipe.toml",
+    ]  # fmt: skip
+    dataset = sample(open_named("cifar-10-test"), 96)
+    classifier = load_classifier(f"hardened:{trained.folder}")
+    images = np.stack([dataset.read(i).pixels for i in range(96)])
+    right = (classifier.scores(images).argmax(axis=1) == dataset.labels).mean()
+    assert classifier.name == "run" and classifier.space.name == "cifar-10"
+    assert right > 0.25
+
+
+def test_the_loaded_classifier_gives_the_trained_networks_scores(tiny: Tiny, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    recipe = tiny("train.epochs=1", "data.mean=[0.4, 0.5, 0.6]", "data.std=[0.2, 0.3, 0.4]")
+    folder = train(recipe, tmp_path / "run", progress=False).folder
+    network = build_network(recipe, 10).eval()
+    network.load_state_dict(load_file(folder / "model.safetensors"))
+    images = np.random.default_rng(0).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
+    pixels = (images / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
+    with torch.no_grad():
+        expected = network(torch.from_numpy(pixels).permute(0, 3, 1, 2).float()).numpy()
+    for engine in ("torch", "onnxruntime"):
+        classifier = load_classifier(f"hardened:{folder}", engine=engine)
+        assert np.allclose(classifier.scores(images), expected, atol=1e-3)
+    assert load_classifier(f"hardened:{folder}").fingerprint == classifier.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("stop", "recipe"),
+    [
+        (1, ("cifar-augmix", "data.sample=64")),
+        (2, ("cifar-pgd", "scheme.steps=1", "train.ema=0.9", "data.sample=64")),
+        (3, ("cifar-mixup", 'architecture={name="shake-shake", depth=8, width=4}', "data.sample=64")),
+        (3, ("cifar-standard", 'optimizer={name="adam", lr=0.001}', "train.keep=best", "data.validation=yes")),
+    ],
+    ids=["within an epoch", "at its end", "in the second", "with validation"],
+)
+def test_a_stopped_run_goes_on_to_the_same_weights(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, recipe: tuple[str, ...]
+) -> None:
+    chosen = tiny("train.epochs=2", "train.checkpoint_seconds=0", *recipe[1:], recipe=recipe[0])
+    held_out = sample(open_named("cifar-10-test"), 50, seed=1) if chosen.data.validation else None
+    whole = train(chosen, tmp_path / "whole", progress=False, validation=held_out)
+    with monkeypatch.context() as patch:
+        stop_after(patch, stop)
+        with pytest.raises(StoppedError):
+            train(chosen, tmp_path / "stopped", progress=False, validation=held_out)
+    torch.manual_seed(1234)  # of no consequence
+    again = train(chosen, tmp_path / "stopped", progress=False, validation=held_out)
+    assert same_weights(whole.folder, again.folder)
+    assert steps_of(whole.log) == steps_of(again.log)
+
+
+def test_kill_minus_nine_loses_nothing(tiny: Tiny, tmp_path: Path) -> None:
+    recipe = tiny("train.epochs=10", "train.checkpoint_seconds=0")
+    (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
+    target = Path(__file__).with_name("kill_target.py")
+    process = subprocess.Popen([sys.executable, str(target), str(tmp_path / "recipe.toml"), str(tmp_path / "killed")])
+    checkpoint, deadline = tmp_path / "killed" / "checkpoint.pt", time.monotonic() + 120
+    while not (checkpoint.is_file() and len(read_log(checkpoint.parent)) >= 3):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (checkpoint.parent / "classifier.json").exists()
+    with pytest.raises(ClassifierError, match="not finished"):
+        load_classifier(f"hardened:{checkpoint.parent}")
+    resumed = train(recipe, checkpoint.parent, progress=False)
+    whole = train(recipe, tmp_path / "whole", progress=False)
+    assert same_weights(resumed.folder, whole.folder)
+    assert steps_of(resumed.log) == steps_of(whole.log)
+    assert not checkpoint.exists()
+
+
+def test_another_recipe_is_refused_by_its_key(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4)
+        with pytest.raises(StoppedError):
+            train(tiny(), tmp_path, progress=False)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    with pytest.raises(TrainingError, match=r"optimizer\.lr") as caught:
+        train(tiny("optimizer.lr=0.2"), tmp_path, progress=False)
+    assert caught.value.found == "optimizer.lr = 0.1 there, 0.2 now"
+    with pytest.raises(TrainingError, match="other images"):
+        train(tiny(), tmp_path, progress=False, data=sample(open_named("cifar-10-test"), 96, seed=9))
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    train(tiny(), tmp_path, progress=False)
+    # A finished folder is no other.
+    with pytest.raises(TrainingError, match=r"train\.epochs"):
+        train(tiny("train.epochs=4"), tmp_path, progress=False)
+    assert len(train(tiny('about="new words"'), tmp_path, progress=False).log) == 3
+
+
+def test_a_damaged_checkpoint_is_named(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(TrainingError, match="can't be read"):
+        train(tiny(), tmp_path, progress=False)
+
+
+def test_a_checkpoint_that_would_run_code_does_not(tiny: Tiny, tmp_path: Path) -> None:
+    import pickle
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (Path.touch, (tmp_path / "ran",))
+
+    with (tmp_path / "checkpoint.pt").open("wb") as file:
+        pickle.dump(Evil(), file)
+    with pytest.raises(TrainingError, match="can't be read"):
+        train(tiny(), tmp_path, progress=False)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_diverging_loss_stops_and_keeps_the_last_good_checkpoint(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = loop.Run.step
+
+    def step(self: loop.Run, number: int, batch: Batch) -> tuple[float, float]:
+        if number == 4:
+            batch.targets[0, 0] = torch.nan
+        return honest(self, number, batch)
+
+    monkeypatch.setattr(loop.Run, "step", step)
+    with pytest.raises(DivergedError, match="epoch 2") as caught:
+        train(tiny(), tmp_path, progress=False)
+    assert "lower optimizer.lr" in str(caught.value) and "checkpoint is kept" in str(caught.value)
+    kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert kept["position"]["epoch"] == 1
+    assert all(torch.isfinite(value).all() for value in kept["states"]["model"].values())
+    assert [line["epoch"] for line in read_log(tmp_path)] == [1]
+
+
+def test_an_absurd_learning_rate_is_called_divergence(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(DivergedError):
+        train(tiny("optimizer.lr=1e30", "train.epochs=20"), tmp_path, progress=False)
+
+
+def test_two_processes_do_not_train_in_one_folder(tiny: Tiny, tmp_path: Path) -> None:
+    with claim(tmp_path / ".lock", wait=False), pytest.raises(BusyError, match="another process"):
+        train(tiny(), tmp_path, progress=False)
+
+
+def test_a_torn_line_of_the_log_is_passed_over(tmp_path: Path) -> None:
+    whole = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.5}]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in whole) + '{"epoch": 3, "lo')
+    assert read_log(tmp_path) == whole
+    assert read_log(tmp_path / "nowhere") == []
+
+
+def test_the_callers_random_numbers_go_on(tiny: Tiny, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.rand(3)
+    torch.manual_seed(5)
+    train(tiny("train.epochs=1"), tmp_path, progress=False)
+    assert torch.equal(torch.rand(3), before)
+
+
+def test_seeds_differ_and_repeat(tiny: Tiny, tmp_path: Path) -> None:
+    runs = [
+        train(tiny("train.epochs=1", f"train.seed={seed}"), tmp_path / name, progress=False).folder
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    assert same_weights(runs[0], runs[1]) and not same_weights(runs[0], runs[2])
+
+
+def test_the_running_mean_is_a_mean_of_the_weights(tiny: Tiny, tmp_path: Path) -> None:
+    """By hand from the weights of every step: mean = decay * mean + (1 - decay) * weights, from the first step's."""
+    from safetensors.torch import load_file
+
+    keys: list[str] = []
+    seen: list[torch.Tensor] = []
+    honest = loop.Run.step
+
+    def step(self: loop.Run, number: int, batch: Batch) -> tuple[float, float]:
+        outcome = honest(self, number, batch)
+        key, weights = next(self.model.network.named_parameters())
+        keys.append(key)
+        seen.append(weights.detach().clone())
+        return outcome
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Run, "step", step)
+        folder = train(tiny("train.ema=0.7", "train.epochs=2"), tmp_path, progress=False).folder
+    mean = seen[0]
+    for weights in seen[1:]:
+        mean = 0.7 * mean + 0.3 * weights
+    kept = load_file(folder / "model.safetensors")
+    assert torch.allclose(kept[keys[0]], mean, atol=1e-6)
+
+
+def test_the_best_weights_are_kept_when_asked(tiny: Tiny, tmp_path: Path) -> None:
+    held_out = sample(open_named("cifar-10-test"), 80, seed=3)
+    recipe = tiny("train.keep=best", "train.epochs=5")
+    trained = train(recipe, tmp_path / "run", validation=held_out, progress=False)
+    best = max(line["validation_accuracy"] for line in trained.log)
+    classifier = load_classifier(f"hardened:{trained.folder}", engine="torch")
+    images = np.stack([held_out.read(i).pixels for i in range(80)])
+    assert (classifier.scores(images).argmax(axis=1) == held_out.labels).mean() == pytest.approx(best, abs=0.02)
+    with pytest.raises(TrainingError, match="by nothing"):
+        train(tiny("train.keep=best"), tmp_path / "other", progress=False)
+
+
+def test_clipping_and_the_rates_of_head_and_backbone() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    optimizer = make_optimizer(model, Optimizer(name="adam", lr=1e-4, backbone_factor=0.1, weight_decay=0.0))
+    set_rate(optimizer, 1e-4)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-5, 1e-4])
+    assert [len(group["params"]) for group in optimizer.param_groups] == [2, 2]
+
+
+def test_several_labels_an_image(tiny: Tiny, tmp_path: Path) -> None:
+    from shiftbench.datasets.base import Dataset, Picture
+
+    class Several(Dataset):
+        inner = sample(open_named("cifar-10-test"), 64)
+        name, space, ids = inner.name, inner.space, inner.ids
+        labels = np.full(64, -1, np.int32)
+        label_sets = tuple(tuple(sorted((i % 10, (i + 3) % 10))) for i in range(64))
+        fingerprint = "several"
+
+        def read(self, index: int) -> Picture:
+            return self.inner.read(index)
+
+    with pytest.raises(TrainingError, match="several labels"):
+        train(tiny(), tmp_path / "wrong", data=Several(), progress=False)
+    recipe = tiny("loss.name=binary", 'optimizer={name="adam", lr=0.01, clip=1.0}', "train.epochs=4")
+    log = train(recipe, tmp_path / "run", data=Several(), progress=False).log
+    assert log[-1]["loss"] < log[0]["loss"] and log[-1]["accuracy"] > 0.7
+
+
+@pytest.mark.parametrize("name", ["random-features", "fisher-vectors"])
+def test_baselines_are_fitted_by_the_same_command(tiny: Tiny, tmp_path: Path, name: str) -> None:
+    small = {"random-features": "filters=8, patches=500", "fisher-vectors": "centres=4, components=8, descriptors=500"}
+    recipe = tiny(f'architecture={{name="{name}", {small[name]}}}', "augmentations=[]", "data.sample=200")
+    folder = train(recipe, tmp_path / "run", progress=False, name="old").folder
+    classifier = load_classifier(f"hardened:{folder}")
+    dataset = sample(open_named("cifar-10-test"), 200)
+    images = np.stack([dataset.read(i).pixels for i in range(200)])
+    assert classifier.name == "old"
+    assert (classifier.scores(images).argmax(axis=1) == dataset.labels).mean() > 0.25
+    assert train(recipe, tmp_path / "run", progress=False).folder == folder
+    with pytest.raises(TrainingError, match=r"train\.seed"):
+        train(tiny(f'architecture={{name="{name}", {small[name]}}}', "augmentations=[]", "data.sample=200",
+                   "train.seed=2"), tmp_path / "run", progress=False)  # fmt: skip
+
+
+def test_folders_that_are_no_classifier(tmp_path: Path, tiny: Tiny) -> None:
+    with pytest.raises(ClassifierError, match="no trained classifier"):
+        load_classifier(f"hardened:{tmp_path}")
+    folder = train(tiny("train.epochs=1"), tmp_path / "run", progress=False).folder
+    (folder / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(ClassifierError, match="do not fit"):
+        load_classifier(f"hardened:{folder}")
+    (folder / "classifier.json").write_text("{}")
+    with pytest.raises(ClassifierError, match="damaged"):
+        load_classifier(f"hardened:{folder}")
