@@ -165,7 +165,7 @@ def training_seconds(quick: bool) -> dict[str, float]:
     for title, name in RECIPES.items():
         print(f"training: {title}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            log = train(load_recipe(name, changes), Path(folder) / "run", threads=1, progress=False).log
+            log = train(load_recipe(name, changes), Path(folder) / "run", progress=False).log
         seconds[title] = min(float(line["seconds"]) for line in log[1:])
     return seconds
 

@@ -8,7 +8,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import Loader, classifier_loaders
 from shiftbench.classifiers.options import Options
 
-#: Scheme or extension, module of this package (or with its whole name), function in it, and what `shiftbench list classifiers` says.
+#: Scheme or extension, module of this room (or by its whole name), function in it, and what `list classifiers` says.
 LOADERS: tuple[tuple[str, str, str, str], ...] = (
     ("demo", "demo", "load_demo", "A real classifier that registry packages carry: demo:efficientnet-lite0."),
     ("timm", "timm_", "load_timm", "A model of timm: timm:resnet50, or timm:resnet50@weights.pth."),

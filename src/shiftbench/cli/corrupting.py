@@ -11,6 +11,7 @@ import typer
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.evaluating import Where, parse_severities
 from shiftbench.cli.option_groups import grouped
+from shiftbench.cli.places import place_argument
 
 if TYPE_CHECKING:
     from shiftbench.shifts.writing import Written
@@ -74,7 +75,7 @@ class Files:
 @grouped
 def corrupt_command(
     source: Annotated[str, typer.Argument(help="A folder of class folders, an npy file, tar shards, or a name.")],
-    destination: Annotated[Path, typer.Argument(help="A new folder, or one that this command began.")],
+    destination: Annotated[Path, place_argument("A new folder, or one that this command began.")],
     corruption: Corruptions = "all",
     severity: Severity = "1-5",
     *,

@@ -28,6 +28,7 @@ from shiftbench.shifts.writing.sizes import Preparation, preparation
 from shiftbench.shifts.writing.spread import LayoutOf, write_spread
 from shiftbench.shifts.writing.tree import Tree
 from shiftbench.store.locks import claim
+from shiftbench.store.places import is_object, place
 from shiftbench.working import progress_bar, worker_count
 
 if TYPE_CHECKING:
@@ -115,7 +116,11 @@ def write_corruptions(
         raise StoreError(f"unknown format {layout!r}", expected=", ".join(FORMATS))
     prepared = _preparation(dataset, size, resize)
     encoding = Encoding(lossless=lossless)
-    target = Path(destination)
+    target = place(destination)
+    if is_object(target):
+        raise StoreError(
+            "corrupted copies are written to a disk", found=target, hint="name a folder here, and copy it there"
+        )
     check_destination(target, source, dataset)
     recipe = _recipe(dataset, layout, prepared, encoding, seed, shifts, shard_size)
     Record.draft(target, recipe, shifts)  # refuses before anything is touched
