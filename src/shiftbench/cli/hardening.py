@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,21 +160,13 @@ def gallery_command(
 
 
 def parse_options(texts: list[str]) -> dict[str, Any]:
-    """``key=value`` with the value in TOML; what is none is taken as a word.
+    from shiftbench.hardening.key_values import key_value
 
-    >>> parse_options(["severity=1", "fill=random", "scale=[0.5, 1]"])
-    {'severity': 1, 'fill': 'random', 'scale': [0.5, 1]}
-    """
-    options: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
+    pairs = [(text, key_value(text)) for text in texts]
+    for text, pair in pairs:
+        if pair is None:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--option")
-        try:
-            options[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            options[key.strip()] = value.strip()
-    return options
+    return dict(pair for _, pair in pairs if pair is not None)
 
 
 def _named_options(text: str) -> tuple[str, dict[str, Any]]:

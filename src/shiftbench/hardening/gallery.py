@@ -26,7 +26,7 @@ from shiftbench.hardening.augmentations.streams import stream
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 _PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)
 _TEXT, _SMALL, _MARGIN, _GAP = 24, 17, 28, 6
-#: A path among the options may not push the pictures off the page.
+#: A long option may not push the pictures off the page.
 _MOST_LABEL = 220
 
 
@@ -142,7 +142,17 @@ def _alone(augment: BatchAugmentation, partner: Pixels | None) -> ImageAugmentat
 def _label(row: Row) -> list[tuple[int, str]]:
     """Lines with the size of their letters: the words of the name, then the options."""
     name = [(_TEXT, word) for word in row.name.split("-")]
-    return name + [(_SMALL, f"{key}={in_words(value)}") for key, value in row.options.items()]
+    return name + [(_SMALL, _fitting(f"{key}={in_words(value)}")) for key, value in row.options.items()]
+
+
+def _fitting(line: str) -> str:
+    """Of what is too long, the end of a path: where the file lies is nobody's business on a sheet."""
+    if "/" in line:
+        key, _, value = line.partition("=")
+        line = f"{key}={value.rpartition('/')[2]}"
+    while _font(_SMALL).getlength(line) > _MOST_LABEL:
+        line = line.rstrip("…")[:-1] + "…"
+    return line
 
 
 def _draw_label(draw: ImageDraw.ImageDraw, middle: int, lines: Sequence[tuple[int, str]]) -> None:
@@ -153,7 +163,7 @@ def _draw_label(draw: ImageDraw.ImageDraw, middle: int, lines: Sequence[tuple[in
 
 
 def _width(text: str, size: int) -> int:
-    return min(ceil(_font(size).getlength(text)), _MOST_LABEL)
+    return ceil(_font(size).getlength(text))
 
 
 def _font(size: int) -> Font:

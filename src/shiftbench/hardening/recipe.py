@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.hardening.key_values import key_value
 from shiftbench.hardening.schedules import Schedule
 
 
@@ -244,14 +245,10 @@ def changed(tables: Mapping[str, Any], changes: Mapping[str, Any] | Iterable[str
 
 
 def _parse_change(text: str) -> tuple[str, Any]:
-    """``key=value`` with the value in TOML; what is none is taken as a word."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
+    found = key_value(text)
+    if found is None:
         raise RecipeError("a change has the form KEY=VALUE", found=text, hint="train.epochs=3")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
+    return found
 
 
 def _step_into(place: Any, word: str, key: str) -> Any:

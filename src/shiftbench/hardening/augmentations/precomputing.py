@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from shiftbench.datasets.base import Dataset, Pixels
 from shiftbench.errors import DatasetError
@@ -26,22 +28,40 @@ def precompute(
     """(N, H, W, 3): each picture augmented as `shiftbench harden augment` would, with any number of workers."""
     if not len(dataset):
         raise DatasetError(f"{dataset.name} has no pictures to augment")
-    pixels = np.empty((len(dataset), *dataset.read(0).pixels.shape), np.uint8)
+    shape = dataset.read(0).pixels.shape
 
-    def one(index: int) -> None:
+    def augmented(index: int) -> Pixels:
         image = dataset.read(index).pixels
-        if image.shape != pixels.shape[1:]:
+        if image.shape != shape:
             raise DatasetError(
                 f"the pictures of {dataset.name} differ in size",
                 found=f"{image.shape[1]} x {image.shape[0]} ({dataset.ids[index]})",
-                expected=f"{pixels.shape[2]} x {pixels.shape[1]}, as the first one",
+                expected=f"{shape[1]} x {shape[0]}, as the first one",
                 hint="write them to a folder by `shiftbench harden augment`",
             )
-        pixels[index] = augmentation(image, stream(seed, "augment", dataset.ids[index], copy))
+        return augmentation(image, stream(seed, "augment", dataset.ids[index], copy))
+
+    return in_memory(augmented, (len(dataset), *shape), f"augmenting {dataset.name}", workers=workers, show=show)
+
+
+def in_memory(
+    picture: Callable[[int], Pixels],
+    shape: tuple[int, ...],
+    what: str,
+    *,
+    workers: int | None = None,
+    show: bool = True,
+    console: Console | None = None,
+) -> Pixels:
+    """``picture`` of every index as one array of the given shape, made side by side."""
+    pixels = np.empty(shape, np.uint8)
+
+    def one(index: int) -> None:
+        pixels[index] = picture(index)
 
     # A worker that is a thread should not start threads of its own for each small convolution.
     pool = ThreadPoolExecutor(worker_count(workers), initializer=torch.set_num_threads, initargs=(1,))
-    with pool, progress_bar(f"augmenting {dataset.name}", len(dataset), show=show) as advance:
-        for _ in pool.map(one, range(len(dataset))):
+    with pool, progress_bar(what, len(pixels), show=show, console=console) as advance:
+        for _ in pool.map(one, range(len(pixels))):
             advance(1)
     return pixels

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from shiftbench.datasets.base import Dataset, Pixels
 from shiftbench.datasets.cache import cache_folder
 from shiftbench.hardening.augmentations.base import make_image_augmentation
 from shiftbench.hardening.augmentations.network_training import NEEDS, network_for
+from shiftbench.hardening.augmentations.precomputing import in_memory
 from shiftbench.hardening.augmentations.streams import stream
 from shiftbench.hardening.recipe import Part, Recipe
 from shiftbench.hardening.training.errors import TrainingError
@@ -31,7 +31,6 @@ from shiftbench.hardening.training.pictures import (
 )
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.atomic import write_atomically
-from shiftbench.working import progress_bar, worker_count
 
 
 class Prepared(NamedTuple):
@@ -136,15 +135,8 @@ def _write_array(path: Path, pixels: Pixels) -> None:
 def _augmented(part: Part, pictures: Pictures, show: bool, console: Console | None) -> Pixels:
     assert pictures.pixels is not None
     augment = make_image_augmentation(part.name, **part.options)
-    pixels = np.empty_like(pictures.pixels)
 
-    def one(index: int) -> None:
-        pixels[index] = augment(pictures.picture(index), stream(0, "copy", part.name, pictures.ids[index]))
+    def augmented(index: int) -> Pixels:
+        return augment(pictures.picture(index), stream(0, "copy", part.name, pictures.ids[index]))
 
-    with (
-        ThreadPoolExecutor(worker_count(None)) as pool,
-        progress_bar(f"copies by {part.name}", len(pictures), show=show, console=console) as advance,
-    ):
-        for _ in pool.map(one, range(len(pictures))):
-            advance(1)
-    return pixels
+    return in_memory(augmented, pictures.pixels.shape, f"copies by {part.name}", show=show, console=console)
