@@ -9,10 +9,12 @@ import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.evaluating import Where, kept_warnings, parse_data
+from shiftbench.cli.extras import needing
 from shiftbench.cli.option_groups import grouped
 
 
 @grouped
+@needing("hardening", "an experiment")
 def experiment_command(
     name: Annotated[str, typer.Argument(help="icons-style, icons-subtype, cifar-corruptions, size or self-attention.")],
     scale: Annotated[

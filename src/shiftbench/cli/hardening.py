@@ -9,6 +9,7 @@ import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.corrupting import tell_skipped
+from shiftbench.cli.extras import needing
 
 if TYPE_CHECKING:
     from shiftbench.hardening.augmentations.folder import Augmented
@@ -34,6 +35,7 @@ Network = Annotated[
 
 
 @app.command("augment")
+@needing("hardening", "the hardening workshop")
 def augment_command(
     source: Annotated[Path, typer.Argument(help="A folder with pictures, in whatever folders.")],
     destination: Annotated[Path, typer.Argument(help="A new folder, or one that this command began.")],
@@ -99,6 +101,7 @@ def augment_command(
 
 
 @app.command("list")
+@needing("hardening", "the hardening workshop")
 def list_command(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """The augmentations, what each does, and its options with their defaults."""
     from shiftbench.hardening.augmentations.listing import list_augmentations
@@ -120,6 +123,7 @@ def list_command(json: Annotated[bool, typer.Option("--json", help="As JSON.")] 
 
 
 @app.command("gallery")
+@needing("hardening", "the hardening workshop")
 def gallery_command(
     file: Annotated[Path, typer.Argument(help="A PNG file to write.")],
     image: Annotated[Path | None, typer.Option(help="A picture.", show_default="one of the demo photographs")] = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
+from shiftbench.cli.extras import needing
 
 if TYPE_CHECKING:
     from shiftbench.hardening.training.loop import Trained
@@ -20,6 +21,7 @@ Change = Annotated[
 ]
 
 
+@needing("hardening", "training")
 def train_command(
     recipe: Annotated[str, typer.Argument(help="A name of `harden recipes`, or a .toml file.")],
     data: Annotated[

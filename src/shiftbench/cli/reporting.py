@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
+from shiftbench.cli.extras import extra
 from shiftbench.cli.option_groups import grouped
 from shiftbench.cli.places import workspace_option
 from shiftbench.store.places import place
@@ -203,13 +204,10 @@ def serve_command(
       shiftbench eval model.onnx --suite corruptions --data photos/
       shiftbench serve --open
     """
-    from shiftbench.errors import MissingExtraError
     from shiftbench.reports.page.viewer import Viewer
 
-    try:
+    with extra("web", "the live viewer"):
         from shiftbench.reports.page import server
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "fastapi", "web", "the live viewer") from error
     published = content.published()
     viewer = Viewer(
         None if content.workspace is None and published is not None else content.folder,

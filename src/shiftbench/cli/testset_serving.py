@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.console import errors, output
+from shiftbench.cli.extras import extra
 from shiftbench.cli.option_groups import grouped
 
 if TYPE_CHECKING:
@@ -82,13 +83,10 @@ def review_command(
 
 
 def _serve(folder: Path, pages: Pages, make_link: Callable[[Project], Link | None]) -> None:
-    from shiftbench.errors import MissingExtraError
     from shiftbench.testsets import Project
 
-    try:
+    with extra("testsets", "the pages of the workshop"):
         from shiftbench.testsets.web import serving
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "fastapi", "testsets", "the pages of the workshop") from error
     origin = None if pages.public_url is None else serving.public_origin(pages.public_url)
     project = Project.open(folder, database=pages.database)
     listener = serving.bind(pages.host, pages.port)

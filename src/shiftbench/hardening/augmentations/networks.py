@@ -103,7 +103,7 @@ def save_network(network: ImageNetwork, path: str | Path) -> Path:
     try:
         from safetensors.torch import save_file
     except ImportError as error:
-        raise MissingExtraError("safetensors", "timm", "writing .safetensors") from error
+        raise MissingExtraError("safetensors", "hardening", "writing .safetensors") from error
     path = Path(path)
     if path.suffix != ".safetensors":
         raise NetworkError(f"a network can't be saved as {path.name}", expected="a name that ends in .safetensors")
