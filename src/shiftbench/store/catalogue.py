@@ -12,9 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from shiftbench.store.atomic import write_atomically
+from shiftbench.store.tables import read_table, write_table
 
 
 def spec_key(text: str) -> str:
@@ -34,14 +33,13 @@ def read_catalogue(path: Path) -> Mapping[str, str]:
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int, size: int) -> Mapping[str, str]:
     try:
-        with path.open("rb") as file:
-            table = pq.read_table(file, columns=["key", "spec"])
+        table = read_table(path, ["key", "spec"])
+        pairs = zip(table.column("key").to_pylist(), table.column("spec").to_pylist(), strict=True)
     except (OSError, KeyError, pa.ArrowException):
         return {}
-    pairs = zip(table.column("key").to_pylist(), table.column("spec").to_pylist(), strict=True)
     return {key: spec for key, spec in pairs if spec_key(spec) == key}
 
 
 def write_catalogue(path: Path, specs: Mapping[str, str]) -> None:
     table = pa.table({"key": pa.array(specs.keys(), pa.string()), "spec": pa.array(specs.values(), pa.string())})
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+    write_table(path, table)

@@ -26,17 +26,17 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from shiftbench.errors import StoreError
 from shiftbench.labels.several import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import Labels, LabelSpace
-from shiftbench.store.atomic import read_json, write_atomically, write_json
+from shiftbench.store.atomic import read_json, write_json
 from shiftbench.store.catalogue import read_catalogue, spec_key, write_catalogue
 from shiftbench.store.places import is_object, place, remove_tree
 from shiftbench.store.prediction_files import PredictionBlock, canonical_json, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.tables import read_table, write_table
 
 FORMAT = 1
 _METADATA = "metadata.parquet"
@@ -158,7 +158,7 @@ class Workspace:
         columns = {"id": pa.array(list(ids), pa.string()), "label": pa.array(labels, pa.int32())}
         if label_sets is not None:
             columns["labels"] = pa.array([list(own) for own in label_sets], pa.list_(pa.int32()))
-        _write_table(folder / "images.parquet", pa.table(columns))
+        write_table(folder / "images.parquet", pa.table(columns))
         # Written last: a record without its images can't exist.
         write_json(folder / "record.json", {**about, "space": space_key(space)})
 
@@ -172,13 +172,13 @@ class Workspace:
         table = pa.table({column: pa.array(map(_text, values), pa.string()) for column, values in columns.items()})
         path = self._dataset_folder(name, fingerprint) / _METADATA
         if not _holds(path, table):
-            _write_table(path, table)
+            write_table(path, table)
 
     def metadata(self, name: str, fingerprint: str) -> dict[str, list[str | None]]:
         """The further columns of a data set's images, in the order of its ids; none in older workspaces."""
         path = self._dataset_folder(name, fingerprint) / _METADATA
         try:
-            columns: dict[str, list[str | None]] = _read_table(path).to_pydict()
+            columns: dict[str, list[str | None]] = read_table(path).to_pydict()
         except FileNotFoundError:
             return {}
         except (OSError, pa.ArrowException) as error:
@@ -325,7 +325,7 @@ def space_key(space: LabelSpace) -> str:
 def _read_dataset(root: Path, folder: Path, name: str, fingerprint: str) -> DatasetRecord:
     try:
         about = read_json(folder / "record.json")
-        table = _read_table(folder / "images.parquet")
+        table = read_table(folder / "images.parquet")
     except (OSError, ValueError, pa.ArrowException) as error:
         raise StoreError(f"the record of data set {name!r} can't be read: {error}") from error
     space = _read_space(root / "spaces" / f"{_file_name(about['space'])}.json")
@@ -370,18 +370,9 @@ def _text(value: object) -> str | None:
 
 def _holds(path: Path, table: pa.Table) -> bool:
     try:
-        return bool(_read_table(path).equals(table))
+        return bool(read_table(path).equals(table))
     except (OSError, pa.ArrowException):  # not there or damaged: to be written anew
         return False
-
-
-def _read_table(path: Path) -> pa.Table:
-    with path.open("rb") as file:
-        return pq.read_table(file)
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
 
 
 def _file_name(name: str) -> str:
