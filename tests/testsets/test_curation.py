@@ -56,7 +56,7 @@ def test_planted_duplicates_wait_for_reviewers(pets: Path, tmp_path: Path) -> No
     assert "bad threshold" in str(call("testset", "dedupe", pets, "--threshold", "ssim=7").exception)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_ray_cluster_describes_the_pictures(pets: Path, tmp_path: Path) -> None:
     """By a real network; the pairs are those that this machine alone finds."""
     pytest.importorskip("ray")

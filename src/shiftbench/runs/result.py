@@ -13,9 +13,11 @@ from shiftbench.errors import StoreError, UnknownNameError
 from shiftbench.labels.outcomes import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.settings.natural_suites import CHOSEN_TO_FOOL
+from shiftbench.store.places import is_object
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.titles import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.working import worker_count
 
 if TYPE_CHECKING:
     from shiftbench.metrics.anomaly import AnomalyScore
@@ -81,7 +83,9 @@ class Run:
             predictions = self.workspace.read(cell, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores)
             return [(self._titles[cell.key], cell.setting, one(predictions, level=level)) for one in chosen]
 
-        with ThreadPoolExecutor() as pool:
+        # On a disk more threads than cores only wait for the interpreter; in an object store they wait for answers.
+        threads = None if is_object(self.workspace.root) else worker_count(None)
+        with ThreadPoolExecutor(threads) as pool:
             return [entry for entries in pool.map(score, self.cells) for entry in entries]
 
     def table(self, metric: str | None = None, *, level: float = 0.95) -> ResultTable:

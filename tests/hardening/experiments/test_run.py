@@ -67,7 +67,7 @@ def test_an_experiment_from_training_to_verdict_and_again_without_work(tmp_path:
         run_experiment(SMALLEST, scale="tiny", out=tmp_path, progress=False, changes=["train.epochs=2"])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:.*at chance level")
 def test_a_ray_cluster_trains_the_same_weights(tmp_path: Path) -> None:
     pytest.importorskip("ray")

@@ -95,6 +95,7 @@ def test_upkeep_says_the_same_as_on_the_disk(on_disk: Path, copied: Workspace, b
     assert place(f"{bucket.url}/all.csv").read_bytes() == (tmp_path / "all.csv").read_bytes()
 
 
+@pytest.mark.soak
 def test_damage_is_found_and_computed_anew(copied: Workspace, bucket: Bucket, pictures: Path, on_disk: Path) -> None:
     names = sorted(name for name in bucket.files("copy") if name.startswith("predictions/bright"))
     whole = bucket.files("copy")
@@ -105,6 +106,7 @@ def test_damage_is_found_and_computed_anew(copied: Workspace, bucket: Bucket, pi
     assert in_bucket(bucket, "copy") == contents(on_disk)
 
 
+@pytest.mark.soak
 def test_a_run_in_shares_is_joined_by_the_last(pictures: Path, bucket: Bucket, tmp_path: Path) -> None:
     where = place(f"{bucket.url}/w")
     first = run_small(pictures, where, share="1/2")
