@@ -99,14 +99,16 @@ def at_scale(terms: dict[str, float]) -> dict[str, float]:
     shifted = IMAGES * (SETTINGS - 1) * GEOMETRIES
     cores = GPUS * CORES_PER_GPU
     predictions = MODELS * SETTINGS * IMAGES
-    hours = {f"inference at {speed:,.0f} images/s a GPU": predictions / speed / GPUS / 3600 for speed in GPU_SPEED}
+    hours = {
+        f"inference at {speed:,.0f} images/s a GPU, hours": predictions / speed / GPUS / 3600 for speed in GPU_SPEED
+    }
     return {
         "predictions": predictions,
         **hours,
-        "decoding, hours of all cores": terms["decode"] * IMAGES / cores / 3600,
-        "shifts, hours of all cores": terms["shift"] * shifted / cores / 3600,
-        "files, hours": terms["file"] * MODELS * SETTINGS / cores / 3600,
-        "gigabytes": 3 * predictions / 1e9,
+        "decoding, minutes of all cores": terms["decode"] * IMAGES / cores / 60,
+        "shifts, minutes of all cores": terms["shift"] * shifted / cores / 60,
+        "files, minutes of all cores": terms["file"] * MODELS * SETTINGS / cores / 60,
+        "gigabytes on disk": 3 * predictions / 1e9,
     }
 
 
