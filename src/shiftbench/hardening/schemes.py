@@ -6,6 +6,7 @@ Most need one view; ``jsd`` needs three. A new one is a small class, registered 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -76,7 +77,7 @@ class JensenShannon:
 
 
 @dataclass(frozen=True)
-class _Perturbed:
+class _Perturbed(ABC):
     """What the schemes of 003 share: each image moved within a ball of radius U[0, 1] * ``epsilon``."""
 
     views: ClassVar[int] = 1
@@ -87,10 +88,11 @@ class _Perturbed:
         if not 0 < self.epsilon <= 1:
             raise ShiftbenchError("no such strength of an adversary", found=self.epsilon, expected="above 0, at most 1")
 
+    @abstractmethod
     def moved(
         self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
-        raise NotImplementedError
+        """The images as the adversary leaves them."""
 
     def __call__(
         self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
