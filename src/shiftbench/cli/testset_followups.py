@@ -52,6 +52,17 @@ class Frozen:
             yield project, self.set_name or only_set(project)
 
 
+@dataclass(frozen=True)
+class How:
+    """How a model is trained and judged."""
+
+    labels: Labels = None
+    seed: Seed = 0
+    level: Level = 0.95
+    workers: Workers = None
+    quiet: Quiet = False
+
+
 @app.command("discriminator")
 @grouped
 def discriminator_command(
@@ -68,12 +79,8 @@ def discriminator_command(
     per_class: Annotated[int | None, typer.Option(min=1, help="At most so many images of a class of either set.")] = (
         None
     ),
-    labels: Labels = None,
-    seed: Seed = 0,
-    level: Level = 0.95,
-    workers: Workers = None,
-    quiet: Quiet = False,
     *,
+    how: How,
     shown: Shown,
 ) -> None:
     """Can a classifier tell the old set from the new one?
@@ -91,11 +98,11 @@ def discriminator_command(
     from shiftbench.testsets.followups import discriminate
     from shiftbench.testsets.followups.discriminator import NETWORK
 
-    space = find_label_space(labels)
+    space = find_label_space(how.labels)
     with stoppable():
         found = discriminate(
             open_dataset(old, space=space), open_dataset(new, space=space), by=by or ("pixels", NETWORK), folds=folds,
-            per_class=per_class, seed=seed, level=level, workers=workers, show=not quiet,
+            per_class=per_class, seed=how.seed, level=how.level, workers=how.workers, show=not how.quiet,
         )  # fmt: skip
     shown.show(found)
 
@@ -120,12 +127,8 @@ def splits_command(
     write: Annotated[
         Path | None, typer.Option(help="A folder for split-1.json, ...: ids to train and test your own models on.")
     ] = None,
-    labels: Labels = None,
-    seed: Seed = 0,
-    level: Level = 0.95,
-    workers: Workers = None,
-    quiet: Quiet = False,
     *,
+    how: How,
     shown: Shown,
 ) -> None:
     """Would cross-validation have foretold the drop on the new test set?
@@ -145,10 +148,10 @@ def splits_command(
     from shiftbench.testsets.followups import SplitComparison, cross_validation_splits
     from shiftbench.testsets.followups.linear_splits import measure_linear_splits
 
-    learnt = open_dataset(train, space=find_label_space(labels))
+    learnt = open_dataset(train, space=find_label_space(how.labels))
     original = open_dataset(test, space=learnt.space)
     fresh = None if new is None else open_dataset(new, space=learnt.space)
-    splits = cross_validation_splits(learnt, original, folds=folds, fold_size=fold_size, seed=seed)
+    splits = cross_validation_splits(learnt, original, folds=folds, fold_size=fold_size, seed=how.seed)
     if write is not None:
         for i, split in enumerate(splits, 1):
             split.write(write / f"split-{i}.json")
@@ -158,10 +161,10 @@ def splits_command(
             one
             for spec in by or ["pixels-normalised"]
             for one in measure_linear_splits(
-                learnt, original, splits, fresh, by=spec, seed=seed, workers=workers, show=not quiet
+                learnt, original, splits, fresh, by=spec, seed=how.seed, workers=how.workers, show=not how.quiet
             )
         ]
-    shown.show(SplitComparison(measured, level=level))
+    shown.show(SplitComparison(measured, level=how.level))
 
 
 @app.command("balance")
