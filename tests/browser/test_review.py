@@ -65,19 +65,19 @@ def test_review_by_keys(browser: Browser, site: Site) -> None:
         tab.goto(f"{site.server.address}/review/sets/keys/classes/frog")
         press = tab.keyboard.press
         press("ArrowRight")
-        wait_until(tab, "document.activeElement.ariaLabel === 'Sampled picture 2'")
+        wait_until(tab, "document.activeElement?.ariaLabel === 'Sampled picture 2'")
         press("e")
         tab.keyboard.type("bd")  # letters of a note are no commands
         press("Escape")
         press("d")
         tab.locator("#cards .card.marked").wait_for()
         assert "near-duplicate: bd" in tab.locator(".card.marked .mark").inner_text()
-        wait_until(tab, "document.activeElement.ariaLabel === 'Sampled picture 2'")  # as before the mark
+        wait_until(tab, "document.activeElement?.ariaLabel === 'Sampled picture 2'")  # as before the mark
         press("u")
         wait_until(tab, "!document.querySelector('.card.marked') && document.activeElement !== document.body")
         press("ArrowLeft")
         press("b")
-        wait_until(tab, "document.activeElement.matches('.card.marked')")
+        wait_until(tab, "document.activeElement?.matches('.card.marked')")
         press("f")
         tab.wait_for_url("**/review/sets/keys#classes")
         status = set_status(site.project, "keys")

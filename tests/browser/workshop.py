@@ -39,7 +39,10 @@ def workshop(folder: Path, candidates: int = 39, references: int = 30, **rules: 
 
 
 def wait_until(tab: Tab, expression: str) -> None:
-    """Asked again and again from outside: the pages' own policy lets nothing be evaluated inside."""
+    """Asked again and again from outside: the pages' own policy lets nothing be evaluated inside.
+
+    A page that is just loading has no body yet, and then nothing has the focus: ``document.activeElement?.``.
+    """
     until = time.monotonic() + 20
     while not _holds(tab, expression):
         assert time.monotonic() < until, expression
