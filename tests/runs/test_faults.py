@@ -136,5 +136,4 @@ def test_a_script_without_a_main_guard_ends_with_a_word(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": "."},
     )  # fmt: skip
     assert done.returncode != 0
-    words = done.stderr[done.stderr.rindex("\nshiftbench.errors.") :]  # Python may add a remark about its semaphores
-    assert "a script that does not begin under" in words
+    assert "a script that does not begin under" in done.stderr  # Python may add a remark about its semaphores
