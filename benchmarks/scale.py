@@ -1,6 +1,6 @@
 """Beyond one machine: a billion predictions in the store, and the Ray engine against the local ones.
 
-python -m benchmarks.scale [--models 100 --settings 200 --images 50000] [--only store|engines] [--folder DIR]
+python -m benchmarks.scale [--models 100 --settings 200 --images 50000] [--only store|engines|readers] [--folder DIR]
 
 The billion needs 3 GB in ``--folder`` and some minutes. Every query runs in a process of its own, so that its
 peak memory is its own.
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -309,14 +310,16 @@ def engines_benchmark(severities: tuple[int, ...], repeats: int) -> dict[str, An
     return {"seconds": seconds, "predictions": predictions, "blocks": blocks, "repeats": repeats}
 
 
-def _timed_run(engine: Any, workers: int | None, severities: tuple[int, ...]) -> tuple[float, int, int]:
+def _timed_run(
+    engine: Any, workers: int | None, severities: tuple[int, ...], classifier: Any = "demo:squeezenet1_1"
+) -> tuple[float, int, int]:
     import shiftbench as sb
     from shiftbench.runs.plan import block_count
 
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         run = sb.evaluate(
-            "demo:squeezenet1_1",
+            classifier,
             "corruptions",
             "demo",
             folder,
@@ -345,12 +348,81 @@ def engines_markdown(data: dict[str, Any]) -> str:
     )
 
 
+# -- readers --------------------------------------------------------------------------------------------------
+
+#: Images a second of the stand-in for a GPU.
+_ANSWERS = 2500
+
+
+class StandIn:
+    """What a worker sees of a GPU: one batch at a time, each for a while in which the processor is free."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return StandIn, ()
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        with self._turn:
+            time.sleep(len(images) / _ANSWERS)
+        return images.reshape(len(images), -1)[:, :CLASSES].astype(np.float32)
+
+
+def readers_benchmark(severities: tuple[int, ...], repeats: int) -> dict[str, Any]:
+    """Does it pay to have pictures made ready by another? For a stand-in for a GPU, and for a network on the cores."""
+    import ray
+
+    import shiftbench as sb
+    from shiftbench.runs.ray_engine import RayExecutor, Resources
+
+    stand_in = sb.load_classifier(
+        StandIn(), labels="imagenet-1k", name="stand-in", preprocessing=sb.Preprocessing(sb.Geometry(256, 224))
+    )
+    ways: dict[str, tuple[Any, Any]] = {
+        "stand-in: a worker of 1 CPU": (stand_in, RayExecutor(workers=1)),
+        "stand-in: a worker of 2 CPUs": (stand_in, RayExecutor(workers=1, resources=Resources(cpus=2))),
+        "stand-in: a worker and a reader of 1 CPU": (stand_in, RayExecutor(workers=1, reader_cpus=1)),
+        "stand-in: a worker and a reader of 2 CPUs": (stand_in, RayExecutor(workers=1, reader_cpus=2)),
+        "network: two workers": ("demo:squeezenet1_1", RayExecutor(workers=2)),
+        "network: a worker and a reader of 1 CPU": ("demo:squeezenet1_1", RayExecutor(workers=1, reader_cpus=1)),
+    }
+    # One more CPU than the machine has: the worker of the stand-in waits nearly all the time.
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
+    try:
+        _timed_run("threads", 2, severities[:1])
+        runs = [
+            {name: _timed_run(engine, None, severities, classifier)[:2] for name, (classifier, engine) in ways.items()}
+            for _ in range(repeats)
+        ]
+    finally:
+        ray.shutdown()
+    seconds = {name: min(run[name][0] for run in runs) for name in ways}
+    return {"seconds": seconds, "predictions": next(iter(runs[0].values()))[1], "repeats": repeats}
+
+
+def readers_markdown(data: dict[str, Any]) -> str:
+    seconds, n = data["seconds"], data["predictions"]
+    first = {name.split(":")[0]: own for name, own in reversed(seconds.items())}
+    rows = [
+        (name, f"{own:.1f} s", f"{n / own:.0f}/s", f"{own / first[name.split(':')[0]]:.2f}x")
+        for name, own in seconds.items()
+    ]
+    return (
+        f"Readers on Ray, which decode and shift pictures for the workers of their machine: {n:,} predictions on the "
+        f"demo photographs under corruptions, best of {data['repeats']}. The stand-in for a GPU answers {_ANSWERS:,} "
+        f"images a second, one batch at a time, without using the processor ({n / _ANSWERS:.1f} s in all); there is "
+        "no GPU here. Where the network itself needs the cores, a reader takes one from it.\n\n"
+        + table(("classifier: who works", "time", "predictions", "against the first"), rows)
+    )
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--models", type=int, default=100)
     arguments.add_argument("--settings", type=int, default=200)
     arguments.add_argument("--images", type=int, default=50_000)
-    arguments.add_argument("--only", choices=["store", "engines"])
+    arguments.add_argument("--only", choices=["store", "engines", "readers"])
     arguments.add_argument("--severities", default="1,3,5", help="Of the engines' run; fewer make it shorter.")
     arguments.add_argument("--repeats", type=int, default=2)
     arguments.add_argument("--folder", type=Path, help="Where the synthetic workspace is made, and removed.")
@@ -360,13 +432,16 @@ def main() -> None:
         run_stage(given.stage, given.folder)
         return
     data = saved("scale")
-    if given.only != "engines":
+    if given.only in (None, "store"):
         data["store"] = store_benchmark(Size(given.models, given.settings, given.images), given.folder)
-    if given.only != "store":
-        severities = tuple(int(one) for one in given.severities.split(","))
+    severities = tuple(int(one) for one in given.severities.split(","))
+    if given.only in (None, "engines"):
         data["engines"] = engines_benchmark(severities, given.repeats)
+    if given.only in (None, "readers"):
+        data["readers"] = readers_benchmark(severities, given.repeats)
     parts = [store_markdown(data["store"])] if "store" in data else []
     parts += [engines_markdown(data["engines"])] if "engines" in data else []
+    parts += [readers_markdown(data["readers"])] if "readers" in data else []
     save("scale", "Beyond one machine", data, "\n\n".join(parts))
     print("\n\n".join(parts))
 

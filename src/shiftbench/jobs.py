@@ -8,7 +8,7 @@ and counts travels, and work that was killed continues with the items that are m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,9 @@ from typing import Any, Generic, TypeVar
 Report = Callable[[int], None]
 #: An item that failed, or whose worker died, this often is given up, with its cause; the rest goes on.
 TRIES = 3
+
+#: Makes ready what an item is computed from, one thing that is asked for after the other. Picklable.
+Feed = Callable[[Any, Sequence[Any]], Iterator[Any]]
 
 #: Hashable, picklable, and named by its text: "the block of images 0 to 99 of 'val'".
 Item = TypeVar("Item", bound=Hashable)
@@ -63,6 +66,18 @@ class Job(ABC, Generic[Item]):
     ) -> dict[Demand, tuple[Job[Item], Sequence[Item]]]:
         """By what a worker needs, for jobs of several parts that are known by name."""
         return {demand_of(""): (self, items)}
+
+    def threaded(self, threads: int) -> Job[Item]:
+        """The same job where an item may use so many threads; many jobs use one, whatever they may."""
+        return self
+
+    def feed(self, threads: int) -> Feed | None:
+        """What can be made ready for several workers by another, on so many threads; None if there is nothing."""
+        return None
+
+    def fed_by(self, feed: Feed) -> Job[Item]:
+        """The same job where workers are given what ``feed`` makes ready."""
+        return self
 
 
 class Executor(ABC):

@@ -1,15 +1,18 @@
-"""Long work: how many workers it gets, and its progress for people (what is done, how fast, how long yet)."""
+"""Long work: how many workers it gets, its threads, and its progress for people (what is done, how fast, how long)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+T = TypeVar("T")
+U = TypeVar("U")
 #: Told how many more are done.
 Advance = Callable[[int], None]
 
@@ -62,3 +65,15 @@ def worker_count(workers: int | None) -> int:
         return max(1, workers)
     usable = getattr(os, "sched_getaffinity", None)
     return len(usable(0)) if usable else os.cpu_count() or 1
+
+
+def on_threads(work: Callable[[T], U], items: Iterable[T], threads: int) -> list[U]:
+    """What ``work`` makes of each item, in their order.
+
+    >>> on_threads(str.upper, "abc", threads=2)
+    ['A', 'B', 'C']
+    """
+    if threads == 1:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, items))

@@ -121,7 +121,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_script_without_a_main_guard_ends_with_a_word(tmp_path: Path) -> None:
     """Its worker processes run the script again, and die of it before they have read what they shall do."""
-    colour_folder(tmp_path / "data")
+    colour_folder(tmp_path / "data", per_class=2)
     script = tmp_path / "script.py"
     script.write_text(
         "import shiftbench as sb\n"

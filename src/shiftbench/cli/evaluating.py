@@ -18,6 +18,7 @@ from shiftbench.cli.places import workspace_option
 if TYPE_CHECKING:
     from shiftbench.classifiers.base import Classifier
     from shiftbench.jobs import Executor
+    from shiftbench.runs.ray_engine import Resources
     from shiftbench.runs.result import Run
 
 
@@ -35,21 +36,51 @@ class Where:
     cpus: Annotated[float | None, typer.Option(min=0, help="With ray: CPUs a worker takes. Default: 1.")] = None
     gpus: Annotated[float | None, typer.Option(min=0, help="With ray: GPUs a worker takes; 0.5: two share one.")] = None
     memory: Annotated[float | None, typer.Option(min=0, help="With ray: GB of memory a worker takes.")] = None
+    resources: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With ray: what workers of some classifiers take instead, the first pattern of their names that fits: "
+            "'vit_*=gpus:1,cpus:4,memory:16'. Can be given several times."
+        ),
+    ] = None
+    reader_cpus: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="With ray: CPUs of a reader on each machine, which decodes and shifts pictures for the workers there, "
+            "ahead of them. Pays where workers wait for a GPU. Default: 0, workers read for themselves.",
+        ),
+    ] = None
 
     def executor(self) -> Executor:
         from shiftbench.runs.evaluate import local_executor
 
         name = _choice(self.engine, ("threads", "processes", "ray"), "--engine")
         if name == "ray":
-            from shiftbench.runs.ray_engine import RayExecutor, Resources
+            from shiftbench.runs.ray_engine import RayExecutor
 
-            memory = None if self.memory is None else int(self.memory * 1e9)
-            needs = Resources(1.0 if self.cpus is None else self.cpus, self.gpus or 0.0, memory)
-            return RayExecutor(self.address, workers=self.workers, resources=needs)
-        given = [f"--{own}" for own in ("address", "cpus", "gpus", "memory") if getattr(self, own) is not None]
+            return RayExecutor(
+                self.address, workers=self.workers, resources=self._needs(), reader_cpus=self.reader_cpus or 0
+            )
+        for_ray = ("address", "cpus", "gpus", "memory", "resources", "reader_cpus")
+        given = [f"--{own.replace('_', '-')}" for own in for_ray if getattr(self, own) not in (None, [])]
         if given:
             raise typer.BadParameter("is for --engine ray", param_hint=given[0])
         return local_executor(name, self.workers)
+
+    def _needs(self) -> dict[str, Resources]:
+        """By patterns of classifiers' names, ending with what all others take."""
+        from shiftbench.runs.ray_engine import Resources
+
+        memory = None if self.memory is None else int(self.memory * 1e9)
+        common = Resources(1.0 if self.cpus is None else self.cpus, self.gpus or 0.0, memory)
+        needs: dict[str, Resources] = {}
+        for text in self.resources or ():
+            pattern, equals, amounts = text.rpartition("=")
+            if not equals:
+                raise typer.BadParameter(f"{text!r} is not PATTERN=cpus:4,gpus:1,memory:16", param_hint="--resources")
+            needs.setdefault(pattern, Resources.parse(amounts, common))
+        return {**needs, "*": needs.get("*", common)}
 
     def options(self) -> dict[str, Any]:
         """For work that has threads of its own: an executor only where another engine is asked for."""

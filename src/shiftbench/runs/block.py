@@ -1,4 +1,4 @@
-"""Computing one block: each image is read, decoded and preprocessed once for all settings and classifiers."""
+"""Computing one block: its pictures are made ready once for all settings and classifiers, and scored by each."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import BadImageError, ClassifierError, explain
-from shiftbench.jobs import Demand, Job, Report, Trouble
+from shiftbench.errors import ClassifierError, explain
+from shiftbench.jobs import Demand, Feed, Job, Report, Trouble
 from shiftbench.labels.space import Scores
 from shiftbench.metrics.base import Needs
+from shiftbench.runs.pictures import PictureMaker, Ready, SharedPictureMaker, Wanted, stacked
 from shiftbench.runs.plan import PlannedCell, RunContext, WorkItem, is_complete, shard_is_complete
 from shiftbench.shifts.attacks.base import ClassifierShift
 from shiftbench.shifts.frames import PerturbationFrame
@@ -26,6 +26,7 @@ from shiftbench.store.locks import claim
 from shiftbench.store.prediction_files import PredictionBlock, canonical_json, write_block
 from shiftbench.store.predictions import SKIPPED
 from shiftbench.store.workspace import Workspace, setting_rows
+from shiftbench.working import on_threads
 
 Pixels = NDArray[np.uint8]
 T = TypeVar("T")
@@ -36,9 +37,33 @@ class Evaluation(Job[WorkItem]):
     """The blocks of a run, as a job."""
 
     context: RunContext
+    threads: int = 1
+    #: Who makes the pictures ready; without one, the worker itself.
+    pictures: Feed | None = None
 
     def compute(self, item: WorkItem, report: Report, *, wait: bool) -> list[Trouble] | None:
-        return compute_block(self.context, item, report, wait=wait)
+        """None when another run is at it and ``wait`` is False."""
+        workspace = Workspace(self.context.root)
+        dataset = self.context.datasets[item.dataset]
+        lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.start}{self.context.part}")
+        with claim(lock, wait=wait) as mine:
+            if not mine:
+                return None
+            cells = [cell for cell in self.context.cells if cell.dataset == item.dataset]
+            missing = [cell for cell in cells if not shard_is_complete(workspace, cell, item)]
+            # Another run may have finished a cell, and cleared its shards, while this one waited.
+            pending = [cell for cell in missing if not is_complete(workspace, cell)]
+            report(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
+            return _BlockComputation(self, workspace, item, report).compute(pending)
+
+    def threaded(self, threads: int) -> Evaluation:
+        return replace(self, threads=threads)
+
+    def feed(self, threads: int) -> Feed:
+        return SharedPictureMaker(self.context.root, self.context.datasets, self.context.seed, threads=threads)
+
+    def fed_by(self, feed: Feed) -> Evaluation:
+        return replace(self, pictures=feed)
 
     def divided(
         self, items: Sequence[WorkItem], demand_of: Callable[[str], Demand]
@@ -59,26 +84,7 @@ class Evaluation(Job[WorkItem]):
             part=f"-{number}" if number else "",
         )
         own = {cell.dataset for cell in part.cells}
-        return Evaluation(part), [item for item in items if item.dataset in own]
-
-
-def compute_block(context: RunContext, item: WorkItem, report: Report, *, wait: bool) -> list[Trouble] | None:
-    """Write the missing shards of one block and tell which could not be made.
-
-    None when another run is at it and ``wait`` is False.
-    """
-    workspace = Workspace(context.root)
-    dataset = context.datasets[item.dataset]
-    lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.start}{context.part}")
-    with claim(lock, wait=wait) as mine:
-        if not mine:
-            return None
-        cells = [cell for cell in context.cells if cell.dataset == item.dataset]
-        missing = [cell for cell in cells if not shard_is_complete(workspace, cell, item)]
-        # Another run may have finished a cell, and cleared its shards, while this one waited.
-        pending = [cell for cell in missing if not is_complete(workspace, cell)]
-        report(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
-        return _BlockComputation(context, workspace, item, report).compute(pending)
+        return replace(self, context=part), [item for item in items if item.dataset in own]
 
 
 class _TroubleError(Exception):
@@ -97,20 +103,14 @@ def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
         raise _TroubleError(Trouble(who, explain(error), tuple(images))) from error
 
 
-@dataclass(frozen=True)
-class _Pictures:
-    """The readable pictures of a block, in every geometry."""
-
-    crops: dict[Geometry, list[Pixels]]
-    #: Their positions in the block, and their ids.
-    readable: list[int]
-    ids: list[str]
-
-
 class _BlockComputation:
-    def __init__(self, context: RunContext, workspace: Workspace, item: WorkItem, report: Report) -> None:
-        self.context, self.workspace, self.item, self.report = context, workspace, item, report
-        self.dataset: Dataset = context.datasets[item.dataset]
+    def __init__(self, evaluation: Evaluation, workspace: Workspace, item: WorkItem, report: Report) -> None:
+        self.context, self.threads = evaluation.context, evaluation.threads
+        self.pictures = evaluation.pictures or PictureMaker(
+            self.context.root, self.context.datasets, self.context.seed, threads=self.threads
+        )
+        self.workspace, self.item, self.report = workspace, item, report
+        self.dataset: Dataset = self.context.datasets[item.dataset]
         self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
         self.troubles: list[Trouble] = []
 
@@ -144,112 +144,90 @@ class _BlockComputation:
         self._write(cell, PredictionBlock(found.top[:, : cell.needs.top_k], found.confidence, scores))
 
     def _run(self, cells: Sequence[PlannedCell]) -> None:
-        pictures = self._read(list(dict.fromkeys(cell.geometry for cell in cells)))
-        for _, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry)):
-            images = pictures.crops[same_geometry[0].geometry]
-            for _, same_shift in _grouped(same_geometry, _computed_together):
-                with self._going_on():
-                    self._run_together(same_shift, images, pictures)
+        groups = [
+            same_shift
+            for _, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry))
+            for _, same_shift in _grouped(same_geometry, _computed_together)
+        ]
+        made = self.pictures(self.item, [_wanted(group[0]) for group in groups])
+        for group, ready in zip(groups, made, strict=True):
+            if isinstance(ready, Trouble):
+                self.troubles.append(ready)
+            else:
+                self._run_together(group, ready)
 
-    def _run_together(self, cells: Sequence[PlannedCell], images: Sequence[Pixels], pictures: _Pictures) -> None:
+    def _run_together(self, cells: Sequence[PlannedCell], ready: Ready) -> None:
+        """Cells of the same geometry and shift."""
         shift = cells[0].setting.shift
-        if isinstance(shift, PerturbationFrame):
-            for name, same_classifier in _grouped(cells, lambda cell: cell.cell.classifier):
-                with self._going_on():
-                    self._run_sequence(self.context.classifiers[name], same_classifier, images, pictures)
-        elif isinstance(shift, ClassifierShift):
-            for cell in cells:
-                with self._going_on():
-                    self._run_classifier_shift(cell, shift, images, pictures)
-        else:
-            self._run_shift(cells, images, pictures)
-
-    def _run_shift(self, cells: Sequence[PlannedCell], images: Sequence[Pixels], pictures: _Pictures) -> None:
-        """One shift of all pictures, then every classifier that wants it."""
-        shift = cells[0].setting.shift
-        with _blamed_on(f"shift {shift.name!r}", pictures.ids):
-            shifted = shift.batch(_stack(images), image_ids=pictures.ids, seed=self.context.seed)
         for name, same_classifier in _grouped(cells, lambda cell: cell.cell.classifier):
             classifier = self.context.classifiers[name]
             with self._going_on():
-                scores = _scores(classifier, shifted, pictures.ids)
-                for cell in same_classifier:
-                    self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
+                if isinstance(shift, PerturbationFrame):
+                    self._run_sequence(classifier, same_classifier, ready)
+                elif isinstance(shift, ClassifierShift):
+                    self._run_classifier_shift(classifier, same_classifier, shift, ready)
+                else:
+                    self._run_shift(classifier, same_classifier, ready)
 
-    def _run_sequence(
-        self,
-        classifier: Classifier,
-        cells: Sequence[PlannedCell],
-        images: Sequence[Pixels],
-        pictures: _Pictures,
-    ) -> None:
+    def _run_shift(self, classifier: Classifier, cells: Sequence[PlannedCell], ready: Ready) -> None:
+        scores = _scores(classifier, stacked(ready.images), ready.ids, self.threads)
+        for cell in cells:
+            self._write(cell, self._predict(cell, classifier, scores, ready.readable))
+
+    def _run_sequence(self, classifier: Classifier, cells: Sequence[PlannedCell], ready: Ready) -> None:
         """All frames of one picture at a time: a whole block of frames would not fit into memory."""
         first = cells[0].setting.shift
         assert isinstance(first, PerturbationFrame)
         by_picture = []
-        for image, image_id in zip(images, pictures.ids, strict=True):
+        for image, image_id in zip(ready.images, ready.ids, strict=True):
             with _blamed_on(f"sequence {first.sequence!r} for {_the(classifier)}", [image_id]):
                 crop = _square(classifier) or min(image.shape[:2])
                 frames = first.frames(image, image_id=image_id, seed=self.context.seed, crop=crop)
-            by_picture.append(_scores(classifier, frames, [image_id] * len(frames)))
+            by_picture.append(_scores(classifier, frames, [image_id] * len(frames), self.threads))
         for cell in cells:
             assert isinstance(cell.setting.shift, PerturbationFrame)
             index = cell.setting.shift.index
             rows = [frames[index] for frames in by_picture]
             scores = np.stack(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
-            self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
+            self._write(cell, self._predict(cell, classifier, scores, ready.readable))
 
     def _run_classifier_shift(
-        self, cell: PlannedCell, shift: ClassifierShift, images: Sequence[Pixels], pictures: _Pictures
+        self, classifier: Classifier, cells: Sequence[PlannedCell], shift: ClassifierShift, ready: Ready
     ) -> None:
         """Made for one classifier: of the pictures that the setting uses, the scores right away."""
-        classifier = self.context.classifiers[cell.cell.classifier]
+        for cell in cells:
+            with self._going_on():
+                scores = self._attacked(cell, classifier, shift, ready)
+                self._write(cell, self._predict(cell, classifier, scores, ready.readable))
+
+    def _attacked(self, cell: PlannedCell, classifier: Classifier, shift: ClassifierShift, ready: Ready) -> Scores:
         columns = [group[0] for group in cell.projection.groups]
         chosen = setting_rows(self.dataset.labels, self.dataset.space, cell.space, self.dataset.label_sets)
         label_of = dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
-        used = [i for i, place in enumerate(pictures.readable) if self.item.start + place in label_of]
-        scores = np.zeros((len(images), len(classifier.space)), np.float32)
+        used = [i for i, place in enumerate(ready.readable) if self.item.start + place in label_of]
+        scores = np.zeros((len(ready.images), len(classifier.space)), np.float32)
         if used:
-            own = [label_of[self.item.start + pictures.readable[i]] for i in used]
-            ids = [pictures.ids[i] for i in used]
+            own = [label_of[self.item.start + ready.readable[i]] for i in used]
+            ids = [ready.ids[i] for i in used]
             with _blamed_on(f"{_the(classifier)} in {cell.cell.setting!r}", ids):
                 found = shift.scores(
                     classifier,
-                    _stack([images[i] for i in used]),
+                    stacked([ready.images[i] for i in used]),
                     np.array([columns[label] if label >= 0 else -1 for label in own], np.int32),
                     image_ids=ids,
                     seed=self.context.seed,
                     classes=None if cell.projection.kind == "identity" else columns,
                 )
                 scores[used] = _checked(classifier, found, ids)
-        self._write(cell, self._predict(cell, classifier, scores, pictures.readable))
-
-    def _read(self, geometries: Sequence[Geometry]) -> _Pictures:
-        """Every readable picture once, in every geometry; the others are put on record."""
-        crops: dict[Geometry, list[Pixels]] = {geometry: [] for geometry in geometries}
-        readable: list[int] = []
-        problems: list[dict[str, str]] = []
-        for i, image_id in enumerate(self.ids):
-            try:
-                picture = self.dataset.read(self.item.start + i)
-            except BadImageError as error:
-                problems.append({"id": image_id, "action": "skipped", "why": error.message})
-                continue
-            if picture.converted:
-                problems.append({"id": image_id, "action": "converted", "why": picture.converted})
-            readable.append(i)
-            for geometry, images in crops.items():
-                images.append(geometry(picture.pixels))
-        self.workspace.record_problems(self.dataset.name, self.dataset.fingerprint, self.item.start, problems)
-        return _Pictures(crops, readable, [self.ids[i] for i in readable])
+        return scores
 
     def _predict(
-        self, cell: PlannedCell, classifier: Classifier, scores: Scores, readable: list[int]
+        self, cell: PlannedCell, classifier: Classifier, scores: Scores, readable: Sequence[int]
     ) -> PredictionBlock:
         """This setting's rows of the block, with gaps where a picture could not be read."""
         rows = cell.rows_between(self.item.start, self.item.stop) - self.item.start
         position = np.full(len(self.ids), -1)
-        position[readable] = np.arange(len(readable))
+        position[list(readable)] = np.arange(len(readable))
         present = position[rows] >= 0
         with _blamed_on(_the(classifier), self.ids):
             found = predict(cell.projection(scores[position[rows][present]]), classifier.outputs, cell.needs)
@@ -286,14 +264,17 @@ def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
     return PredictionBlock(top, confidence.astype(np.float32), scores if needs.scores else None)
 
 
-def _scores(classifier: Classifier, images: Pixels, ids: Sequence[str]) -> Scores:
+def _scores(classifier: Classifier, images: Pixels, ids: Sequence[str], threads: int) -> Scores:
     """All images of a block in batches; scores that are not numbers are refused by name."""
-    parts = [np.empty((0, len(classifier.space)), np.float32)]
-    for start in range(0, len(images), classifier.batch_size):
-        batch = slice(start, start + classifier.batch_size)
+
+    def score(batch: slice) -> Scores:
         with _blamed_on(_the(classifier), ids[batch]):
-            parts.append(_checked(classifier, classifier.scores(images[batch]), ids[batch]))
-    return np.concatenate(parts)
+            return _checked(classifier, classifier.scores(images[batch]), ids[batch])
+
+    size = classifier.batch_size
+    batches = [slice(start, start + size) for start in range(0, len(images), size)]
+    parts = on_threads(score, batches, threads)
+    return np.concatenate([np.empty((0, len(classifier.space)), np.float32), *parts])
 
 
 def _the(classifier: Classifier) -> str:
@@ -323,21 +304,16 @@ def _square(classifier: Classifier) -> int | None:
     return crop
 
 
+def _wanted(cell: PlannedCell) -> Wanted:
+    """Sequences and attacks begin with the pictures as they are."""
+    shift = cell.setting.shift
+    own = isinstance(shift, PerturbationFrame | ClassifierShift)
+    return Wanted(cell.geometry, None if own else shift)
+
+
 def _computed_together(cell: PlannedCell) -> str:
     shift = cell.setting.shift
     return shift.sequence if isinstance(shift, PerturbationFrame) else canonical_json(shift.describe())
-
-
-def _stack(images: Sequence[Pixels]) -> Pixels:
-    if len({image.shape for image in images}) > 1:
-        shapes = sorted({image.shape for image in images})
-        raise ClassifierError(
-            "pictures of different sizes can't be put in one batch",
-            found=", ".join(map(str, shapes[:3])),
-            expected="one size",
-            hint="give the classifier a preprocessing with a crop",
-        )
-    return np.stack(images) if images else np.empty((0, 1, 1, 3), np.uint8)
 
 
 def _with_gaps(found: PredictionBlock, present: NDArray[np.bool_]) -> PredictionBlock:

@@ -6,25 +6,32 @@ but items and counts travels, memory stays bounded by one item a worker, and a d
 same command continues from what is there.
 
 Classifiers with the same needs share workers. Those with other needs (a GPU, more memory) have workers of their
-own, and their own list of items.
+own, and their own list of items. Where that pays, each machine has a reader: it makes pictures ready for all workers
+there and sends them by way of the machine's shared memory, a few ahead of who asks.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import math
 import socket
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shiftbench.errors import ShiftbenchError, explain
-from shiftbench.jobs import TRIES, Executor, Failure, Job, Report, Trouble
+from shiftbench.jobs import TRIES, Executor, Failure, Feed, Job, Report, Trouble
 from shiftbench.runs.executors import Agenda
 from shiftbench.store.atomic import UnwritableError
 from shiftbench.working import worker_count
 
 #: Seconds within which a cluster's head must answer.
 _PATIENCE = 10
+#: What a reader may have ready that nobody has taken yet, for each worker: settings of a block, 40 MB at 224 pixels.
+_AHEAD = 2
+#: Workers that a reader serves at once; more wait for their turn.
+_SERVED = 16
 
 
 class RayError(ShiftbenchError):
@@ -39,6 +46,31 @@ class Resources:
     gpus: float = 0.0
     #: Bytes; None leaves it to Ray.
     memory: int | None = None
+
+    @classmethod
+    def parse(cls, text: str, default: Resources | None = None) -> Resources:
+        """What is not named is as in ``default``; memory in GB.
+
+        >>> print(Resources.parse("gpus:0.5,memory:16", Resources(cpus=4)))
+        4 CPUs, 0.5 GPUs, 16 GB of memory
+        """
+        amounts: dict[str, Any] = {}
+        for word in text.split(","):
+            kind, _, amount = word.strip().partition(":")
+            try:
+                amounts[kind] = float(amount)
+                known = kind in cls.__dataclass_fields__ and 0 <= amounts[kind] < math.inf
+            except ValueError:
+                known = False
+            if not known:
+                raise RayError(
+                    "that is no amount of a resource",
+                    found=word,
+                    expected="cpus:NUMBER, gpus:NUMBER or memory:GB, with commas between them",
+                )
+        if "memory" in amounts:
+            amounts["memory"] = int(amounts["memory"] * 1e9)
+        return replace(default or cls(), **amounts)
 
     def options(self) -> dict[str, Any]:
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "memory": self.memory}
@@ -56,36 +88,120 @@ class RayExecutor(Executor):
     """Actors that compute items; those that die are replaced and their items computed again."""
 
     def __init__(
-        self, address: str | None = None, *, workers: int | None = None, resources: Needs | None = None
+        self,
+        address: str | None = None,
+        *,
+        workers: int | None = None,
+        resources: Needs | None = None,
+        reader_cpus: int = 0,
     ) -> None:
         """``address`` of a running cluster ("auto" finds this machine's); without one, Ray starts here.
 
         ``workers`` is how many actors for classifiers of the same needs; without it, as many as there is room for.
+        ``reader_cpus`` is what the reader of each machine takes; with 0 there is none, and workers read for
+        themselves.
         """
-        self.address, self.workers = address, workers
+        self.address, self.workers, self.reader_cpus = address, workers, reader_cpus
         self.resources: Needs = resources or Resources()
 
     def run(self, job: Job[Any], items: Sequence[Any], report: Report) -> list[Failure]:
         ray = _import_ray()
         parts = job.divided(items, lambda name: _needs_of(name, self.resources))
-        started_here = _connect(ray, self.address, self.workers, list(parts))
+        started_here = _connect(ray, self.address, self._cpus(list(parts)))
         try:
-            crews = [_Crew(ray, part, own, needs, self._places(ray, needs)) for needs, (part, own) in parts.items()]
-            return _Drive(ray, crews, report).run()
+            feed = job.feed(self.reader_cpus) if self.reader_cpus else None
+            with _reading(ray, feed, self.reader_cpus) as readers:
+                crews = [
+                    _Crew(ray, part.fed_by(readers) if readers else part, own, needs, self._places(ray, needs, readers))
+                    for needs, (part, own) in parts.items()
+                ]
+                return _Drive(ray, crews, report).run()
         finally:
             if started_here:
                 ray.shutdown()
 
-    def _places(self, ray: Any, needs: Resources) -> int:
-        room = sum(_room(node["Resources"], needs) for node in ray.nodes() if node["Alive"])
+    def _cpus(self, needs: Sequence[Resources]) -> int:
+        """Of a Ray that is started here."""
+        return max(1, round(worker_count(self.workers) * max(own.cpus for own in needs))) + self.reader_cpus
+
+    def _places(self, ray: Any, needs: Resources, readers: _Readers | None) -> int:
+        machines = _machines(ray)
+        if readers:
+            for node in readers.by_node.keys() & machines.keys():
+                machines[node]["CPU"] -= self.reader_cpus
+        room = sum(_room(machine, needs) for machine in machines.values())
         if room == 0:
             raise RayError(
                 "no machine of the cluster has room for a worker",
-                found="; ".join(_about(node["Resources"]) for node in ray.nodes() if node["Alive"]),
+                found="; ".join(map(_about, machines.values())) + (" beside its reader" if readers else ""),
                 expected=f"{needs} on one machine",
                 hint="ask for less with --cpus, --gpus and --memory, or add a machine",
             )
         return room if self.workers is None else min(self.workers, room)
+
+
+class _Reader:
+    """Runs inside the cluster, once on each machine, and makes ready what the workers there ask for."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+
+    def stream(self, item: Hashable, wanted: Sequence[Any]) -> Iterator[Any]:
+        yield from self.feed(item, wanted)
+
+
+@dataclass(frozen=True)
+class _Readers:
+    """The readers by machine; what a worker asks, its own machine's answers. Where there is none, it helps itself."""
+
+    by_node: Mapping[str, Any]
+    feed: Feed
+
+    def __call__(self, item: Hashable, wanted: Sequence[Any]) -> Iterator[Any]:
+        import ray
+
+        reader = self.by_node.get(ray.get_runtime_context().get_node_id())
+        if reader is None:
+            yield from self.feed(item, wanted)
+            return
+        asked = reader.stream.options(num_returns="streaming", _generator_backpressure_num_objects=_AHEAD)
+        for answer in asked.remote(item, wanted):
+            yield ray.get(answer)
+
+
+@contextmanager
+def _reading(ray: Any, feed: Feed | None, cpus: int) -> Iterator[_Readers | None]:
+    """A reader on each machine that has room for one, as long as the work lasts; None if nothing can be made ready."""
+    if feed is None:
+        yield None
+        return
+    nodes = [node for node, machine in _machines(ray).items() if machine.get("CPU", 0.0) > cpus]
+    if not nodes:
+        raise RayError(
+            "no machine of the cluster has room for a reader and a worker",
+            found="; ".join(map(_about, _machines(ray).values())),
+            expected=f"more than {cpus} CPUs",
+            hint="ask for less with --reader-cpus",
+        )
+    shared = ray.put(feed)
+    readers = {node: _reader_on(ray, node, cpus).remote(shared) for node in nodes}
+    try:
+        yield _Readers(readers, feed)
+    finally:
+        for reader in readers.values():
+            ray.kill(reader)
+
+
+def _reader_on(ray: Any, node: str, cpus: int) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return ray.remote(_Reader).options(
+        num_cpus=cpus,
+        max_concurrency=_SERVED,
+        max_restarts=-1,  # a reader that dies is started again, and what it was at is made again
+        max_task_retries=TRIES,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
+    )
 
 
 class _Worker:
@@ -113,7 +229,7 @@ class _Crew:
     """The workers of the same needs, and their items."""
 
     def __init__(self, ray: Any, job: Job[Any], items: Sequence[Hashable], needs: Resources, places: int) -> None:
-        self._job = ray.put(job)
+        self._job = ray.put(job.threaded(max(1, int(needs.cpus))))
         self._actor = ray.remote(_Worker).options(scheduling_strategy="SPREAD", **needs.options())
         self.agenda = Agenda(items)
         self.places = min(places, len(items))
@@ -220,14 +336,18 @@ def _needs_of(name: str, needs: Needs) -> Resources:
     return next((own for pattern, own in needs.items() if fnmatch.fnmatchcase(name, pattern)), Resources())
 
 
-def _connect(ray: Any, address: str | None, workers: int | None, needs: Sequence[Resources]) -> bool:
+def _machines(ray: Any) -> dict[str, dict[str, float]]:
+    """What each machine of the cluster has."""
+    return {node["NodeID"]: dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+
+
+def _connect(ray: Any, address: str | None, cpus: int) -> bool:
     """Join a cluster, or start Ray on this machine; True when it was started here."""
     if ray.is_initialized():
         return False
     quiet = {"log_to_driver": False, "configure_logging": False}
     try:
         if address is None:
-            cpus = max(1, round(worker_count(workers) * max(own.cpus for own in needs)))
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         else:
             _knock(address)
