@@ -356,7 +356,10 @@ def _connect(ray: Any, address: str | None, cpus: int) -> bool:
         raise RayError(
             f"the Ray cluster at {address!r} can't be reached" if address else "Ray can't be started here",
             found=_gist(error),
-            hint="start one with `ray start --head`, and name it: --address HOST:PORT" if address else None,
+            hint="start one with `ray start --head`, and name it: --address HOST:PORT; if it asks for a token, set "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
+            if address
+            else None,
         ) from error
     return True
 
