@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -77,3 +78,27 @@ def on_threads(work: Callable[[T], U], items: Iterable[T], threads: int) -> list
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, items))
+
+
+_counting = threading.Lock()
+_inside: list[int] = []
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Torch's operators on one core each: the order of their sums, and so every bit, then depends on no machine.
+
+    The setting belongs to the process, and several threads may be inside: the last one to leave restores it.
+    """
+    import torch
+
+    with _counting:
+        _inside.append(_inside[0] if _inside else torch.get_num_threads())
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _counting:
+            before = _inside.pop()
+            if not _inside:
+                torch.set_num_threads(before)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS, DEMO_CLASSIFIERS
+from shiftbench.working import one_torch_thread
 
 Scores = NDArray[np.float32]
 FULL = sb.label_space("imagenet-1k")
@@ -42,26 +42,15 @@ def _squeezenet(encoded: bytes, border: int) -> Scores:
     left, top = round((image.width - 227) / 2), round((image.height - 227) / 2)
     rgb = np.array(image.crop((left, top, left + 227, top + 227)), np.float32)
     pixels = (torch.from_numpy(rgb[..., ::-1].copy()) - _CAFFE_MEAN).permute(2, 0, 1)
-    with torch.no_grad(), _one_thread():
+    with torch.no_grad(), one_torch_thread():
         found: Scores = _network("squeezenet1_1")(pixels[None])[0].numpy()
     return found
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Threads that wait for each other's cores, on a machine that runs other tests, cost five times as much."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def resnet8(images: NDArray[np.uint8]) -> Scores:
     """(x - 128) / 128."""
     pixels = torch.from_numpy((images.astype(np.float32) - 128) / 128).permute(0, 3, 1, 2)
-    with torch.no_grad(), _one_thread():
+    with torch.no_grad(), one_torch_thread():
         found: Scores = _network("resnet8-cifar10")(pixels).numpy()
     return found
 

@@ -29,7 +29,7 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attacked, AutoAttack, check_attack, fgsm, published_attacks
 from shiftbench.shifts.attacks.base import attack_batch
 from shiftbench.shifts.attacks.norms import Norm, lengths, project, steepest, unit_start
-from shiftbench.shifts.attacks.objective import one_thread
+from shiftbench.working import one_torch_thread
 from tests.classifiers.networks import SMALL, Small
 
 PETS = LabelSpace("pets", ("cat", "dog", "fish"))
@@ -227,7 +227,7 @@ def test_another_library_reaches_the_same_loss(cifar: Pictures, norm: Norm) -> N
         estimator, norm=np.inf if norm == "linf" else 2, eps=radius, eps_step=radius / 4, max_iter=steps, verbose=False
     )
     pixels = (images.transpose(0, 3, 1, 2) / 255).astype(np.float32)
-    with one_thread():
+    with one_torch_thread():
         theirs = torch.from_numpy(attack.generate(pixels, labels))
     with torch.no_grad():
         losses = nn.functional.cross_entropy(model(theirs), torch.from_numpy(labels).long(), reduction="none")

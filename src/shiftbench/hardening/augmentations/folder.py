@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from shiftbench.datasets.base import Pixels
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import open_unlabelled
@@ -41,7 +39,7 @@ from shiftbench.shifts.writing.job import Staging
 from shiftbench.shifts.writing.parallel import for_each
 from shiftbench.shifts.writing.record import WORKSHOP
 from shiftbench.store.locks import claim
-from shiftbench.working import Advance, progress_bar, worker_count
+from shiftbench.working import Advance, one_torch_thread, progress_bar, worker_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -230,19 +228,8 @@ class _Work:
             self.progress(1)
 
     def _augmented(self, pixels: Pixels, image_id: str, copy: int) -> Pixels:
-        with _one_thread():
+        with one_torch_thread():
             return self.augmentation(pixels, stream(self.seed, "augment", image_id, copy))
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Workers are threads already, and a network's sums made in one order give the same bytes on every machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def check_places(source: Path, target: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from shiftbench.hardening.augmentations.networks import (
     resized,
     save_network,
 )
-from shiftbench.working import progress_bar
+from shiftbench.working import one_torch_thread, progress_bar
 
 #: As many pictures, and bytes of them, as minutes can learn from.
 PICTURES = 1000
@@ -133,7 +132,7 @@ def train_network(
     _check_budget(steps, seconds)
     chosen = _read(dataset, seed)
     side = int(np.median([min(image.shape[:2]) for image in chosen]))
-    with _one_thread(), torch.random.fork_rng(devices=[]):
+    with one_torch_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         maker = image_networks.get(kind)
         suited, own_size = maker.suited(side)
@@ -278,14 +277,3 @@ def _finite(loss: Tensor, network: ImageNetwork, step: int) -> float:
             hint="try another seed, or more of your pictures; nothing was saved",
         )
     return value
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """On one thread sums are made in one order: the same seed then gives the same network."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -6,12 +6,10 @@ kept: a killed experiment continues with its unfinished runs, and they with thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from shiftbench.datasets.catalogue import named_datasets
@@ -30,7 +28,7 @@ from shiftbench.runs.data import Data, Selection
 from shiftbench.runs.evaluate import evaluate
 from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.runs.result import Run
-from shiftbench.working import progress_bar, worker_count
+from shiftbench.working import one_torch_thread, progress_bar, worker_count
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class _Training(Job[int]):
     def compute(self, item: int, report: Report, *, wait: bool) -> list[Trouble] | None:
         run = self.runs[item]
         try:
-            with one_core():
+            with one_torch_thread():
                 train(run.recipe, run.folder, data=self.data, name=run.name, progress=False, wait=wait,
                       report=report)  # fmt: skip
         except BusyError:
@@ -51,17 +49,6 @@ class _Training(Job[int]):
         except TrainingError as error:
             return [Trouble(run.name, str(error))]
         return []
-
-
-@contextmanager
-def one_core() -> Iterator[None]:
-    """Sums are then made in the same order, whatever the number of workers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def run_experiment(

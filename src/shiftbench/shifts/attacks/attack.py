@@ -13,8 +13,9 @@ from shiftbench.errors import ShiftError
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift, attack_batch
 from shiftbench.shifts.attacks.norms import REFERENCE_SIDE, Norm, project, radius, steepest, unit_start
-from shiftbench.shifts.attacks.objective import Victim, import_torch, one_thread
+from shiftbench.shifts.attacks.objective import Victim, import_torch
 from shiftbench.shifts.base import Pixels
+from shiftbench.working import one_torch_thread
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -131,7 +132,7 @@ class Attack(ClassifierShift):
         """As ``scores``, with the images. The scores are those of the attacked network itself, run by torch."""
         victim = Victim.of(classifier, classes)
         size = attack_batch(classifier.batch_size)
-        with one_thread():
+        with one_torch_thread():
             parts = [
                 self._attack_batch(victim, pixels, targets, ids, seed)
                 for pixels, targets, ids in batches(victim, images, labels, image_ids, size)

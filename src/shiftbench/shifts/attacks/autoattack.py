@@ -18,9 +18,10 @@ from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.attacks.attack import batches
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
 from shiftbench.shifts.attacks.norms import REFERENCE_SIDE, Norm, radius
-from shiftbench.shifts.attacks.objective import Victim, import_torch, one_thread
+from shiftbench.shifts.attacks.objective import Victim, import_torch
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.seeds import derive_seed
+from shiftbench.working import one_torch_thread
 
 _PACKAGE = "adversarial-robustness-toolbox"
 # The library draws from the generators of the whole process.
@@ -83,7 +84,7 @@ class AutoAttack(ClassifierShift):
     ) -> Scores:
         torch, victim = import_torch(), Victim.of(classifier, classes)
         rows = []
-        with one_thread():
+        with one_torch_thread():
             for pixels, label, (image_id,) in batches(victim, images, labels, image_ids, 1):
                 with _seeded(derive_seed(seed, "autoattack", self.norm, image_id)):
                     found = self._attack(victim, pixels.cpu().numpy(), label.cpu().numpy(), len(classifier.space))

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from shiftbench.labels.space import Labels
 from shiftbench.shifts.attacks.attack import Attack, Attacked, batches, fgsm
 from shiftbench.shifts.attacks.base import Attackable, attack_batch
-from shiftbench.shifts.attacks.objective import Victim, one_thread
+from shiftbench.shifts.attacks.objective import Victim
 from shiftbench.shifts.base import Pixels
+from shiftbench.working import one_torch_thread
 
 #: Radii in grey levels of 255 over which the loss must rise.
 LADDER = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -101,7 +102,7 @@ def check_attack(
 def _gradients(trial: _Trial) -> Iterator[AttackCheck]:
     """Saturation and rounding make them zero."""
     victim, sizes = Victim.of(trial.classifier), []
-    with one_thread():
+    with one_torch_thread():
         batch = attack_batch(trial.classifier.batch_size)
         for pixels, labels, _ in batches(victim, trial.images, trial.labels, trial.ids, batch):
             sizes += victim.gradient(pixels, labels).abs().flatten(1).amax(dim=1).tolist()

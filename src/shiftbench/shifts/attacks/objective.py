@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,29 +19,6 @@ def import_torch() -> Any:
     except ImportError as error:
         raise MissingExtraError("torch", "torch", "an attack") from error
     return torch
-
-
-_counting = threading.Lock()
-_inside: list[int] = []
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch's operators on one core each: the order of their sums, and so an attack, then depends on no machine.
-
-    Blocks of images run side by side anyway. The setting belongs to the process; the last one to leave restores it.
-    """
-    torch = import_torch()
-    with _counting:
-        _inside.append(_inside[0] if _inside else torch.get_num_threads())
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        with _counting:
-            before = _inside.pop()
-            if not _inside:
-                torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

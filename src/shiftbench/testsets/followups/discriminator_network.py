@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.classifiers.torch_ import import_torch
+from shiftbench.working import one_torch_thread
 
 EPOCHS = 12
 _BATCH = 64
@@ -30,7 +29,7 @@ def by_network(
     On one thread, which so small a network hardly misses: the same seed then gives the same answers.
     """
     torch = import_torch()
-    with _one_thread(torch), torch.random.fork_rng(devices=[]):
+    with one_torch_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = _network(torch)
         _train(torch, network, _pictures(torch, rows, side), torch.from_numpy(origins), epochs)
@@ -39,16 +38,6 @@ def by_network(
             scores = torch.cat([network(part) for part in _pictures(torch, others, side).split(512)])
     guesses: NDArray[np.int64] = scores.argmax(dim=1).numpy()
     return guesses
-
-
-@contextmanager
-def _one_thread(torch: Any) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _network(torch: Any) -> Any:
