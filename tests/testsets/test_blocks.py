@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +16,9 @@ from shiftbench.datasets.base import Picture
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.subset import Subset, take
 from shiftbench.errors import StoreError
-from shiftbench.jobs import Executor
+from shiftbench.jobs import Executor, Failure, Job, Report
 from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
-from shiftbench.testsets.blocks import Computation, PerImage, per_image
+from shiftbench.testsets.blocks import Computation, Numbers, PerImage, kept_rows, per_image
 
 Pixels = NDArray[np.uint8]
 
@@ -147,6 +149,49 @@ def test_an_executor_needs_a_folder_and_its_failures_are_told(cifar: ArrayDatase
     with pytest.raises(StoreError, match="could not be computed") as caught:
         per_image(take(cifar, range(4)), one, what="x", folder=tmp_path, executor=ThreadExecutor(1))
     assert "no such layer" in str(caught.value.found)
+
+
+def halves(pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    assert not pictures
+    return indices[:, None] / 2
+
+
+@pytest.mark.parametrize(
+    "executor", [None, ThreadExecutor(2), ProcessExecutor(2)], ids=["here", "threads", "processes"]
+)
+def test_numbers_are_computed_like_pictures(executor: Executor | None, tmp_path: Path) -> None:
+    work = [Computation(halves, "halves")]
+    (found,) = per_image(Numbers("n", 100), work, what="x", folder=tmp_path, size=20, executor=executor)
+    np.testing.assert_array_equal(found.rows, np.arange(100)[:, None] / 2)
+    assert found.place is not None and not list(tmp_path.glob("*/"))
+    (again,) = per_image(Numbers("m", 100), work, what="x", folder=tmp_path, size=20)
+    assert again.fingerprint != found.fingerprint
+
+
+class Unwanted(Executor):
+    def run(self, job: Job[Any], items: Any, report: Report) -> list[Failure]:
+        raise AssertionError("nobody is asked")
+
+
+def test_a_few_blocks_of_numbers_are_computed_here(tmp_path: Path) -> None:
+    work = [Computation(halves, "halves")]
+    (found,) = per_image(Numbers("n", 120), work, what="x", folder=tmp_path, size=30, executor=Unwanted())
+    assert found.rows[-1] == 59.5
+
+
+def test_rows_that_are_kept_travel_as_the_name_of_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (1000, 50), np.uint8)
+    monkeypatch.chdir(tmp_path)
+    kept = kept_rows(rows, Path("kept"))
+    written = pickle.dumps(kept)
+    assert len(written) < 2000
+    monkeypatch.chdir("/")  # a worker stands in a folder of its own
+    back = pickle.loads(written)
+    assert isinstance(back.rows, np.memmap) and back.readable.all() and back.fingerprint == kept.fingerprint
+    np.testing.assert_array_equal(back.rows, rows)
+    in_memory = pickle.loads(pickle.dumps(PerImage(rows, {3: "no picture"})))
+    np.testing.assert_array_equal(in_memory.rows, rows)
+    assert not in_memory.readable[3]
 
 
 def test_an_empty_set(cifar: ArrayDataset, tmp_path: Path) -> None:

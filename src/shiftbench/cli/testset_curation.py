@@ -48,7 +48,7 @@ def dedupe_command(
     Examples:
       shiftbench testset dedupe pets
       shiftbench testset dedupe pets --by pixels --by demo:efficientnet-lite0 --threshold ssim=0.8
-      the network on all machines of a Ray cluster, which see the project's folder
+      the network, the search and the comparison on all machines of a Ray cluster, which see the project's folder
         shiftbench testset dedupe pets --by timm:resnet50 --engine ray --address HOST:6379
     """
     from shiftbench.cli.testsets import opened, parse_options

@@ -1,4 +1,4 @@
-"""Work on every picture of a data set, block by block: side by side, with what is done kept on disk.
+"""Work on every picture of a data set, or on anything with numbers, block by block and side by side; kept on disk.
 
 A network over a million reference pictures, or ten crops of eighty thousand candidates, takes hours. With a folder
 each finished block is a file, so that work that was killed continues where it stopped, and the complete result is
@@ -29,18 +29,32 @@ from shiftbench.store.locks import claim
 from shiftbench.working import progress_bar, worker_count
 
 Rows = NDArray[Any]
-#: The pictures at these indices to one row each, of one shape and type.
+#: The pictures at these indices to one row each, of one shape and type; no pictures where there are ``Numbers`` only.
 Compute = Callable[[Sequence[Pixels], NDArray[np.int64]], Rows]
 Advance = Callable[[int], None]
 #: Raised when the files change.
 _FORMAT = 1
+#: Blocks of numbers that no executor is bothered with.
+_FEW = 4
 #: The growing result, beside its shards.
 _WHOLE = "whole.npy"
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """Things that are no pictures to be read, such as rows of a search or pairs, from 0 to ``count``."""
+
+    #: Of what the numbers stand for.
+    fingerprint: str
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True)
 class Computation:
-    """Something to compute of every picture; ``identity``, JSON-able, says all that decides the rows."""
+    """Something to compute of every picture or number; ``identity``, JSON-able, says all that decides the rows."""
 
     compute: Compute
     identity: object
@@ -48,11 +62,15 @@ class Computation:
 
 @dataclass(frozen=True)
 class PerImage:
-    """One row an image of the data set; zeros for a picture that can't be used."""
+    """One row an image of the data set, or a number; zeros for a picture that can't be used.
+
+    Rows that are kept on disk are mapped, and travel to workers elsewhere as the name of their file.
+    """
 
     rows: Rows
     #: Why, by index.
     problems: dict[int, str]
+    place: Path | None = None
 
     @cached_property
     def readable(self) -> NDArray[np.bool_]:
@@ -60,9 +78,22 @@ class PerImage:
         mask[list(self.problems)] = False
         return mask
 
+    @property
+    def fingerprint(self) -> str:
+        """Of all that decides the rows, where they are kept."""
+        return "" if self.place is None else digest(self.place.stem, sorted(self.problems))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"rows": self.rows if self.place is None else None, "problems": self.problems, "place": self.place}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.place is not None:
+            self.__dict__["rows"] = _mapped(self.place)
+
 
 def per_image(
-    dataset: Dataset,
+    dataset: Dataset | Numbers,
     computations: Sequence[Computation],
     *,
     what: str,
@@ -74,26 +105,38 @@ def per_image(
 ) -> list[PerImage]:
     """All ``computations`` on all pictures of ``dataset``; each picture is read once, ``size`` at a time.
 
-    ``what`` stands beside the progress bar. With a ``folder`` each result is kept there under a hash of the data
-    set's content and the computation's identity. Computations are called from ``workers`` threads at once; the rows
-    do not depend on their number. With an ``executor`` the blocks are computed where it computes them, by way of the
-    folder, which all its workers must see.
+    ``Numbers`` in the place of a data set stand for things that computations find for themselves. ``what`` stands
+    beside the progress bar. With a ``folder`` each result is kept there under a hash of the data set's content and the
+    computation's identity. Computations are called from ``workers`` threads at once; the rows do not depend on their
+    number. With an ``executor`` the blocks are computed where it computes them, by way of the folder, which all its
+    workers must see.
     """
     if folder is None:
         if executor is not None:
             raise StoreError("blocks that are computed elsewhere need a folder to be kept in")
         return _Work(dataset, computations, [None] * len(computations), size, workers).run(what, show)
+    folder = folder.absolute()  # as workers elsewhere, who stand in folders of their own, find it
     keys = [digest(_FORMAT, dataset.fingerprint, one.identity, size) for one in computations]
     with claim(folder / f"{dataset.fingerprint}.lock", wait=True):
         missing = [i for i, key in enumerate(keys) if _kept(folder, key) is None]
         wanted, shards = [computations[i] for i in missing], [folder / keys[i] for i in missing]
-        if executor is not None and missing:
+        if executor is not None and missing and _worth_sending(dataset, size):
             _compute_elsewhere(_Blocks(dataset, wanted, shards), size, executor, what, show)
         work = _Work(dataset, wanted, shards, size, workers)
         for i, done in zip(missing, work.run(what, show), strict=True):
             _keep(folder, keys[i], done)
             shutil.rmtree(folder / keys[i], ignore_errors=True)
     return [_found(folder, key) for key in keys]
+
+
+def kept_rows(rows: Rows, folder: Path | None) -> PerImage:
+    """Rows that are known already, put beside the others in ``folder``, if given, where workers elsewhere map them."""
+    if folder is None:
+        return PerImage(rows, {})
+    folder, key = folder.absolute(), digest(_FORMAT, str(rows.dtype), list(rows.shape), rows.tobytes())
+    if _kept(folder, key) is None:
+        _keep(folder, key, PerImage(rows, {}))
+    return _found(folder, key)
 
 
 def side_by_side(
@@ -122,21 +165,21 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some images of a data set: the item that an executor hands out."""
+    """A block: the item that an executor hands out."""
 
-    dataset: str
+    what: str
     start: int
     stop: int
 
     def __str__(self) -> str:
-        return f"the block of images {self.start} to {self.stop - 1} of {self.dataset!r}"
+        return f"the block {self.start} to {self.stop - 1} of {self.what!r}"
 
 
 @dataclass(frozen=True)
 class _Blocks(Job[_Part]):
     """The blocks of all computations; those with a place on disk are kept there."""
 
-    dataset: Dataset
+    dataset: Dataset | Numbers
     computations: Sequence[Computation]
     shards: Sequence[Path | None]
 
@@ -160,9 +203,14 @@ class _Blocks(Job[_Part]):
             yield i, block
 
 
+def _worth_sending(dataset: Dataset | Numbers, size: int) -> bool:
+    """Pictures may need a network, and that a GPU; a few blocks of anything else are done before a worker starts."""
+    return isinstance(dataset, Dataset) or len(dataset) > _FEW * size
+
+
 def _compute_elsewhere(blocks: _Blocks, size: int, executor: Executor, what: str, show: bool) -> None:
     count = len(blocks.dataset)
-    items = [_Part(blocks.dataset.name, start, min(start + size, count)) for start in range(0, count, size)]
+    items = [_Part(what, start, min(start + size, count)) for start in range(0, count, size)]
     with progress_bar(what, count, show=show) as advance:
         failures = executor.run(blocks, items, advance)
     if failures:
@@ -176,7 +224,7 @@ def _compute_elsewhere(blocks: _Blocks, size: int, executor: Executor, what: str
 class _Work:
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset | Numbers,
         computations: Sequence[Computation],
         shards: Sequence[Path | None],
         size: int,
@@ -219,16 +267,17 @@ class _Work:
 
 
 class _Pictures:
-    """The pictures of one block that could be read."""
+    """The pictures of one block that could be read; of numbers there is nothing to read."""
 
-    def __init__(self, dataset: Dataset, part: slice) -> None:
+    def __init__(self, dataset: Dataset | Numbers, part: slice) -> None:
         self.part = part
         self.pixels: list[Pixels] = []
         self.problems: dict[int, str] = {}
         readable = []
         for index in range(part.start, part.stop):
             try:
-                self.pixels.append(dataset.read(index).pixels)
+                if isinstance(dataset, Dataset):
+                    self.pixels.append(dataset.read(index).pixels)
                 readable.append(index)
             except BadImageError as error:
                 self.problems[index] = str(error.found or error.message)
@@ -273,7 +322,7 @@ def _keep(folder: Path, key: str, done: PerImage) -> None:
     if isinstance(done.rows, np.memmap):
         done.rows.flush()
         (folder / key / _WHOLE).replace(folder / f"{key}.npy")
-    else:  # an empty data set had no blocks
+    else:  # rows that were known, or none: an empty data set has no blocks
         write_atomically(folder / f"{key}.npy", lambda temporary: _save(temporary, done.rows))
     # Written last: it says that the rows are complete.
     write_json(folder / f"{key}.json", {"problems": {str(index): why for index, why in done.problems.items()}})
@@ -292,9 +341,15 @@ def _found(folder: Path, key: str) -> PerImage:
 
 
 def _kept(folder: Path, key: str) -> PerImage | None:
+    place = folder / f"{key}.npy"
     try:
         problems = read_json(folder / f"{key}.json")["problems"]
-        rows = np.load(folder / f"{key}.npy", mmap_mode="r", allow_pickle=False)
+        rows = _mapped(place)
     except (OSError, ValueError, KeyError):
         return None
-    return PerImage(rows, {int(index): why for index, why in problems.items()})
+    return PerImage(rows, {int(index): why for index, why in problems.items()}, place)
+
+
+def _mapped(place: Path) -> Rows:
+    rows: Rows = np.load(place, mmap_mode="r", allow_pickle=False)
+    return rows

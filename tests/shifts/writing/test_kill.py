@@ -1,4 +1,4 @@
-"""Killed at random moments, the writer continues, and ends with the same bytes, record included."""
+"""Killed at random moments, the writer continues, with any engine, and ends with the same bytes, record included."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shiftbench.runs.executors import ThreadExecutor
 from shiftbench.shifts.writing import write_corruptions
 from tests.shifts.writing.helpers import bytes_below, cifar_like, picture_folder
 from tests.shifts.writing.kill_target import NAMES, write_slowly
@@ -28,6 +29,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+ENGINES: list[dict[str, Any]] = [{"workers": 1}, {"workers": 2}, {"executor": ThreadExecutor(2)}]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("format", OPTIONS)
 def test_killed_and_continued_gives_the_same_bytes(format: str, tmp_path: Path) -> None:
@@ -37,7 +41,7 @@ def test_killed_and_continued_gives_the_same_bytes(format: str, tmp_path: Path) 
     context.set_forkserver_preload(["tests.shifts.writing.kill_target"])
     chance, broken, killed = random.Random(format), tmp_path / "broken", 0
     for _ in range(4 * KILLS):
-        settings = {**options, "workers": chance.choice([1, 2])}
+        settings = {**options, **chance.choice(ENGINES)}
         process = context.Process(target=write_slowly, args=(str(source), str(broken), settings))
         process.start()
         # the first time let it begin, then hit it anywhere, also while it is starting

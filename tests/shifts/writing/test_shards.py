@@ -13,7 +13,7 @@ from PIL import Image
 
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import LabelError
-from shiftbench.shifts.corruptions import corrupt
+from shiftbench.shifts.corruptions import Corruption, corrupt
 from shiftbench.shifts.writing import write_corruptions
 from shiftbench.shifts.writing.sizes import preparation
 from tests.shifts.writing.helpers import bytes_below, picture_folder, scene
@@ -80,6 +80,29 @@ def test_a_lost_shard_is_written_again_with_the_same_bytes(source: Path, tmp_pat
     again = write_corruptions(source, tmp_path / "c", **SHARDS)
     assert (again.written, again.already) == (4, 36)
     assert bytes_below(tmp_path / "c") == before
+
+
+def test_pictures_skipped_before_an_interruption_stay_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = picture_folder(tmp_path / "s", classes=("a", "z"))
+    for name in ("a", "z"):
+        (pictures / name / "bad.jpg").write_text("<html>")
+    calls, real = [], Corruption.__call__
+
+    def failing(self: Corruption, image: Any, **rest: Any) -> Any:
+        calls.append(self.name)
+        if len(calls) > 10:  # two pictures under four shifts are the first shard, and under one a file of the second
+            raise MemoryError
+        return real(self, image, **rest)
+
+    options = {**SHARDS, "shard_size": 3, "workers": 1}
+    monkeypatch.setattr(Corruption, "__call__", failing)
+    with pytest.raises(MemoryError):
+        write_corruptions(pictures, tmp_path / "c", **options)
+    monkeypatch.setattr(Corruption, "__call__", real)
+    rest = write_corruptions(pictures, tmp_path / "c", **options)
+    assert (rest.written, list(rest.skipped)) == (6, ["a/bad.jpg", "z/bad.jpg"])
 
 
 def test_dots_in_names_do_not_cut_keys_short(tmp_path: Path) -> None:

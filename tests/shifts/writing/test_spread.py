@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from shiftbench.cli.app import app
+from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import StoreError
 from shiftbench.jobs import Executor, Failure, Job, Report, Trouble
 from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
+from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing import spread, write_corruptions
-from shiftbench.shifts.writing.record import RECORD
+from shiftbench.shifts.writing.record import RECORD, WORKSHOP
+from shiftbench.shifts.writing.write import FORMATS
 from tests.shifts.writing.helpers import bytes_below, cifar_like, picture_folder
 
 SMALL: dict[str, Any] = {"names": "fog,gaussian_noise", "severities": (1, 3), "size": 32}
@@ -32,7 +36,7 @@ def small_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spread, "_PICTURES", 8)
 
 
-@pytest.mark.parametrize("format", ["tree", "shards"])
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("executor", [ThreadExecutor(3), ProcessExecutor(2)], ids=["threads", "processes"])
 def test_the_files_of_an_executor_are_those_of_one_process(
     executor: Executor, format: Any, source: Path, tmp_path: Path
@@ -72,18 +76,104 @@ def test_what_failed_is_told_and_can_be_continued(source: Path, tmp_path: Path) 
     assert 0 < rest.written < 40 and rest.written + rest.already == 40
 
 
-def test_arrays_are_written_by_one_machine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engines", [(Failing(), ThreadExecutor(2)), (Failing(), None), (None, ThreadExecutor(2))])
+def test_arrays_are_continued_by_whatever_engine(
+    engines: tuple[Executor | None, Executor | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images = cifar_like(tmp_path / "a")
-    with pytest.raises(StoreError, match="one machine"):
-        write_corruptions(images, tmp_path / "c", names="fog", labels="cifar-10", executor=ThreadExecutor(2))
+    options: dict[str, Any] = {"names": "fog,shot_noise", "labels": "cifar-10", "workers": 1}
+    write_corruptions(images, tmp_path / "whole", **options)
+    calls, batch = [], Corruption.batch
+
+    def failing(self: Corruption, pixels: Any, **rest: Any) -> Any:
+        calls.append(self.name)
+        if engines[0] is None and len(calls) > 17:
+            raise MemoryError
+        return batch(self, pixels, **rest)
+
+    monkeypatch.setattr(Corruption, "batch", failing)
+    with pytest.raises((StoreError, MemoryError)):
+        write_corruptions(images, tmp_path / "c", executor=engines[0], **options)
+    monkeypatch.setattr(Corruption, "batch", batch)
+    assert not list((tmp_path / "c").glob("fog*"))
+    rest = write_corruptions(images, tmp_path / "c", executor=engines[1], **options)
+    # the first piece of three images, all shifts; where the machine was full, half of the second, too
+    assert (rest.already, rest.written) == ((30, 370) if engines[0] else (45, 355))
+    assert bytes_below(tmp_path / "c") == bytes_below(tmp_path / "whole")
+
+
+def test_pictures_are_surveyed_once_for_all_workers(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once to know how long the arrays are, once to be corrupted, whatever the number of items and of attempts."""
+    reads: Counter[str] = Counter()
+    dataset = open_dataset(source, space="folders")
+    read = type(dataset).read
+
+    def counted(self: Any, index: int) -> Any:
+        reads[self.ids[index]] += 1
+        return read(self, index)
+
+    monkeypatch.setattr(type(dataset), "read", counted)
+    options = {**SMALL, "format": "arrays"}
+    with pytest.raises(StoreError, match="could not be written"):
+        write_corruptions(dataset, tmp_path / "c", executor=Failing(), **options)
+    done = write_corruptions(dataset, tmp_path / "c", executor=ThreadExecutor(2), **options)
+    assert list(done.skipped) == ["cat/bad.jpg"]
+    assert reads.pop("cat/bad.jpg") == 1
+    assert len(reads) == 10 and set(reads.values()) == {2}
+
+
+def test_a_damaged_piece_is_named_and_made_anew(tmp_path: Path) -> None:
+    images = cifar_like(tmp_path / "a")
+    options: dict[str, Any] = {"names": "fog", "labels": "cifar-10"}
+    write_corruptions(images, tmp_path / "whole", **options)
+    with pytest.raises(StoreError, match="could not be written"):
+        write_corruptions(images, tmp_path / "c", executor=Failing(), **options)
+    (piece,) = (tmp_path / "c" / WORKSHOP).rglob("000000.npy")
+    piece.write_bytes(piece.read_bytes()[:-1])
+    with pytest.raises(StoreError, match="is not whole") as caught:
+        write_corruptions(images, tmp_path / "c", **options)
+    assert "same command" in str(caught.value.hint)
+    again = write_corruptions(images, tmp_path / "c", executor=ThreadExecutor(2), **options)
+    assert (again.already, again.written) == (185, 15)
+    assert bytes_below(tmp_path / "c") == bytes_below(tmp_path / "whole")
+
+
+def test_items_are_of_similar_size_whatever_the_layout(source: Path, tmp_path: Path) -> None:
+    class Counting(ThreadExecutor):
+        def run(self, job: Job[Any], items: Any, report: Report) -> list[Failure]:
+            self.items = len(items)
+            return super().run(job, items, report)
+
+    for format, expected in (("tree", 6), ("shards", 6), ("arrays", 5)):
+        executor = Counting(1)
+        options = {**SMALL, "format": format, "shard_size": 2, "labels": "folders"}
+        write_corruptions(source, tmp_path / format, executor=executor, **options)
+        assert executor.items == expected, format
 
 
 @pytest.mark.slow
-def test_a_ray_cluster_by_option(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", ["tree", "arrays"])
+def test_a_ray_cluster_by_option(format: Any, source: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    words = ["corrupt", str(source), str(tmp_path / "c"), "-c", "fog", "-s", "1", "--size", "32", "--json"]
-    done = CliRunner().invoke(app, [*words, "--engine", "ray", "--workers", "2"])
+    words = [
+        "corrupt",
+        str(source),
+        str(tmp_path / "c"),
+        "-c",
+        "fog",
+        "-s",
+        "1",
+        "--size",
+        "32",
+        "-f",
+        format,
+        "--json",
+    ]
+    done = CliRunner().invoke(app, [*words, "--labels", "folders", "--engine", "ray", "--workers", "2"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["written"] == 10
-    write_corruptions(source, tmp_path / "plain", names="fog", severities=(1,), size=32)
+    options: dict[str, Any] = {"names": "fog", "severities": (1,), "size": 32, "format": format, "labels": "folders"}
+    write_corruptions(source, tmp_path / "plain", **options)
     assert bytes_below(tmp_path / "c") == bytes_below(tmp_path / "plain")

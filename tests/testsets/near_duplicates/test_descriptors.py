@@ -23,6 +23,7 @@ from shiftbench.testsets.near_duplicates.descriptors import (
     PixelDescriptor,
     describe,
     descriptor,
+    pair_distances,
 )
 from shiftbench.testsets.near_duplicates.penultimate import features_of, last_layer
 from shiftbench.testsets.near_duplicates.search import ExactIndex
@@ -109,7 +110,7 @@ def test_pixel_distance_is_the_root_mean_square_difference(small_pictures: NDArr
         np.sqrt(((small_pictures[a].astype(float) - small_pictures[b]) ** 2).mean())
         for a, b in zip(first, second, strict=True)
     ]
-    np.testing.assert_allclose(pixels.distances(rows, rows, first, second), expected)
+    np.testing.assert_allclose(pixels.scale * pair_distances(rows, rows, first, second), expected)
 
 
 def test_squashed_as_pillow_does(photographs: Dataset) -> None:
@@ -122,7 +123,7 @@ def test_exposure_and_contrast_drop_out_of_normalised_pixels(photographs: Datase
     picture = photographs.read(5).pixels
     normalised = NormalisedPixelDescriptor()
     rows = normalised([picture, (picture * 0.6).astype(np.uint8) + 30, photographs.read(6).pixels])
-    near, far = normalised.distances(rows, rows, np.array([0, 0]), np.array([1, 2]))
+    near, far = normalised.scale * pair_distances(rows, rows, np.array([0, 0]), np.array([1, 2]))
     assert near < 0.1 < 0.5 < far
 
 

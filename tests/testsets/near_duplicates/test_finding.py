@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,12 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.subset import take
-from shiftbench.errors import ShiftbenchError, UnknownNameError
-from shiftbench.testsets.near_duplicates import find_near_duplicates, measure_recall
+from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
+from shiftbench.jobs import Executor, Failure, Job, Report, Trouble
+from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
+from shiftbench.testsets.near_duplicates import find_near_duplicates, finding, measure_recall
 from shiftbench.testsets.near_duplicates.planting import EDITS, Planted
+from shiftbench.testsets.near_duplicates.search import ExactIndex
 
 #: What 004 counts as a near-duplicate.
 SAME_PICTURE = tuple(edit for edit in EDITS if edit != "mirror")
@@ -110,15 +114,112 @@ def test_the_same_search_gives_the_same_queue(small_pictures: NDArray[np.uint8],
         assert again.to_json() == first.to_json() and again.pairs
 
 
+class Watched(Executor):
+    """Lets another one work, and remembers at what; with ``most``, gives up whatever comes after so many items."""
+
+    def __init__(self, other: Executor, most: int | None = None) -> None:
+        self.other, self.most, self.seen = other, most, list[str]()
+
+    def run(self, job: Job[Any], items: Any, report: Report) -> list[Failure]:
+        rest = [] if self.most is None else items[max(0, self.most - len(self.seen)) :]
+        done = items[: len(items) - len(rest)]
+        self.seen += map(str, done)
+        return self.other.run(job, done, report) + [Failure(item, Trouble(str(item), "no more")) for item in rest]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("QUERIES", 5), ("REFERENCES", 4), ("_BLOCK", 20)):
+        monkeypatch.setattr(finding, name, size)
+
+
+@pytest.fixture
+def search(photographs: Dataset, tmp_path: Path) -> dict[str, Any]:
+    """Real photographs, some of them twice, some broken, against others; mirrored, too."""
+    for name, indices in (("pool", [*range(24), 3, 5]), ("train", range(2, 42, 2))):
+        target = tmp_path / name / "things"
+        target.mkdir(parents=True)
+        for i, index in enumerate(indices):
+            Image.fromarray(photographs.read(index).pixels).resize((90, 70)).save(target / f"{i:02}.png")
+        (target / "07.png").write_bytes(b"no picture")
+    pool, train = (open_folder(tmp_path / name, space="folders") for name in ("pool", "train"))
+    return {"candidates": pool, "references": [train], "flips": True, "thresholds": {"aligned": 0.4, "pixels": 60.0}}
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(
+    ("executor", "fewer"),
+    [(ThreadExecutor(2), {}), (ProcessExecutor(2), {"within": False, "flips": False})],  # processes take long to start
+    ids=["threads", "processes"],
+)
+def test_an_executor_finds_the_same_pairs(
+    executor: Executor, fewer: dict[str, Any], search: dict[str, Any], tmp_path: Path
+) -> None:
+    search |= fewer
+    here = find_near_duplicates(**search)
+    watched = Watched(executor)
+    there = find_near_duplicates(**search, folder=tmp_path / "kept", executor=watched)
+    assert there.to_json() == here.to_json()
+    assert len(here.pairs) > 8 and len(here.unreadable) == 2
+    assert {pair.mirrored for pair in here.pairs} == {False, search["flips"]}
+    kinds = {text.split("'")[1].split()[0] for text in watched.seen}
+    assert kinds == {"describing", "preparing", "neighbours", "pairs"}, "all of the work was done there"
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("second", [None, ThreadExecutor(2)], ids=["here", "there"])
+def test_a_search_continues_where_it_stopped_and_is_kept(
+    second: Executor | None, search: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    nearest = ExactIndex.nearest
+
+    def counted(self: ExactIndex, queries: Any, *rest: Any) -> Any:
+        asked.append(len(queries))
+        return nearest(self, queries, *rest)
+
+    monkeypatch.setattr(ExactIndex, "nearest", counted)
+    here = find_near_duplicates(**search)
+    in_one_go = sum(asked)
+    asked.clear()
+    with pytest.raises(StoreError, match="could not be computed"):
+        # one block describes the pool and one its mirror images, seven prepare it; then one of the search
+        find_near_duplicates(**search, folder=tmp_path / "kept", executor=Watched(ThreadExecutor(1), most=10))
+    begun = sum(asked)
+    asked.clear()
+    again = find_near_duplicates(**search, folder=tmp_path / "kept", executor=second)
+    assert again.to_json() == here.to_json()
+    assert 0 < begun < in_one_go == begun + sum(asked), "nothing is searched twice"
+    asked.clear()
+    other = {**search, "thresholds": {"aligned": 0.5}}
+    assert find_near_duplicates(**other, folder=tmp_path / "kept", executor=second).to_json() == (
+        find_near_duplicates(**other, folder=tmp_path / "kept").to_json()
+    )
+    assert not asked, "other thresholds need no other search"
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("small_blocks")
+def test_a_ray_cluster_finds_the_same_pairs(search: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    from shiftbench.runs.ray_engine import RayExecutor
+
+    watched = Watched(RayExecutor(workers=2))
+    search |= {"within": False, "flips": False, "by": ("pixels", "demo:squeezenet1_1")}
+    there = find_near_duplicates(**search, folder=tmp_path / "kept", executor=watched)
+    assert there.to_json() == find_near_duplicates(**search).to_json() and there.pairs
+    assert any("neighbours" in text for text in watched.seen) and any("pairs" in text for text in watched.seen)
+
+
 def test_broken_pictures_are_named_and_the_search_goes_on(photographs: Dataset, tmp_path: Path) -> None:
     for i in range(6):
         target = tmp_path / "pool" / "things" / f"{i}.png"
         target.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(photographs.read(i % 5).pixels).resize((200, 150)).save(target)
-    (tmp_path / "pool" / "things" / "broken.png").write_bytes(b"no picture")
+    (tmp_path / "pool" / "things" / "0-broken.png").write_bytes(b"no picture")  # the first, before all others
     queue = find_near_duplicates(open_folder(tmp_path / "pool", space="folders"))
     assert [(p.candidate, p.reference) for p in queue.pairs] == [("things/0.png", "things/5.png")]
-    assert [(entry[0], entry[1]) for entry in queue.unreadable] == [("pool", "things/broken.png")]
+    assert [(entry[0], entry[1]) for entry in queue.unreadable] == [("pool", "things/0-broken.png")]
     assert "could not be read" in queue.to_text(100)
 
 

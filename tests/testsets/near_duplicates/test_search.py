@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.near_duplicates import search
-from shiftbench.testsets.near_duplicates.search import ExactIndex
+from shiftbench.testsets.near_duplicates.search import Chosen, ExactIndex, Projection
 
 Rows = NDArray[Any]
 
@@ -50,7 +50,7 @@ def test_float_rows_that_lie_far_from_the_origin_and_close_together() -> None:
     rng = np.random.default_rng(0)
     centres = rng.normal(0, 1e4, (5, 300))
     rows = (centres[rng.integers(0, 5, 900)] + rng.normal(0, 1e-2, (900, 300))).astype(np.float32)
-    found = ExactIndex(rows[50:], directions=20).search(rows[:50], 7)
+    found = ExactIndex(rows[50:], Projection.learnt(rows[50:], directions=20)).search(rows[:50], 7)
     indices, distances = brute_force(rows[:50], rows[50:], 7)
     np.testing.assert_array_equal(found.indices, indices)
     np.testing.assert_allclose(found.distances, distances, rtol=1e-12)
@@ -67,7 +67,7 @@ def test_any_rows(
     """With two grey levels nearly all distances tie, and the order of the references decides."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, levels, (references + 5, width)).astype(np.float32 if real else np.uint8)
-    found = ExactIndex(rows[5:], directions=directions).search(rows[:5], k)
+    found = ExactIndex(rows[5:], Projection.learnt(rows[5:], directions=directions)).search(rows[:5], k)
     indices, distances = brute_force(rows[:5], rows[5:], k)
     here = min(k, references)
     np.testing.assert_array_equal(found.indices[:, :here], indices[:, :here])
@@ -80,13 +80,26 @@ def test_blocks_threads_and_basis_do_not_change_the_result(
 ) -> None:
     rows = small_pictures[:500, ::2, ::2].reshape(500, -1)
     whole = ExactIndex(rows).search(rows[:60], 5)
-    monkeypatch.setattr(search, "_QUERIES", 7)
-    monkeypatch.setattr(search, "_REFERENCES", 33)
+    monkeypatch.setattr(search, "QUERIES", 7)
+    monkeypatch.setattr(search, "REFERENCES", 33)
     done: list[int] = []
-    pieces = ExactIndex(rows, directions=3, seed=9).search(rows[:60], 5, workers=3, advance=done.append)
+    pieces = ExactIndex(rows, Projection.learnt(rows, directions=3, seed=9)).search(
+        rows[:60], 5, workers=3, advance=done.append
+    )
     np.testing.assert_array_equal(whole.indices, pieces.indices)
     np.testing.assert_array_equal(whole.distances, pieces.distances)
     assert sum(done) == 60
+
+
+def test_chosen_rows_are_searched_as_if_there_were_no_others(small_pictures: NDArray[np.uint8]) -> None:
+    rows = small_pictures[:400, ::2, ::2].reshape(400, -1)
+    places = np.sort(np.random.default_rng(0).choice(400, 250, replace=False))
+    projection = Projection.learnt(rows)
+    index = ExactIndex(Chosen(rows, places), projection, Chosen(projection(rows), places))
+    found = index.nearest(rows[:60], 4)
+    indices, distances = brute_force(rows[:60], rows[places], 4)
+    np.testing.assert_array_equal(found.indices, indices)
+    np.testing.assert_array_equal(found.distances, distances)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e20])

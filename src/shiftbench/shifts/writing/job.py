@@ -16,9 +16,10 @@ from shiftbench.errors import BadImageError
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.encoding import Encoding
-from shiftbench.shifts.writing.parallel import Advance
+from shiftbench.shifts.writing.parallel import Advance, for_each
 from shiftbench.shifts.writing.record import WORKSHOP
 from shiftbench.shifts.writing.sizes import Preparation
+from shiftbench.store.atomic import read_json, write_json
 
 
 class Staging:
@@ -101,6 +102,19 @@ class Job:
             self.skipped[image_id] = str(error.found or error.message)
             return None
 
+    def keep_skipped(self, number: int) -> None:
+        """Of a unit, or of several: for a run that continues, and finds files that do not tell who is missing."""
+        if self.skipped:
+            write_json(self._skipped / f"{number}.json", self.skipped)
+
+    def gather_skipped(self) -> None:
+        for path in self._skipped.glob("*.json"):
+            self.skipped.update(read_json(path))
+
+    @property
+    def _skipped(self) -> Path:
+        return self.destination / WORKSHOP / "skipped"
+
     def corrupt(self, shift: Corruption, pixels: Pixels, index: int) -> Pixels:
         return shift(pixels, image_id=self.dataset.ids[index], seed=self.seed)
 
@@ -118,7 +132,11 @@ class Job:
 
 
 class Layout(ABC):
-    """One way to lay corrupted images out on disk."""
+    """One way to lay corrupted images out on disk, in units that can be written apart from each other: by threads
+    here, or by workers elsewhere."""
+
+    #: Source pictures of a unit, at most.
+    unit_images: int = 1
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -130,17 +148,9 @@ class Layout(ABC):
 
     @abstractmethod
     def done(self) -> int:
-        """Corrupted images that are there already; called once, before ``write``."""
+        """Corrupted images that are there already; called before anything is written."""
 
-    @abstractmethod
-    def write(self) -> None:
-        """Write the others, and tell the job of each."""
-
-
-class FileLayout(Layout):
-    """A layout of files that can be written apart from each other: by threads here, or by workers elsewhere."""
-
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - not all layouts need it
         """Once, before any unit is written."""
 
     @abstractmethod
@@ -150,3 +160,10 @@ class FileLayout(Layout):
     @abstractmethod
     def write_unit(self, number: int) -> None:
         """Write what is missing of it, and tell the job of each image."""
+
+    def write(self) -> None:
+        """All units that are missing, by threads of this process."""
+        for_each(self.write_unit, self.units(), self.job.workers)
+
+    def finish(self) -> None:  # noqa: B027 - nor this
+        """Once, when all units are written."""

@@ -65,23 +65,6 @@ class Record:
     def skipped(self) -> dict[str, str]:
         return {entry["id"]: entry["why"] for entry in self.content["skipped"]}
 
-    def blocks(self, corruption: str) -> set[int]:
-        """Blocks of rows of an array that are on disk."""
-        return set(self.content.get("blocks", {}).get(corruption, ()))
-
-    def set_blocks(self, blocks: Mapping[str, Iterable[int] | None]) -> None:
-        """Note the blocks of some arrays; None for an array that is complete."""
-        with self._writing:
-            known = self.content.setdefault("blocks", {})
-            for corruption, numbers in blocks.items():
-                if numbers is None:
-                    known.pop(corruption, None)
-                else:
-                    known[corruption] = sorted(numbers)
-            if not known:
-                del self.content["blocks"]
-        self.save()
-
     def save(self) -> None:
         with self._writing:
             # By way of the workshop, so that a killed run leaves no half-written neighbour beside the record.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
-from shiftbench.shifts.writing.job import FileLayout, Job
+from shiftbench.shifts.writing.job import Job, Layout
 from shiftbench.shifts.writing.parallel import for_each
 from shiftbench.shifts.writing.places import shard_keys
 
@@ -22,9 +22,10 @@ SHARD_SIZE = 1000
 _KEEP_BYTES = 1 << 30
 
 
-class Shards(FileLayout):
+class Shards(Layout):
     def __init__(self, job: Job, shard_size: int = SHARD_SIZE) -> None:
         super().__init__(job)
+        self.unit_images = shard_size
         self._keys = shard_keys(job.dataset)
         count = len(job.dataset)
         self._chunks = [range(start, min(start + shard_size, count)) for start in range(0, count, shard_size)]
@@ -38,6 +39,7 @@ class Shards(FileLayout):
         )
 
     def write(self) -> None:
+        """One after the other, each by all threads: of decoded pictures there is one chunk in memory."""
         for number in self.units():
             self.write_unit(number)
 
@@ -49,6 +51,7 @@ class Shards(FileLayout):
         chunk, shifts = self._chunks[number], self._missing(number)
         pictures = _Pictures(self.job)
         for_each(pictures.load, chunk, self.job.workers)
+        self.job.keep_skipped(number)
         usable = [index for index in chunk if self.job.dataset.ids[index] not in self.job.skipped]
 
         def write(shift: Corruption) -> None:

@@ -13,14 +13,11 @@ from shiftbench.jobs import Executor, Report, Trouble
 from shiftbench.jobs import Job as SpreadJob
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.encoding import Encoding
-from shiftbench.shifts.writing.job import FileLayout, Job, Layout, Staging
-from shiftbench.shifts.writing.record import WORKSHOP
+from shiftbench.shifts.writing.job import Job, Layout, Staging
 from shiftbench.shifts.writing.sizes import Preparation
-from shiftbench.store.atomic import read_json, write_json
 
 #: Corrupted pictures of one item: seconds of work, so that handing it out costs nothing.
 _PICTURES = 2000
-_SKIPPED = "skipped"
 
 LayoutOf = Callable[[Job], Layout]
 
@@ -51,29 +48,19 @@ class Copies(SpreadJob[Units]):
         staging = Staging(self.destination, f"worker-{uuid.uuid4().hex}")
         job = Job(self.dataset, self.destination, self.shifts, self.preparation, self.encoding, self.seed, 1, staging)
         layout = self.layout_of(job)
-        assert isinstance(layout, FileLayout)
         for number in item.numbers:
             before = job.written
             layout.write_unit(number)
             report(job.written - before)
-        if job.skipped:
-            write_json(job.destination / WORKSHOP / _SKIPPED / f"{item.numbers[0]}.json", job.skipped)
+        job.keep_skipped(item.numbers[0])
         staging.clear()
         return []
 
 
 def write_spread(job: Job, layout: Layout, layout_of: LayoutOf, executor: Executor) -> None:
-    """Write what is missing of ``layout`` on an executor; the job is told what was written and what was skipped."""
-    if not isinstance(layout, FileLayout):
-        raise StoreError(
-            "arrays grow in one file each, and are written by one machine",
-            hint="leave out --engine, or write a tree or shards: --format tree",
-        )
-    layout.prepare()
+    """Write the missing units of ``layout`` on an executor; the job is told what was written."""
     copies = Copies(job.dataset, job.destination, job.shifts, job.preparation, job.encoding, job.seed, layout_of)
-    failures = executor.run(copies, _items(layout.units(), job), job.wrote)
-    for path in sorted((job.destination / WORKSHOP / _SKIPPED).glob("*.json")):
-        job.skipped.update(read_json(path))
+    failures = executor.run(copies, _items(layout), job.wrote)
     if failures:
         raise StoreError(
             f"{len(failures)} parts of the copies could not be written",
@@ -82,6 +69,7 @@ def write_spread(job: Job, layout: Layout, layout_of: LayoutOf, executor: Execut
         )
 
 
-def _items(units: Sequence[int], job: Job) -> list[Units]:
-    size = max(1, _PICTURES // max(1, len(job.shifts)))
+def _items(layout: Layout) -> list[Units]:
+    units = layout.units()
+    size = max(1, _PICTURES // max(1, len(layout.job.shifts) * layout.unit_images))
     return [Units(tuple(units[start : start + size])) for start in range(0, len(units), size)]

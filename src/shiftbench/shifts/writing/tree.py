@@ -6,12 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from shiftbench.shifts.writing.job import FileLayout, Job
-from shiftbench.shifts.writing.parallel import for_each
+from shiftbench.shifts.writing.job import Job, Layout
 from shiftbench.shifts.writing.places import class_folders, tree_paths
 
 
-class Tree(FileLayout):
+class Tree(Layout):
     """Each source picture is decoded once and written for all corruptions and severities."""
 
     def __init__(self, job: Job) -> None:
@@ -24,10 +23,6 @@ class Tree(FileLayout):
         missing = {i: count for i in self._todo if (count := len(self._missing(i)))}
         self._todo = list(missing)
         return self.total - sum(missing.values())
-
-    def write(self) -> None:
-        self.prepare()
-        for_each(self.write_unit, self._todo, self.job.workers)
 
     def prepare(self) -> None:
         for folder in self._folders:

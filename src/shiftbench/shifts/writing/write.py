@@ -128,12 +128,8 @@ def write_corruptions(
         if not mine:
             raise StoreError(f"another run is writing to {target}", hint="wait for it, or write to another folder")
         record = Record.draft(target, recipe, shifts)
-        staging, layout_of = (
-            Staging(target),
-            partial(_layout, layout, shard_size, None if layout != "arrays" else record),
-        )
-        job = Job(dataset, target, shifts, prepared, encoding, seed, worker_count(workers), staging)
-        _run(job, record, layout_of, executor, progress, console)
+        job = Job(dataset, target, shifts, prepared, encoding, seed, worker_count(workers), Staging(target))
+        _run(job, record, partial(_layout, layout, shard_size), executor, progress, console)
     return _written(job, record, layout, time.monotonic() - started)
 
 
@@ -153,14 +149,17 @@ def _run(
             job.staging.close()
         raise
     record.save()
-    already = 0 if fresh and not isinstance(work, Arrays) else work.done()
+    already = 0 if fresh else work.done()
     with progress_bar("corrupted images", work.total, already, show=progress, console=console) as job.progress:
+        work.prepare()
         if executor is None:
             work.write()
         else:
             write_spread(job, work, layout_of, executor)
+        work.finish()
     if job.written:
         job.staging.sync()
+    job.gather_skipped()
     record.finish(job.shifts, job.skipped)
     job.staging.close()
     if len(record.skipped) == len(job.dataset):
@@ -279,13 +278,12 @@ def _recipe(
     return recipe
 
 
-def _layout(layout: Format, shard_size: int, record: Record | None, job: Job) -> Layout:
-    """``record`` is where arrays, which grow row by row, note how far they are."""
+def _layout(layout: Format, shard_size: int, job: Job) -> Layout:
     if layout == "shards":
         if shard_size < 1:
             raise StoreError("a shard holds pictures", found=shard_size, expected="1 or more")
         return Shards(job, shard_size)
-    return Tree(job) if record is None else Arrays(job, record)
+    return Arrays(job) if layout == "arrays" else Tree(job)
 
 
 def _base(dataset: Dataset) -> Dataset:

@@ -49,16 +49,6 @@ class Descriptor(ABC):
     def __call__(self, pictures: Sequence[Pixels]) -> Rows:
         """(N, D), uint8 or float32."""
 
-    def distances(self, a: Rows, b: Rows, first: NDArray[np.int64], second: NDArray[np.int64]) -> FloatArray:
-        """Between given pairs of rows."""
-        squares = np.empty(len(first))
-        # Sorted by the second row: a memory-mapped reference set is then read from front to back.
-        order = np.argsort(second, kind="stable")
-        pair_squares(a, b, first[order], second[order], squares)
-        distances = np.empty(len(first))
-        distances[order] = self.scale * np.sqrt(squares)
-        return distances
-
 
 @dataclass(frozen=True)
 class PixelDescriptor(Descriptor):
@@ -163,6 +153,17 @@ def describe(
     what = f"describing {dataset.name}" + (" mirrored" if mirrored else "")
     computations = [_Described(one, mirrored).computation() for one in descriptors]
     return per_image(dataset, computations, what=what, folder=folder, workers=workers, executor=executor, show=show)
+
+
+def pair_distances(a: Rows, b: Rows, first: NDArray[np.int64], second: NDArray[np.int64]) -> FloatArray:
+    """l2 between given pairs of rows; a descriptor's ``scale`` makes it the distance that people read."""
+    squares = np.empty(len(first))
+    # Sorted by the second row: a memory-mapped reference set is then read from front to back.
+    order = np.argsort(second, kind="stable")
+    pair_squares(a, b, first[order], second[order], squares)
+    distances = np.empty(len(first))
+    distances[order] = np.sqrt(squares)
+    return distances
 
 
 def squashed(pictures: Sequence[Pixels], side: int) -> Pixels:

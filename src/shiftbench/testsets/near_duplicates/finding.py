@@ -8,7 +8,6 @@ What lies within a threshold of any metric goes to the review queue; a person de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +17,11 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs import Executor
-from shiftbench.testsets.blocks import PerImage, side_by_side
-from shiftbench.testsets.near_duplicates.alignment import aligned_correlation
-from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
+from shiftbench.testsets.blocks import Numbers, PerImage, kept_rows, per_image
+from shiftbench.testsets.near_duplicates.computations import Compared, Nearest, Prepared, Projected
+from shiftbench.testsets.near_duplicates.descriptors import Descriptor, PixelDescriptor, describe, descriptor
 from shiftbench.testsets.near_duplicates.review_queue import ReviewQueue, SuspectedPair, metrics_for
-from shiftbench.testsets.near_duplicates.search import ExactIndex
-from shiftbench.testsets.near_duplicates.ssim import ssim
-from shiftbench.working import progress_bar
+from shiftbench.testsets.near_duplicates.search import QUERIES, REFERENCES
 
 FloatArray = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -55,8 +52,8 @@ def find_near_duplicates(
     ``by`` names what neighbours are searched by: "pixels", "pixels-normalised", and any classifier or its spec, for
     its features. ``thresholds`` replaces some of the default ones, by metric. ``flips`` also searches for mirror
     images, which 004 did not count as duplicates. ``folder`` keeps the descriptors, so that the next search need
-    not look at the pictures again. An ``executor`` describes the pictures, which with a network is most of the work;
-    the search itself is of this machine.
+    not look at the pictures again, and what was found. An ``executor`` describes the pictures, searches and compares
+    pairs, by way of the folder, which all its workers must see; what is found does not depend on where.
     """
     if not within and not references:
         raise ShiftbenchError("nothing to compare the candidates with", hint="name a reference set, or say within=True")
@@ -76,18 +73,6 @@ def _check_names(what: str, names: Sequence[str]) -> None:
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise ShiftbenchError(f"two {what} have the same name", found=twice[0], hint="give one of them another name")
-
-
-@dataclass(frozen=True)
-class _Pairs:
-    """Candidates and rows of a target set, in ascending order, each pair once."""
-
-    candidates: Indices
-    targets: Indices
-    mirrored: bool
-
-    def __len__(self) -> int:
-        return len(self.candidates)
 
 
 class _Search:
@@ -122,10 +107,10 @@ class _Search:
             known = own[False] if same else self._described(target, False)
             if not same:
                 unreadable += _problems(target, known)
-            indexes = [_Readable(one) for one in known[: len(self.descriptors)]]
+            prepared = self._prepared(known[:-1], target)
             for mirrored in mirrorings:
-                pairs = self._neighbours(own[mirrored], indexes, target, same, mirrored)
-                found += self._suspected(pairs, own[mirrored], known, target)
+                pairs = self._neighbours(own[mirrored][:-1], prepared, target, mirrored)
+                found += self._suspected(pairs, own[mirrored], known, target, mirrored)
         return ReviewQueue(
             found, self.metrics, candidates=(self.candidates.name, len(self.candidates)),
             targets=[(target.name, len(target)) for target in targets], k=self.k, flips=self.flips,
@@ -141,74 +126,70 @@ class _Search:
         )  # fmt: skip
         return [*found[: len(self.descriptors)], found[wanted.index(self.pixels)]]
 
+    def _computed(
+        self, numbers: Numbers, parts: Sequence[Projected | Nearest | Compared], what: str, size: int
+    ) -> list[PerImage]:
+        return per_image(
+            numbers, [part.computation() for part in parts], what=what, folder=self.folder, size=size,
+            workers=self.workers, executor=self.executor, show=self.show,
+        )  # fmt: skip
+
+    def _prepared(self, known: Sequence[PerImage], target: Dataset) -> list[Prepared]:
+        """By each descriptor. The projections are learnt here, once, so that all workers have the same ones."""
+        parts = [Projected.of(one) for one in known]
+        numbers = Numbers(known[0].fingerprint, len(target))
+        projected = self._computed(numbers, parts, f"preparing {target.name}", REFERENCES)
+        return [Prepared(part.described, part.projection, rows) for part, rows in zip(parts, projected, strict=True)]
+
     def _neighbours(
-        self, own: Sequence[PerImage], indexes: Sequence[_Readable], target: Dataset, same: bool, mirrored: bool
-    ) -> _Pairs:
-        """The union of what the descriptors find."""
+        self, own: Sequence[PerImage], prepared: Sequence[Prepared], target: Dataset, mirrored: bool
+    ) -> Indices:
+        """The union of what the descriptors find: (pairs, 2) candidates and rows of the target set, in ascending order,
+        each pair once."""
+        same = target is self.candidates
+        parts = [Nearest(one, other, self.k, same) for one, other in zip(own, prepared, strict=True)]
+        numbers = Numbers(own[0].fingerprint, len(self.candidates))
+        what = f"neighbours in {target.name}" + (" mirrored" if mirrored else "")
         keys = [np.empty(0, np.int64)]
-        for one, rows, index in zip(self.descriptors, own, indexes, strict=False):
-            what = f"neighbours by {one.name} in {target.name}" + (" mirrored" if mirrored else "")
-            with progress_bar(what, len(self.candidates), show=self.show) as advance:
-                first, second = index.neighbours(rows, self.k, same=same, workers=self.workers, advance=advance)
+        for found in self._computed(numbers, parts, what, QUERIES):
+            there = found.rows >= 0
+            first, second = np.repeat(np.arange(len(there)), there.sum(axis=1)), found.rows[there]
             if same:  # both ways are one pair
                 first, second = np.minimum(first, second), np.maximum(first, second)
             keys.append(first * len(target) + second)
         unique = np.unique(np.concatenate(keys))
-        return _Pairs(unique // len(target), unique % len(target), mirrored)
+        return np.stack([unique // len(target), unique % len(target)], axis=1)
 
     def _suspected(
-        self, pairs: _Pairs, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset
+        self, pairs: Indices, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset, mirrored: bool
     ) -> list[SuspectedPair]:
-        values = {
-            one.name: one.distances(a.rows, b.rows, pairs.candidates, pairs.targets)
-            for one, a, b in zip(self.descriptors, own, known, strict=False)
-        }
-        values |= self._compared(pairs, own[-1], known[-1], target)
+        values = self._compared(pairs, own, known, target)
         closeness = np.stack([metric.closeness(values[metric.name]) for metric in self.metrics])
+        suspects = np.flatnonzero(closeness.max(axis=0, initial=-np.inf) >= 0)
         return [
             SuspectedPair(
-                candidate=self.candidates.ids[int(pairs.candidates[i])],
-                candidate_index=int(pairs.candidates[i]),
+                candidate=self.candidates.ids[candidate],
+                candidate_index=candidate,
                 target=target.name,
-                reference=target.ids[int(pairs.targets[i])],
-                reference_index=int(pairs.targets[i]),
-                mirrored=pairs.mirrored,
+                reference=target.ids[reference],
+                reference_index=reference,
+                mirrored=mirrored,
                 values={name: float(column[i]) for name, column in values.items()},
                 suspicion=float(closeness[:, i].max()),
                 reasons=tuple(m.name for m, c in zip(self.metrics, closeness[:, i], strict=True) if c >= 0),
             )
-            for i in np.flatnonzero(closeness.max(axis=0, initial=-np.inf) >= 0).tolist()
+            for i, (candidate, reference) in zip(suspects.tolist(), pairs[suspects].tolist(), strict=True)
         ]
 
-    def _compared(self, pairs: _Pairs, own: PerImage, known: PerImage, target: Dataset) -> dict[str, FloatArray]:
-        """SSIM and aligned correlation of the small pictures."""
-        alike, aligned = np.empty(len(pairs)), np.empty(len(pairs))
-
-        def work(part: slice) -> None:
-            first = own.rows[pairs.candidates[part]].reshape(-1, SIDE, SIDE, 3)
-            second = known.rows[pairs.targets[part]].reshape(-1, SIDE, SIDE, 3)
-            alike[part], aligned[part] = ssim(first, second), aligned_correlation(first, second)
-
-        with progress_bar(f"pairs with {target.name}", len(pairs), show=self.show) as advance:
-            side_by_side(work, len(pairs), size=_BLOCK, workers=self.workers, advance=advance)
-        return {"ssim": alike, "aligned": aligned}
-
-
-class _Readable:
-    """An index over the pictures that could be read."""
-
-    def __init__(self, described: PerImage) -> None:
-        self.places = np.flatnonzero(described.readable)
-        whole = len(self.places) == len(described.rows)
-        self.index = ExactIndex(described.rows if whole else described.rows[self.places])
-
-    def neighbours(self, queries: PerImage, k: int, *, same: bool, **options: object) -> tuple[Indices, Indices]:
-        """(queries, references) of all pairs that were found, as rows of the whole data sets."""
-        asked = np.flatnonzero(queries.readable)
-        rows = queries.rows if len(asked) == len(queries.rows) else queries.rows[asked]
-        found = self.index.search(rows, k, same=same, **options)  # type: ignore[arg-type]
-        there = found.indices >= 0
-        return np.repeat(asked, there.sum(axis=1)), self.places[found.indices[there]]
+    def _compared(
+        self, pairs: Indices, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset
+    ) -> dict[str, FloatArray]:
+        """All metrics of all pairs, by name."""
+        part = Compared(kept_rows(pairs, self.folder), own, known)
+        numbers = Numbers(part.pairs.fingerprint, len(pairs))
+        (found,) = self._computed(numbers, [part], f"pairs with {target.name}", _BLOCK)
+        scales = {one.name: one.scale for one in self.descriptors} | {"ssim": 1.0, "aligned": 1.0}
+        return {name: scale * column for (name, scale), column in zip(scales.items(), found.rows.T, strict=True)}
 
 
 def _problems(dataset: Dataset, described: Sequence[PerImage]) -> list[tuple[str, str, str]]:

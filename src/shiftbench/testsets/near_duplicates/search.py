@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.classifiers.hashing import digest
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.blocks import side_by_side
 from shiftbench.testsets.near_duplicates.kernels import least_bounds, refine, square_distance
@@ -29,7 +30,8 @@ FloatArray = NDArray[np.float64]
 
 #: Directions of the basis; fewer let more pairs through to the true distance, more make the product dearer.
 DIRECTIONS = 128
-_QUERIES, _REFERENCES = 512, 4096
+#: Worked on at once.
+QUERIES, REFERENCES = 512, 4096
 #: How many rows the basis is learnt from.
 _SAMPLE = 4096
 _UNIT = 2.0**-24  # of float32 rounding
@@ -47,15 +49,55 @@ class Neighbours:
 
 
 @dataclass(frozen=True)
-class _Projected:
-    short: NDArray[np.float32]
-    #: |P x|² and the length of the rest.
-    square: FloatArray
-    rest: FloatArray
+class Projection:
+    """Onto orthonormal directions that hold most of the variance of some rows."""
+
+    mean: FloatArray
+    basis: FloatArray
+
+    @classmethod
+    def learnt(cls, rows: Rows | Chosen, *, directions: int = DIRECTIONS, seed: int = 0) -> Projection:
+        sample = _sampled(rows, seed)
+        mean = sample.mean(axis=0) if len(sample) else np.zeros(rows.shape[1])
+        return cls(mean, _basis(sample - mean, directions, seed))
 
     @property
-    def lengths(self) -> tuple[FloatArray, FloatArray]:
-        return self.square, self.rest
+    def identity(self) -> str:
+        return digest(self.mean.tobytes(), self.basis.tobytes())
+
+    def __call__(self, rows: Rows | Chosen) -> Rows:
+        """A projected row: ``short`` is P x, ``square`` its squared length, ``rest`` the length of what is left.
+
+        In float64, so that only the final rounding to float32 enters the bound.
+        """
+        width = self.basis.shape[1]
+        out = np.empty(len(rows), [("short", np.float32, (width,)), ("square", np.float64), ("rest", np.float64)])
+        for start in range(0, len(rows), REFERENCES):
+            part = slice(start, start + REFERENCES)
+            centred = rows[part].astype(np.float64) - self.mean
+            whole = np.einsum("ij,ij->i", centred, centred)
+            if not (whole < _LARGEST).all():  # nan too
+                raise ShiftbenchError("descriptors hold nan, inf or numbers beyond all reason", expected="below 1e15")
+            short = centred @ self.basis
+            square = np.einsum("ij,ij->i", short, short)
+            out["short"][part], out["square"][part] = short, square
+            out["rest"][part] = np.sqrt(np.maximum(whole - square, 0))
+        return out
+
+
+class Chosen:
+    """``rows[places]``, left where they are until some of them are looked at."""
+
+    def __init__(self, rows: Rows, places: NDArray[np.int64]) -> None:
+        self._rows, self._places = rows, places
+        self.shape, self.dtype, self.ndim = (len(places), *rows.shape[1:]), rows.dtype, rows.ndim
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, key: slice | NDArray[np.int64]) -> Rows:
+        chosen: Rows = self._rows[self._places[key]]
+        return chosen
 
 
 class ExactIndex:
@@ -67,12 +109,14 @@ class ExactIndex:
     ([[1, 0]], [[1.0, 4.243]])
     """
 
-    def __init__(self, rows: Rows, *, directions: int = DIRECTIONS, seed: int = 0) -> None:
-        self.rows = _checked(rows)
-        sample = _sampled(self.rows, seed)
-        self._mean = sample.mean(axis=0) if len(sample) else np.zeros(rows.shape[1])
-        self._basis = _basis(sample - self._mean, directions, seed)
-        self._projected = self._project(self.rows)
+    def __init__(
+        self, rows: Rows | Chosen, projection: Projection | None = None, projected: Rows | Chosen | None = None
+    ) -> None:
+        """``projected`` are the rows under ``projection``, where that was done before."""
+        _check(rows)
+        self.rows = rows
+        self.projection = projection or Projection.learnt(rows)
+        self._projected = self.projection(rows) if projected is None else projected
 
     def search(
         self,
@@ -85,46 +129,47 @@ class ExactIndex:
     ) -> Neighbours:
         """The ``k`` nearest references of every query; with ``same``, query i is reference i and not its own
         neighbour. ``advance`` is told how many queries are done."""
-        queries = _checked(queries)
-        self._check_queries(queries, k, same)
-        found = Neighbours(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
+        if same and len(queries) != len(self.rows):
+            raise ShiftbenchError(
+                "a set is searched within itself with all its rows", found=len(queries), expected=len(self.rows)
+            )
+        self._check_queries(queries, k)
+        found = Neighbours(np.empty((len(queries), k), np.int64), np.empty((len(queries), k)))
 
         def work(part: slice) -> None:
-            own = np.arange(part.start, part.stop) if same else np.full(part.stop - part.start, -1)
-            self._search_block(np.ascontiguousarray(queries[part]), own, found.distances[part], found.indices[part])
+            block = self.nearest(queries[part], k, np.arange(part.start, part.stop) if same else None)
+            found.indices[part], found.distances[part] = block.indices, block.distances
 
-        side_by_side(work, len(queries), size=_QUERIES, workers=workers, advance=advance)
-        np.sqrt(found.distances, out=found.distances)
+        side_by_side(work, len(queries), size=QUERIES, workers=workers, advance=advance)
         return found
 
-    def _search_block(
-        self, queries: Rows, own: NDArray[np.int64], squares: FloatArray, indices: NDArray[np.int64]
-    ) -> None:
-        """Fill ``squares`` and ``indices`` for some queries, in two passes over the references.
+    def nearest(self, queries: Rows, k: int, own: NDArray[np.int64] | None = None) -> Neighbours:
+        """For some queries at once, in two passes over the references; ``own`` says which references they are.
 
         The references of the least bounds are good ones, if not the best: their true distances limit the search
         from its beginning, so that the second pass looks at few others.
         """
-        asked = self._project(queries)
+        self._check_queries(queries, k)
+        queries, asked = np.ascontiguousarray(queries), self.projection(queries)
+        own = np.full(len(queries), -1) if own is None else own
+        squares, indices = np.full((len(queries), k), np.inf), np.full((len(queries), k), -1)
         bounds, guesses = np.full_like(squares, np.inf), np.full_like(indices, -1)
-        for part, products in self._products(asked):
-            least_bounds(products, *asked.lengths, *self._lengths(part), part.start, own, bounds, guesses)
+        for start, known, products in self._products(asked):
+            least_bounds(products, *_lengths(asked), *_lengths(known), start, own, bounds, guesses)
         limits = self._limits(queries, guesses)
-        slack = 2 * (self._basis.shape[1] + 32) * _UNIT
-        for part, products in self._products(asked):
-            references = np.ascontiguousarray(self.rows[part])
+        slack = 2 * (self.projection.basis.shape[1] + 32) * _UNIT
+        for start, known, products in self._products(asked):
+            references = np.ascontiguousarray(self.rows[start : start + len(known)])
             refine(
-                products, *asked.lengths, *self._lengths(part), part.start, own, queries, references, slack, limits,
+                products, *_lengths(asked), *_lengths(known), start, own, queries, references, slack, limits,
                 squares, indices,
             )  # fmt: skip
+        return Neighbours(indices, np.sqrt(squares))
 
-    def _products(self, asked: _Projected) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-        for start in range(0, len(self.rows), _REFERENCES):
-            part = slice(start, min(start + _REFERENCES, len(self.rows)))
-            yield part, asked.short @ self._projected.short[part].T
-
-    def _lengths(self, part: slice) -> tuple[FloatArray, FloatArray]:
-        return self._projected.square[part], self._projected.rest[part]
+    def _products(self, asked: Rows) -> Iterator[tuple[int, Rows, NDArray[np.float32]]]:
+        for start in range(0, len(self.rows), REFERENCES):
+            known = self._projected[start : start + REFERENCES]
+            yield start, known, asked["short"] @ known["short"].T
 
     def _limits(self, queries: Rows, guesses: NDArray[np.int64]) -> FloatArray:
         """For each query the largest true squared distance to its guesses: the k-th best is no further."""
@@ -134,22 +179,8 @@ class ExactIndex:
             limits[i] = max(square_distance(queries[i], row) for row in rows)
         return limits
 
-    def _project(self, rows: Rows) -> _Projected:
-        """In float64, so that only the final rounding to float32 enters the bound."""
-        short = np.empty((len(rows), self._basis.shape[1]), np.float32)
-        square, rest = np.empty(len(rows)), np.empty(len(rows))
-        for start in range(0, len(rows), _REFERENCES):
-            part = slice(start, start + _REFERENCES)
-            centred = rows[part].astype(np.float64) - self._mean
-            whole = np.einsum("ij,ij->i", centred, centred)
-            if not (whole < _LARGEST).all():  # nan too
-                raise ShiftbenchError("descriptors hold nan, inf or numbers beyond all reason", expected="below 1e15")
-            short[part] = projected = centred @ self._basis
-            square[part] = np.einsum("ij,ij->i", projected, projected)
-            rest[part] = np.sqrt(np.maximum(whole - square[part], 0))
-        return _Projected(short, square, rest)
-
-    def _check_queries(self, queries: Rows, k: int, same: bool) -> None:
+    def _check_queries(self, queries: Rows, k: int) -> None:
+        _check(queries)
         if queries.shape[1] != self.rows.shape[1] or queries.dtype != self.rows.dtype:
             raise ShiftbenchError(
                 "queries and references are not described alike",
@@ -158,13 +189,13 @@ class ExactIndex:
             )
         if k < 1:
             raise ShiftbenchError("bad number of neighbours", found=k, expected="1 or more")
-        if same and len(queries) != len(self.rows):
-            raise ShiftbenchError(
-                "a set is searched within itself with all its rows", found=len(queries), expected=len(self.rows)
-            )
 
 
-def _sampled(rows: Rows, seed: int) -> FloatArray:
+def _lengths(projected: Rows) -> tuple[FloatArray, FloatArray]:
+    return np.ascontiguousarray(projected["square"]), np.ascontiguousarray(projected["rest"])
+
+
+def _sampled(rows: Rows | Chosen, seed: int) -> FloatArray:
     chosen = np.arange(len(rows))
     if len(rows) > _SAMPLE:
         chosen = np.sort(np.random.default_rng(seed).choice(len(rows), _SAMPLE, replace=False))
@@ -185,11 +216,10 @@ def _basis(centred: FloatArray, directions: int, seed: int) -> FloatArray:
     return np.asarray(found)
 
 
-def _checked(rows: Rows) -> Rows:
+def _check(rows: Rows | Chosen) -> None:
     if rows.ndim != 2 or rows.dtype not in (np.uint8, np.float32):
         raise ShiftbenchError(
             "descriptors are rows of numbers",
             found=f"{rows.dtype} {rows.shape}",
             expected="uint8 or float32, (images, values)",
         )
-    return rows
