@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -85,6 +86,11 @@ class Executor(ABC):
 
     @abstractmethod
     def run(self, job: Job[Any], items: Sequence[Any], report: Report) -> list[Failure]: ...
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Around several runs: what takes long to start is kept from one to the next."""
+        yield
 
 
 def _which(images: Sequence[str]) -> str:

@@ -33,7 +33,9 @@ class Where:
     address: Annotated[
         str | None, typer.Option(help="With ray: HOST:PORT of the cluster, or `auto`. Default: start Ray here.")
     ] = None
-    cpus: Annotated[float | None, typer.Option(min=0, help="With ray: CPUs a worker takes, and threads. Default: 1.")] = None
+    cpus: Annotated[
+        float | None, typer.Option(min=0, help="With ray: CPUs a worker takes, and threads. Default: 1.")
+    ] = None
     gpus: Annotated[float | None, typer.Option(min=0, help="With ray: GPUs a worker takes; 0.5: two share one.")] = None
     memory: Annotated[float | None, typer.Option(min=0, help="With ray: GB of memory a worker takes.")] = None
     resources: Annotated[

@@ -104,25 +104,33 @@ class RayExecutor(Executor):
         self.address, self.workers, self.reader_cpus = address, workers, reader_cpus
         self.resources: Needs = resources or Resources()
 
-    def run(self, job: Job[Any], items: Sequence[Any], report: Report) -> list[Failure]:
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Joined to the cluster, or Ray started here; within another ``kept``, as it is."""
         ray = _import_ray()
-        parts = job.divided(items, lambda name: _needs_of(name, self.resources))
-        started_here = _connect(ray, self.address, self._cpus(list(parts)))
+        started_here = _connect(ray, self.address, self._cpus())
         try:
-            feed = job.feed(self.reader_cpus) if self.reader_cpus else None
-            with _reading(ray, feed, self.reader_cpus) as readers:
-                crews = [
-                    _Crew(ray, part.fed_by(readers) if readers else part, own, needs, self._places(ray, needs, readers))
-                    for needs, (part, own) in parts.items()
-                ]
-                return _Drive(ray, crews, report).run()
+            yield
         finally:
             if started_here:
                 ray.shutdown()
 
-    def _cpus(self, needs: Sequence[Resources]) -> int:
+    def run(self, job: Job[Any], items: Sequence[Any], report: Report) -> list[Failure]:
+        ray = _import_ray()
+        parts = job.divided(items, lambda name: _needs_of(name, self.resources))
+        feed = job.feed(self.reader_cpus) if self.reader_cpus else None
+        with self.kept(), _reading(ray, feed, self.reader_cpus) as readers:
+            crews = [
+                _Crew(ray, part.fed_by(readers) if readers else part, own, needs, self._places(ray, needs, readers))
+                for needs, (part, own) in parts.items()
+            ]
+            return _Drive(ray, crews, report).run()
+
+    def _cpus(self) -> int:
         """Of a Ray that is started here."""
-        return max(1, round(worker_count(self.workers) * max(own.cpus for own in needs))) + self.reader_cpus
+        needs = [self.resources] if isinstance(self.resources, Resources) else self.resources.values()
+        each = max((own.cpus for own in needs), default=1.0)
+        return max(1, round(worker_count(self.workers) * each)) + self.reader_cpus
 
     def _places(self, ray: Any, needs: Resources, readers: _Readers | None) -> int:
         machines = _machines(ray)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import time
+from itertools import takewhile
 
 import httpx
 import pytest
@@ -264,8 +265,10 @@ def test_too_many_wrong_passwords(new_project: NewProject) -> None:
         visitor.get("/account")
         visitor.post("/logout")
         visitor.get("/login")
-        answers = [visitor.post("/login", {"name": f"n{i}", "password": "wrong password"}).status for i in range(13)]
-        assert set(answers) == {403, 429} and answers[0] == 403 and answers[-1] == 429
+        # On a slow machine more than the ten of a burst, as the limit gives some back every minute.
+        tries = [{"name": f"n{i}", "password": "wrong password"} for i in range(60)]
+        answers = list(takewhile(lambda status: status != 429, (visitor.post("/login", one).status for one in tries)))
+        assert set(answers) == {403} and 5 <= len(answers) < 60
         assert visitor.post("/login", right).status == 429
         written = site.server.stop()
         assert "correct horse" not in written and "Traceback" not in written

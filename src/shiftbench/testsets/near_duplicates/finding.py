@@ -8,6 +8,7 @@ What lies within a threshold of any metric goes to the review queue; a person de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,8 @@ def find_near_duplicates(
         candidates, descriptors, k, thresholds or {}, flips,
         None if folder is None else Path(folder), workers, executor, show,
     )  # fmt: skip
-    return search.run(targets)
+    with nullcontext() if executor is None else executor.kept():
+        return search.run(targets)
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:
