@@ -14,6 +14,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.datasets.base import Dataset, Picture
 from shiftbench.jobs import Executor, Failure, Job, Report, Trouble
+from shiftbench.labels.space import Scores
 from shiftbench.runs.evaluate import IncompleteRunError
 from shiftbench.runs.executors import ThreadExecutor
 from shiftbench.runs.pictures import Ready, SharedPictureMaker, Wanted
@@ -22,7 +23,7 @@ from shiftbench.settings.base import Setting
 from shiftbench.shifts.base import NoShift, Pixels, Shift
 from shiftbench.shifts.corruptions import Corruption
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
-from tests.runs.test_evaluate import SMALL, run_small, stored
+from tests.runs.test_evaluate import SMALL, as_classifier, run_small, stored
 
 BOTH = {"bright": brightest_channel, "dark": darkest_channel}
 
@@ -145,3 +146,20 @@ def test_another_geometry_of_a_known_block_is_read_for(pictures: Path, tmp_path:
     assert [ready.images[0].shape for ready in made if isinstance(ready, Ready)] == [(38, 38, 3), (32, 32, 3)]
     list(maker(block, [Wanted(SMALL.geometry, None), Wanted(larger, None)]))
     assert set(data.reads().values()) == {2}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_batch_that_shrinks_on_the_way_loses_no_image(pictures: Path, tmp_path: Path, threads: int) -> None:
+    """As when memory runs out: the classifier answers all it was given, and wants less from then on."""
+    shrinking = as_classifier(brightest_channel, "bright")
+    plain = shrinking.scores
+
+    def scores(images: Pixels) -> Scores:
+        shrinking.batch_size = max(1, shrinking.batch_size // 2)
+        return plain(images)
+
+    shrinking.batch_size = 8
+    shrinking.scores = scores  # type: ignore[method-assign]
+    run = sb.evaluate(shrinking, "clean", pictures, tmp_path / "w", labels=COLOURS, engine=OnThreads(threads))
+    assert run.predictions().valid.sum() == 119 and next(iter(run.scores("top1")))[2].value == 1.0
+    assert shrinking.batch_size == 1
