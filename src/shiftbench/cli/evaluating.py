@@ -41,7 +41,7 @@ class Where:
     resources: Annotated[
         list[str] | None,
         typer.Option(
-            help="With ray: what workers of some classifiers take instead, the first pattern of their names that fits: "
+            help="With ray, in eval: what workers of some classifiers take instead, the first pattern of their names that fits: "
             "'vit_*=gpus:1,cpus:4,memory:16'. Can be given several times."
         ),
     ] = None
@@ -49,7 +49,7 @@ class Where:
         int | None,
         typer.Option(
             min=0,
-            help="With ray: CPUs of a reader on each machine, which decodes and shifts pictures for the workers there, "
+            help="With ray, in eval: CPUs of a reader on each machine, which decodes and shifts pictures for the workers there, "
             "ahead of them. Pays where workers wait for a GPU. Default: 0, workers read for themselves.",
         ),
     ] = None
