@@ -41,16 +41,16 @@ class Where:
     resources: Annotated[
         list[str] | None,
         typer.Option(
-            help="With ray, in eval: what workers of some classifiers take instead, the first pattern of their names that fits: "
-            "'vit_*=gpus:1,cpus:4,memory:16'. Can be given several times."
+            help="With ray, in eval: what workers of some classifiers take instead, by the first pattern of names "
+            "that fits: 'vit_*=gpus:1,cpus:4,memory:16'. Can be given several times."
         ),
     ] = None
     reader_cpus: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="With ray, in eval: CPUs of a reader on each machine, which decodes and shifts pictures for the workers there, "
-            "ahead of them. Pays where workers wait for a GPU. Default: 0, workers read for themselves.",
+            help="With ray, in eval: CPUs of a reader on each machine, which decodes and shifts pictures for workers "
+            "there, ahead of them. Pays where workers wait for a GPU. Default: 0, workers read for themselves.",
         ),
     ] = None
 
