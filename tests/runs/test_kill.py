@@ -13,8 +13,6 @@ import pytest
 
 from tests.runs.helpers import colour_folder
 
-KILLS = 20
-
 
 def start(workspace: Path, data: Path, workers: int, engine: str) -> subprocess.Popen[bytes]:
     command = [
@@ -40,7 +38,8 @@ def shards(workspace: Path) -> int:
 
 
 @pytest.mark.slow
-def test_killed_at_twenty_moments_and_continued_gives_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.soak)])
+def test_killed_at_many_moments_and_continued_gives_the_same_bytes(tmp_path: Path, kills: int) -> None:
     data = colour_folder(tmp_path / "pictures", per_class=60)
     whole = tmp_path / "whole"
     assert start(whole, data, 1, "threads").wait(120) == 0
@@ -48,7 +47,7 @@ def test_killed_at_twenty_moments_and_continued_gives_the_same_bytes(tmp_path: P
     assert len(expected) == 7
 
     chance, broken, killed = random.Random(0), tmp_path / "broken", 0
-    while killed < KILLS:
+    while killed < kills:
         process = start(broken, data, chance.choice([1, 2, 3]), chance.choice(["threads", "processes"]))
         at_start, wanted, limit = shards(broken), chance.randint(0, 3), time.monotonic() + 60
         while process.poll() is None and shards(broken) < at_start + wanted and time.monotonic() < limit:
@@ -59,7 +58,7 @@ def test_killed_at_twenty_moments_and_continued_gives_the_same_bytes(tmp_path: P
         process.send_signal(signal.SIGKILL)
         process.wait()
         killed += 1
-    assert killed == KILLS, "the run ended before it was killed often enough; make it longer"
+    assert killed == kills, "the run ended before it was killed often enough; make it longer"
     assert start(broken, data, 2, "threads").wait(120) == 0
     assert files(broken) == expected
     assert shards(broken) == 0
