@@ -9,6 +9,7 @@ import typer
 
 from shiftbench.cli import icons
 from shiftbench.cli.console import output, print_json
+from shiftbench.cli.places import place_argument
 
 if TYPE_CHECKING:
     from shiftbench.datasets.official import DataReport
@@ -24,7 +25,7 @@ def _data() -> None:
 
 @app.command("check")
 def check_command(
-    path: Annotated[Path, typer.Argument(help="A data set, or a folder of several.")],
+    path: Annotated[Path, place_argument("A data set, or a folder of several; a URL too.")],
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Say which official data set a folder is, count it, and name what is missing and where to get it.

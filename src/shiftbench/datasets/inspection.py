@@ -12,6 +12,7 @@ from shiftbench.datasets.deepfashion2_check import check_deepfashion2
 from shiftbench.datasets.icons.check import check_icons
 from shiftbench.datasets.official import DataReport
 from shiftbench.errors import DatasetError
+from shiftbench.store.places import place
 
 #: Folders within folders that are looked into for one data set.
 _DEEPEST = 3
@@ -35,18 +36,18 @@ _CHECKS: tuple[Check, ...] = (
 
 def inspect_data(path: str | Path) -> DataReport:
     """Recognise what lies at a path and hold it against what belongs there, without decoding a picture."""
-    place = Path(path)
-    if not place.exists():
-        raise DatasetError(f"there is nothing at {place}", hint="name a folder or file that exists")
-    packed = [report for report in map(check_archive, _inside(place)) if report is not None]
-    found = _official(place) if packed else _found(place, _DEEPEST)
+    root = place(path)
+    if not root.exists():
+        raise DatasetError(f"there is nothing at {root}", hint="name a folder or file that exists")
+    packed = [report for report in map(check_archive, _inside(root)) if report is not None]
+    found = _official(root) if packed else _found(root, _DEEPEST)
     if found is not None:
         return found
     # No data set itself: perhaps its folders are.
-    parts = [part for part in (_found(folder, _DEEPEST) for folder in _folders(place)) if part is not None]
+    parts = [part for part in (_found(folder, _DEEPEST) for folder in _folders(root)) if part is not None]
     # An archive that was unpacked beside itself has done its work.
     parts += [one for one in packed if not any((part.what or "").startswith(one.what or "-") for part in parts)]
-    return DataReport(str(place), None, f"a folder of {len(parts)} data sets", parts=parts) if parts else _own(place)
+    return DataReport(str(root), None, f"a folder of {len(parts)} data sets", parts=parts) if parts else _own(root)
 
 
 def _found(path: Path, depth: int) -> DataReport | None:

@@ -112,3 +112,12 @@ def test_several_data_sets_below_one_url(bucket: Bucket, tmp_path: Path) -> None
         for data, workspace in ((url, f"{bucket.url}/w"), (tmp_path / "sets", tmp_path / "w"))
     ]
     assert scores[0] == scores[1] and len(scores[0]) == 2
+
+
+def test_data_is_checked_by_url(places: tuple[Path, Bucket], photos: Path) -> None:
+    _, bucket = places
+    here, there = (json.loads(command("data", "check", data, "--json")) for data in (photos, f"{bucket.url}/photos"))
+    assert there.pop("path") == f"{bucket.url}/photos" and here.pop("path") == str(photos)
+    assert there == here and here["images"] > 5
+    missing = CliRunner().invoke(app, ["data", "check", f"{bucket.url}/nowhere"])
+    assert missing.exit_code == 1 and f"{bucket.url}/nowhere" in str(missing.exception)
