@@ -15,6 +15,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import socket
+import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -151,11 +152,17 @@ class RayExecutor(Executor):
 class _Reader:
     """Runs inside the cluster, once on each machine, and makes ready what the workers there ask for."""
 
-    def __init__(self, feed: Feed) -> None:
-        self.feed = feed
+    def __init__(self) -> None:
+        self._feed: Feed | None = None
+        self._loading = threading.Lock()
 
-    def stream(self, item: Hashable, wanted: Sequence[Any]) -> Iterator[Any]:
-        yield from self.feed(item, wanted)
+    def stream(self, shared: list[Any], item: Hashable, wanted: Sequence[Any]) -> Iterator[Any]:
+        """``shared`` holds the feed, which the driver keeps: a reader that was started again finds it there."""
+        import ray
+
+        with self._loading:
+            self._feed = self._feed or ray.get(shared[0])
+        yield from self._feed(item, wanted)
 
 
 @dataclass(frozen=True)
@@ -163,17 +170,18 @@ class _Readers:
     """The readers by machine; what a worker asks, its own machine's answers. Where there is none, it helps itself."""
 
     by_node: Mapping[str, Any]
-    feed: Feed
+    #: A reference to the feed.
+    shared: Any
 
     def __call__(self, item: Hashable, wanted: Sequence[Any]) -> Iterator[Any]:
         import ray
 
         reader = self.by_node.get(ray.get_runtime_context().get_node_id())
         if reader is None:
-            yield from self.feed(item, wanted)
+            yield from ray.get(self.shared)(item, wanted)
             return
         asked = reader.stream.options(num_returns="streaming", _generator_backpressure_num_objects=_AHEAD)
-        for answer in asked.remote(item, wanted):
+        for answer in asked.remote([self.shared], item, wanted):
             yield ray.get(answer)
 
 
@@ -191,10 +199,9 @@ def _reading(ray: Any, feed: Feed | None, cpus: int) -> Iterator[_Readers | None
             expected=f"more than {cpus} CPUs",
             hint="ask for less with --reader-cpus",
         )
-    shared = ray.put(feed)
-    readers = {node: _reader_on(ray, node, cpus).remote(shared) for node in nodes}
+    readers = {node: _reader_on(ray, node, cpus).remote() for node in nodes}
     try:
-        yield _Readers(readers, feed)
+        yield _Readers(readers, ray.put(feed))
     finally:
         for reader in readers.values():
             ray.kill(reader)
