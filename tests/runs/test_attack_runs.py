@@ -86,7 +86,7 @@ def test_accuracy_falls_and_the_table_shows_it(pictures: Path, tmp_path: Path) -
     assert "attack 1" in spec["provenance"] and "pgd" in spec["provenance"]
 
 
-@pytest.mark.parametrize(("workers", "engine"), [(3, "threads"), (2, "processes")])
+@pytest.mark.parametrize(("workers", "engine"), [(3, "threads"), pytest.param(2, "processes", marks=pytest.mark.soak)])
 def test_workers_do_not_matter(pictures: Path, tmp_path: Path, workers: int, engine: Any) -> None:
     run(pictures, tmp_path / "one", workers=1)
     run(pictures, tmp_path / "many", workers=workers, engine=engine)

@@ -57,6 +57,7 @@ def test_one_reader_feeds_classifiers_of_different_needs(cluster: Any, pictures:
     assert [problem["id"] for problem in run.problems()] == ["blue/003.png"]
 
 
+@pytest.mark.soak  # without Ray in test_pictures
 def test_what_a_reader_can_not_do_is_told(cluster: Any, pictures: Path, tmp_path: Path) -> None:
     suite = [Setting("broken", "data", Broken()), Setting("clean", "data", NoShift())]
     executor = RayExecutor(cluster.address, reader_cpus=1)

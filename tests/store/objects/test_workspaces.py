@@ -188,7 +188,7 @@ def blocks(bucket: Bucket) -> int:
     return sum(key.endswith(".parquet") for key in bucket.listed("w/shards/"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_and_continued_by_two_drivers_at_once_gives_the_same_bytes(bucket: Bucket, tmp_path: Path) -> None:
     data = colour_folder(tmp_path / "pictures", per_class=30)
     url = bucket.put_folder(data, "pictures")
