@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from shiftbench.labels.space import LabelSpace
+from shiftbench.shifts.base import Pixels, Shift
 
 COLOURS = LabelSpace("colours", ("red", "green", "blue"))
 
@@ -33,3 +35,15 @@ def brightest_channel(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def darkest_channel(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     return -brightest_channel(images)
+
+
+class Broken(Shift):
+    """A shift that fails on every picture."""
+
+    name = "broken"
+
+    def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
+        raise ValueError("a leak in the roof")
+
+    def describe(self) -> dict[str, Any]:
+        return {"shift": "broken"}

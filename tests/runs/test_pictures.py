@@ -20,9 +20,9 @@ from shiftbench.runs.executors import ThreadExecutor
 from shiftbench.runs.pictures import Ready, SharedPictureMaker, Wanted
 from shiftbench.runs.plan import WorkItem
 from shiftbench.settings.base import Setting
-from shiftbench.shifts.base import NoShift, Pixels, Shift
+from shiftbench.shifts.base import NoShift, Pixels
 from shiftbench.shifts.corruptions import Corruption
-from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
+from tests.runs.helpers import COLOURS, Broken, brightest_channel, colour_folder, darkest_channel
 from tests.runs.test_evaluate import SMALL, as_classifier, run_small, stored
 
 BOTH = {"bright": brightest_channel, "dark": darkest_channel}
@@ -49,16 +49,6 @@ class Noted(Dataset):
 
     def readers(self) -> set[int]:
         return {int(line.split()[1]) for line in self.notes.read_text().splitlines()}
-
-
-class Broken(Shift):
-    name = "broken"
-
-    def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
-        raise ValueError("a leak in the roof")
-
-    def describe(self) -> dict[str, Any]:
-        return {"shift": "broken"}
 
 
 class OnThreads(Executor):

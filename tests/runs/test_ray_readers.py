@@ -18,10 +18,10 @@ from shiftbench.runs.evaluate import IncompleteRunError
 from shiftbench.runs.ray_engine import RayError, RayExecutor, Resources
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.base import NoShift
-from tests.runs.helpers import colour_folder
+from tests.runs.helpers import Broken, colour_folder
 from tests.runs.kill_target import slow_channel
 from tests.runs.test_evaluate import run_small, stored
-from tests.runs.test_pictures import BOTH, Broken, Noted
+from tests.runs.test_pictures import BOTH, Noted
 
 ray = pytest.importorskip("ray")
 

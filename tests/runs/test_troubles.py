@@ -17,8 +17,7 @@ from shiftbench.cli.app import app
 from shiftbench.jobs import TRIES
 from shiftbench.runs.evaluate import IncompleteRunError
 from shiftbench.settings.base import Setting
-from shiftbench.shifts.base import Pixels, Shift
-from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
+from tests.runs.helpers import COLOURS, Broken, brightest_channel, colour_folder, darkest_channel
 from tests.runs.test_evaluate import as_classifier, run_small, stored
 
 
@@ -120,15 +119,6 @@ def test_a_block_that_kills_its_worker_is_given_up_alone(
 
 
 def test_a_shift_that_fails_takes_only_its_own_settings_with_it(pictures: Path, tmp_path: Path) -> None:
-    class Broken(Shift):
-        name = "broken"
-
-        def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
-            raise RuntimeError("no such shift")
-
-        def describe(self) -> dict[str, Any]:
-            return {"shift": "broken"}
-
     suite = [Setting("clean", "data"), Setting("broken", "data", Broken())]
     with pytest.raises(IncompleteRunError, match="shift 'broken' failed on 15 images") as caught:
         run_small(pictures, tmp_path / "w", suite=suite)

@@ -1,4 +1,4 @@
-"""Threads that share a list of work, and the bar that shows how far they are.
+"""Threads that share a list of work.
 
 Threads, not processes: decoding, the corruptions' kernels and encoding release the interpreter lock, and nothing
 has to be copied between processes.
@@ -9,13 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    pass
+from typing import TypeVar
 
 T = TypeVar("T")
-Advance = Callable[[int], None]
 
 
 def for_each(work: Callable[[T], None], items: Iterable[T], workers: int) -> None:
