@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -78,6 +78,42 @@ def on_threads(work: Callable[[T], U], items: Iterable[T], threads: int) -> list
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, items))
+
+
+def for_each(work: Callable[[T], None], items: Iterable[T], workers: int) -> None:
+    """Call ``work`` with every item; the first error, or Ctrl-C, stops all after their present item.
+
+    >>> seen = []
+    >>> for_each(seen.append, range(4), workers=2)
+    >>> sorted(seen)
+    [0, 1, 2, 3]
+    """
+    if workers == 1:
+        for item in items:
+            work(item)
+        return
+    remaining, taking, stop = iter(items), threading.Lock(), threading.Event()
+
+    def take_turns() -> None:
+        while not stop.is_set():
+            with taking:
+                try:
+                    item = next(remaining)
+                except StopIteration:
+                    return
+            try:
+                work(item)
+            except BaseException:
+                stop.set()
+                raise
+
+    with ThreadPoolExecutor(workers) as pool:
+        turns = [pool.submit(take_turns) for _ in range(workers)]
+        try:
+            for turn in as_completed(turns):
+                turn.result()
+        finally:
+            stop.set()
 
 
 _counting = threading.Lock()

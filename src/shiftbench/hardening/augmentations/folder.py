@@ -36,10 +36,9 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.seeds import SEED_SCHEME
 from shiftbench.shifts.writing.encoding import Encoding, without_picture_suffix
 from shiftbench.shifts.writing.job import Staging
-from shiftbench.shifts.writing.parallel import for_each
 from shiftbench.shifts.writing.record import WORKSHOP
 from shiftbench.store.locks import claim
-from shiftbench.working import Advance, one_torch_thread, progress_bar, worker_count
+from shiftbench.working import Advance, for_each, one_torch_thread, progress_bar, worker_count
 
 if TYPE_CHECKING:
     from rich.console import Console

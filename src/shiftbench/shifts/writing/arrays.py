@@ -23,9 +23,9 @@ from shiftbench.errors import DatasetError, StoreError
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.job import Job, Layout
-from shiftbench.shifts.writing.parallel import for_each
 from shiftbench.shifts.writing.record import WORKSHOP
 from shiftbench.store.atomic import read_json, write_json
+from shiftbench.working import for_each
 
 
 class Arrays(Layout):

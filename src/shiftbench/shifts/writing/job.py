@@ -16,11 +16,10 @@ from shiftbench.errors import BadImageError
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.encoding import Encoding
-from shiftbench.shifts.writing.parallel import for_each
 from shiftbench.shifts.writing.record import WORKSHOP
 from shiftbench.shifts.writing.sizes import Preparation
 from shiftbench.store.atomic import read_json, write_json
-from shiftbench.working import Advance
+from shiftbench.working import Advance, for_each
 
 
 class Staging:
