@@ -35,7 +35,7 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.accounts import invite
 from shiftbench.testsets.configuration import configuration_for
 from shiftbench.testsets.database.tables import Assignment, Selection
-from shiftbench.testsets.pool.importing import import_pictures
+from shiftbench.testsets.pool.import_images import import_pictures
 from shiftbench.testsets.project import VARIABLE, Project
 from shiftbench.testsets.tasks import make_tasks
 

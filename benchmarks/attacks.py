@@ -21,8 +21,8 @@ import numpy as np
 import shiftbench as sb
 from benchmarks.page import machine, table
 from shiftbench.metrics.base import Score
-from shiftbench.runs.data import Selection
 from shiftbench.settings.base import Setting
+from shiftbench.settings.roles import Selection
 from shiftbench.shifts.attacks import ATTACKS, Attack, check_attack, fgsm, published_attacks
 from shiftbench.shifts.attacks.attack import ATTACK_VERSION
 

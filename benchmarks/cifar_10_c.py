@@ -19,7 +19,7 @@ import shiftbench as sb
 from benchmarks.page import machine, table
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
-from shiftbench.runs.data import Selection
+from shiftbench.settings.roles import Selection
 
 PAGE = Path(__file__).parents[1] / "docs" / "cifar-10-c.md"
 CLASSIFIER, SUITE, CLEAN = "demo:resnet8-cifar10", "cifar-10-c", "cifar-10"

@@ -25,7 +25,7 @@ import shiftbench as sb
 from benchmarks.page import save, table
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
-from shiftbench.runs.data import Selection
+from shiftbench.settings.roles import Selection
 
 #: Real classifiers; those of one network have one input size, and share decoding and shifts.
 NETWORKS = ("demo:squeezenet1_1", "demo:efficientnet-lite0")

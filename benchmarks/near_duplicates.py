@@ -28,8 +28,8 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample, take
 from shiftbench.testsets.near_duplicates import find_near_duplicates
-from shiftbench.testsets.near_duplicates.finding import PLAIN
-from shiftbench.testsets.near_duplicates.planting import EDITS, Planted
+from shiftbench.testsets.near_duplicates.find import PLAIN
+from shiftbench.testsets.near_duplicates.plant import EDITS, Planted
 from shiftbench.testsets.near_duplicates.search import ExactIndex
 
 #: (candidate, reference) ids.

@@ -128,20 +128,20 @@ def stage_catalogue(root: Path) -> dict[str, Any]:
 
 
 def stage_stats(root: Path) -> dict[str, Any]:
-    from shiftbench.store.upkeep import workspace_stats
+    from shiftbench.store.maintenance import workspace_stats
 
     return workspace_stats(Workspace(root)).as_dict()
 
 
 def stage_verify(root: Path) -> dict[str, Any]:
-    from shiftbench.store.upkeep import verify
+    from shiftbench.store.maintenance import verify
 
     return {"damaged": len(list(verify(Workspace(root))))}
 
 
 def stage_scores(root: Path) -> dict[str, Any]:
     """All accuracies with intervals, against what was written."""
-    from shiftbench.runs.result import Run
+    from shiftbench.api import Run
 
     scores = Run.open(root).scores("top1")
     hits = np.load(root.parent / "hits.npy").reshape(-1)
@@ -151,7 +151,7 @@ def stage_scores(root: Path) -> dict[str, Any]:
 
 def stage_model(root: Path) -> dict[str, Any]:
     """One model in all settings."""
-    from shiftbench.runs.result import Run
+    from shiftbench.api import Run
 
     return {"scores": len(Run.open(root, ["model-0000"]).scores("top1"))}
 
@@ -167,7 +167,7 @@ def stage_image_everywhere(root: Path) -> dict[str, Any]:
 
 
 def _export_one(root: Path, settings: list[str]) -> int:
-    from shiftbench.store.exporting import export_table
+    from shiftbench.store.export import export_table
 
     workspace = Workspace(root)
     cells = list(workspace.cells((), settings))
@@ -285,7 +285,7 @@ def engines_benchmark(severities: tuple[int, ...], repeats: int) -> dict[str, An
     """A real network on real photographs: the same run by threads, processes and Ray on the same cores."""
     import ray
 
-    from shiftbench.runs.ray_engine import RayExecutor
+    from shiftbench.jobs.ray_executor import RayExecutor
 
     engines: dict[str, tuple[Any, int | None]] = {
         "threads, 1": ("threads", 1),
@@ -324,7 +324,7 @@ def _timed_run(
             "demo",
             folder,
             severities=severities,
-            engine=engine,
+            executor=engine,
             workers=workers,
             progress=False,
         )
@@ -374,7 +374,7 @@ def readers_benchmark(severities: tuple[int, ...], repeats: int) -> dict[str, An
     import ray
 
     import shiftbench as sb
-    from shiftbench.runs.ray_engine import RayExecutor, Resources
+    from shiftbench.jobs.ray_executor import RayExecutor, Resources
 
     stand_in = sb.load_classifier(
         StandIn(), labels="imagenet-1k", name="stand-in", preprocessing=sb.Preprocessing(sb.Geometry(256, 224))

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.page import peak_memory_mb, save, table
+from shiftbench.api import Run
 from shiftbench.labels import label_space
-from shiftbench.runs.result import Run
 from shiftbench.store.prediction_files import PredictionBlock, write_block
 from shiftbench.store.workspace import Cell, Workspace, space_key
 

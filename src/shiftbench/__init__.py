@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from shiftbench._version import __version__
 
 if TYPE_CHECKING:
+    from shiftbench.api import Run as Run
+    from shiftbench.api import evaluate as evaluate
     from shiftbench.classifiers.base import Classifier as Classifier
     from shiftbench.classifiers.loading import load_classifier as load_classifier
     from shiftbench.classifiers.preprocessing import Geometry as Geometry
@@ -24,11 +26,9 @@ if TYPE_CHECKING:
     from shiftbench.labels.catalogue import label_space as label_space
     from shiftbench.labels.space import LabelSpace as LabelSpace
     from shiftbench.metrics.base import Score as Score
-    from shiftbench.runs.data import Selection as Selection
-    from shiftbench.runs.evaluate import evaluate as evaluate
-    from shiftbench.runs.importing import import_predictions as import_predictions
-    from shiftbench.runs.result import Run as Run
+    from shiftbench.runs.import_predictions import import_predictions as import_predictions
     from shiftbench.settings.base import Setting as Setting
+    from shiftbench.settings.roles import Selection as Selection
     from shiftbench.shifts.base import Shift as Shift
     from shiftbench.shifts.corruptions import corrupt as corrupt
     from shiftbench.shifts.corruptions import corruptions as corruptions
@@ -45,17 +45,17 @@ _HOMES = {
     "Normalisation": "classifiers.preprocessing",
     "Predictions": "store.predictions",
     "Preprocessing": "classifiers.preprocessing",
-    "Run": "runs.result",
+    "Run": "api",
     "Score": "metrics.base",
-    "Selection": "runs.data",
+    "Selection": "settings.roles",
     "Setting": "settings.base",
     "Shift": "shifts.base",
     "ShiftbenchError": "errors",
     "Workspace": "store.workspace",
     "corrupt": "shifts.corruptions",
     "corruptions": "shifts.corruptions",
-    "evaluate": "runs.evaluate",
-    "import_predictions": "runs.importing",
+    "evaluate": "api",
+    "import_predictions": "runs.import_predictions",
     "label_space": "labels.catalogue",
     "load_classifier": "classifiers.loading",
     "open_dataset": "datasets.catalogue",

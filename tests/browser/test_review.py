@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shiftbench.testsets.freezing import verify
+from shiftbench.testsets.freeze import verify
 from shiftbench.testsets.revisions import find_revision, sample, set_status
 from shiftbench.testsets.sampling.base import make_sampling
 from tests.browser.conftest import PHONE

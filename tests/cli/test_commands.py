@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shiftbench.cli.app import app
-from shiftbench.cli.evaluating import parse_data, parse_severities
+from shiftbench.cli.eval import parse_data, parse_severities
 from tests.runs.helpers import colour_folder
 
 FACTORY = """

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import shiftbench as sb
 from shiftbench.cli.app import app
-from shiftbench.runs.data import Selection
+from shiftbench.settings.roles import Selection
 
 
 def call(*arguments: object) -> Result:

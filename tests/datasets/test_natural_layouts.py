@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shiftbench.datasets.bordered import Borderless, find_objectnet, open_objectnet
 from shiftbench.datasets.catalogue import open_dataset, recognise_path
 from shiftbench.datasets.folder import open_folder
+from shiftbench.datasets.objectnet import Borderless, find_objectnet, open_objectnet
 from shiftbench.errors import BadImageError, DatasetError, LabelError
 from shiftbench.labels import label_space
 from shiftbench.labels.superclasses import objectnet_folders

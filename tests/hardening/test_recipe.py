@@ -16,7 +16,7 @@ from shiftbench.hardening.recipe import (
     recipe_names,
     to_toml,
 )
-from shiftbench.hardening.training.checking import check_recipe
+from shiftbench.hardening.training.evaluation import check_recipe
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -14,7 +14,7 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS, DEMO_CLASSIFIERS
-from shiftbench.working import one_torch_thread
+from shiftbench.jobs.threads import one_torch_thread
 
 Scores = NDArray[np.float32]
 FULL = sb.label_space("imagenet-1k")

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shiftbench as sb
-from shiftbench.jobs import Executor
-from shiftbench.runs.ray_engine import RayExecutor
+from shiftbench.jobs.base import Executor
+from shiftbench.jobs.ray_executor import RayExecutor
 from tests.runs.helpers import COLOURS, brightest_channel
 
 
@@ -45,9 +45,9 @@ def evaluate_slowly(
         severities=(1, 3),
         corruptions=("gaussian_noise", "motion_blur", "fog"),
         workers=workers,
-        engine=executor(engine),  # type: ignore[arg-type]
+        executor=executor(engine),  # type: ignore[arg-type]
         progress=False,
-        share=share,
+        shard=share,
     )
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import shiftbench as sb
+from shiftbench.api import IncompleteRunError
 from shiftbench.errors import ClassifierError, SettingError
 from shiftbench.labels.space import Labels, LabelSpace, Projection, Scores
-from shiftbench.runs.evaluate import IncompleteRunError
 from shiftbench.runs.plan import _check_classifier_shift
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attackable, ClassifierShift

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import shiftbench as sb
+from shiftbench.api import IncompleteRunError
 from shiftbench.datasets.base import Dataset, Picture
-from shiftbench.runs.evaluate import IncompleteRunError
 from shiftbench.runs.plan import work_items
 from shiftbench.store.prediction_files import canonical_json
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
@@ -86,7 +86,7 @@ def test_any_engine_and_number_of_workers_gives_the_same_bytes(
     pictures: Path, tmp_path: Path, engine: Any, workers: int
 ) -> None:
     run_small(pictures, tmp_path / "a", workers=1)
-    run_small(pictures, tmp_path / "b", workers=workers, engine=engine)
+    run_small(pictures, tmp_path / "b", workers=workers, executor=engine)
     assert stored(tmp_path / "a") == stored(tmp_path / "b")
     assert len(stored(tmp_path / "a")) == 5
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from shiftbench.runs.ray_engine import RayExecutor
-from shiftbench.store.atomic import UnwritableError, read_json, write_json
-from shiftbench.store.locks import claim
+from shiftbench.io.atomic import UnwritableError, read_json, write_json
+from shiftbench.io.locks import claim
+from shiftbench.jobs.ray_executor import RayExecutor
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import run_small, stored
 
@@ -50,13 +50,13 @@ def executor(engine: str) -> Any:
 @pytest.mark.parametrize("engine", ["threads", "processes", pytest.param("ray", marks=pytest.mark.soak)])
 def test_a_full_disk(pictures: Path, disk: Path, tmp_path: Path, engine: str) -> None:
     with pytest.raises(UnwritableError, match="No space left on device") as caught:
-        run_small(pictures, disk / "w", engine=executor(engine), workers=2)
+        run_small(pictures, disk / "w", executor=executor(engine), workers=2)
     assert "what is done is kept" in str(caught.value)
     kept = list((disk / "w" / "shards").rglob("[0-9]*.parquet"))
     assert kept, "what was done is there"
     assert not list(disk.rglob(".*.tmp")), "and no half file"
     subprocess.run(mount(disk, "remount,size=4m"), check=True)
-    run_small(pictures, disk / "w", engine=executor(engine), workers=2)
+    run_small(pictures, disk / "w", executor=executor(engine), workers=2)
     run_small(pictures, tmp_path / "whole")
     assert stored(disk / "w") == stored(tmp_path / "whole")
 
@@ -129,7 +129,7 @@ def test_a_script_without_a_main_guard_ends_with_a_word(tmp_path: Path) -> None:
         "model = sb.load_classifier(brightest_channel, labels=COLOURS, name='c')\n"
         "model.ballast = b'x' * 200_000\n"  # more than a pipe holds
         f"sb.evaluate(model, 'clean', {str(tmp_path / 'data')!r}, {str(tmp_path / 'w')!r}, labels=COLOURS,"
-        " engine='processes', workers=2, progress=False)\n"
+        " executor='processes', workers=2, progress=False)\n"
     )
     done = subprocess.run(
         [sys.executable, script], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300,

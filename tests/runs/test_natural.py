@@ -21,8 +21,8 @@ import shiftbench as sb
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.cli.app import app
 from shiftbench.datasets.base import Picture
-from shiftbench.datasets.bordered import open_objectnet
 from shiftbench.datasets.folder import open_folder
+from shiftbench.datasets.objectnet import open_objectnet
 from shiftbench.metrics.detection import aupr
 from shiftbench.metrics.video_rows import pm_k_score
 from shiftbench.settings.base import build_suite

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import shiftbench as sb
-from shiftbench.labels import outcomes
+from shiftbench.labels import sanity_checks
 from tests.datasets import official_trees as trees
 
 FULL = trees.FULL
@@ -138,7 +138,7 @@ def test_what_is_skipped_for_speed_would_have_found_nothing(monkeypatch: pytest.
         mapping = rng.permutation(10) if rng.random() < 0.5 else np.arange(10)
         top1 = np.where(rng.random(len(labels)) < rng.random(), mapping[labels], rng.integers(0, 10, len(labels)))
         cases.append((labels, top1))
-    quick = [outcomes.outcome_warnings(labels, top1, space) for labels, top1 in cases]
-    monkeypatch.setattr(outcomes, "_could_gain", lambda *_: True)
-    assert quick == [outcomes.outcome_warnings(labels, top1, space) for labels, top1 in cases]
+    quick = [sanity_checks.outcome_warnings(labels, top1, space) for labels, top1 in cases]
+    monkeypatch.setattr(sanity_checks, "_could_gain", lambda *_: True)
+    assert quick == [sanity_checks.outcome_warnings(labels, top1, space) for labels, top1 in cases]
     assert 20 < sum(map(bool, quick)) < 180

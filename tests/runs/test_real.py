@@ -131,7 +131,7 @@ def test_sixteen_threads_of_one_process_and_processes_agree(demo: sb.Dataset, tm
         root = tmp_path / f"{workers}-{engine}"
         sb.evaluate(
             SQUEEZENET, "demo", workspace=root, corruptions=("snow",), severities=(2,), workers=workers,
-            engine=engine, progress=False,  # type: ignore[arg-type]
+            executor=engine, progress=False,  # type: ignore[arg-type]
         )  # fmt: skip
         stored.append({p.name: p.read_bytes() for p in sorted((root / "predictions").rglob("*.parquet"))})
         shutil.rmtree(root)

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import shiftbench as sb
+from shiftbench.api import SharedRun
 from shiftbench.cli.app import app
 from shiftbench.errors import SettingError
-from shiftbench.runs.evaluate import SharedRun
-from shiftbench.runs.plan import Share, WorkItem
+from shiftbench.runs.plan import Shard, WorkItem
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import run_small, stored
 from tests.runs.test_kill import files, start
@@ -41,7 +41,7 @@ def test_jobs_in_any_order_leave_the_files_of_one_run(
     random.Random(of).shuffle(jobs)
     for job in jobs:
         assert stored(tmp_path / "w") == {}, "nothing is joined before its last block is there"
-        run = run_small(pictures, tmp_path / "w", share=f"{job}/{of}")
+        run = run_small(pictures, tmp_path / "w", shard=f"{job}/{of}")
         assert isinstance(run, SharedRun) and run.complete == (job == jobs[-1])
     assert stored(tmp_path / "w") == expected
     assert not list((tmp_path / "w" / "shards").rglob("*.parquet"))
@@ -49,7 +49,7 @@ def test_jobs_in_any_order_leave_the_files_of_one_run(
 
 
 def test_a_job_computes_its_own_blocks_and_says_so(pictures: Path, tmp_path: Path) -> None:
-    run = run_small(pictures, tmp_path / "w", share="2/4")
+    run = run_small(pictures, tmp_path / "w", shard="2/4")
     assert isinstance(run, SharedRun) and run.cells == []
     assert run.word == "job 2 of 4: my 4 of 16 blocks are done; 12 are for other jobs"
     blocks = sorted({int(path.stem) for path in (tmp_path / "w" / "shards").rglob("*.parquet")})
@@ -60,7 +60,7 @@ def test_a_job_computes_its_own_blocks_and_says_so(pictures: Path, tmp_path: Pat
 def test_a_run_without_shares_finishes_what_jobs_left(
     pictures: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    run_small(pictures, tmp_path / "w", share="1/3")
+    run_small(pictures, tmp_path / "w", shard="1/3")
     run = run_small(pictures, tmp_path / "w")
     assert len(run.cells) == 5 and stored(tmp_path / "w") == expected
 
@@ -78,7 +78,7 @@ def test_jobs_at_once_in_processes_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("of", [1, 2, 5, 40])
 def test_every_block_belongs_to_one_job(of: int) -> None:
     items = [WorkItem("any", i, i + 1) for i in range(33)]
-    parts = [Share(job, of).of_blocks(items) for job in range(1, of + 1)]
+    parts = [Shard(job, of).of_blocks(items) for job in range(1, of + 1)]
     assert sorted((item for part in parts for item in part), key=lambda item: item.start) == items
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -86,7 +86,7 @@ def test_every_block_belongs_to_one_job(of: int) -> None:
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/5", ""])
 def test_what_is_no_share_is_refused(text: str, pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="counted from one"):
-        run_small(pictures, tmp_path / "w", share=text)
+        run_small(pictures, tmp_path / "w", shard=text)
 
 
 def test_the_command_says_what_is_for_others(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import shiftbench as sb
+from shiftbench.api import IncompleteRunError
 from shiftbench.cli.app import app
-from shiftbench.jobs import TRIES
-from shiftbench.runs.evaluate import IncompleteRunError
+from shiftbench.jobs.base import TRIES
 from shiftbench.settings.base import Setting
 from tests.runs.helpers import COLOURS, Broken, brightest_channel, colour_folder, darkest_channel
 from tests.runs.test_evaluate import as_classifier, run_small, stored
@@ -75,7 +75,7 @@ def test_others_complete_and_the_report_names_classifier_images_and_cause(
 ) -> None:
     functions = {**GOOD, "bad": ThrowsOn(poison, tmp_path / "log")}
     with pytest.raises(IncompleteRunError) as caught:
-        run_small(pictures, tmp_path / "w", functions=functions, engine=engine, workers=2)
+        run_small(pictures, tmp_path / "w", functions=functions, executor=engine, workers=2)
     text = str(caught.value)
     assert "1 of 15 results" in text, "only the setting whose pictures hold the poisoned one fails"
     assert "classifier 'bad' failed on 15 images" in text and "'green/00" in text and "bottom of the sea" in text
@@ -89,7 +89,7 @@ def test_others_complete_and_the_report_names_classifier_images_and_cause(
     # Mended, the same call computes the one missing block and no more.
     functions["bad"] = ThrowsOn(poison, tmp_path / "log", times=0)
     with pytest.warns(UserWarning):
-        run = run_small(pictures, tmp_path / "w", functions=functions, engine=engine, workers=2)
+        run = run_small(pictures, tmp_path / "w", functions=functions, executor=engine, workers=2)
     assert len(run.cells) == 15 and not list((tmp_path / "w" / "shards").rglob("*.parquet"))
 
 
@@ -110,7 +110,7 @@ def test_a_block_that_kills_its_worker_is_given_up_alone(
     """Which of the blocks under way is guilty can't be seen from outside; the innocent ones must not be given up."""
     functions = {"deadly": KillsItsWorker(poison, tmp_path / "log")}
     with pytest.raises(IncompleteRunError, match="its worker process died") as caught:
-        run_small(pictures, tmp_path / "w", functions=functions, suite="clean", engine="processes", workers=2)
+        run_small(pictures, tmp_path / "w", functions=functions, suite="clean", executor="processes", workers=2)
     assert len(caught.value.failures) == 1
     item = caught.value.failures[0].item
     assert item.start <= 21 < item.stop

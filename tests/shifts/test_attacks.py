@@ -25,11 +25,11 @@ from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Prepro
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.torch_ import TorchClassifier
 from shiftbench.errors import ClassifierError, DatasetError, MissingExtraError, ShiftError
+from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attacked, AutoAttack, check_attack, fgsm, published_attacks
 from shiftbench.shifts.attacks.base import attack_batch
 from shiftbench.shifts.attacks.norms import Norm, lengths, project, steepest, unit_start
-from shiftbench.working import one_torch_thread
 from tests.classifiers.networks import SMALL, Small
 
 PETS = LabelSpace("pets", ("cat", "dog", "fish"))

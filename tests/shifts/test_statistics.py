@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 
 from shiftbench.shifts.corruptions import corrupt
-from shiftbench.shifts.corruptions.draws import KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.elastic import displacement_fields
 from shiftbench.shifts.corruptions.frost import ORIGINALS
 from shiftbench.shifts.corruptions.frost_texture import frost_texture
 from shiftbench.shifts.corruptions.noise import noise_law
+from shiftbench.shifts.corruptions.randomness import KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import parameters
 from shiftbench.shifts.seeds import derive_key, random_word
 from tests.shifts.pictures import landscape

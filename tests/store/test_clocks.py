@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shiftbench.datasets.folder import open_folder
-from shiftbench.store.upkeep import compact
+from shiftbench.store.maintenance import compact
 from shiftbench.store.workspace import Workspace
 from tests.runs.helpers import COLOURS, colour_folder
 from tests.runs.test_evaluate import run_small, stored
@@ -47,7 +47,7 @@ def move(root: Path, seconds: int) -> None:
 def test_a_run_is_continued_and_compacted(tmp_path: Path, wrong_clock: Callable[[], None], moved: int) -> None:
     pictures = colour_folder(tmp_path / "pictures")
     run_small(pictures, tmp_path / "whole")
-    run_small(pictures, tmp_path / "w", share="1/2")
+    run_small(pictures, tmp_path / "w", shard="1/2")
     move(tmp_path / "w", moved)
     wrong_clock()
     first = {path.name: path.read_bytes() for path in (tmp_path / "w" / "shards").rglob("*.parquet")}

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from shiftbench.errors import StoreError
-from shiftbench.labels.several import single_labels
+from shiftbench.io.atomic import write_atomically, write_json
+from shiftbench.io.locks import claim
+from shiftbench.labels.multilabel import single_labels
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.atomic import write_atomically, write_json
-from shiftbench.store.locks import claim
 from shiftbench.store.prediction_files import PredictionBlock, write_block
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies import Fit, PiecewiseFit, Results
-from shiftbench.studies.images import image_bootstrap_of
+from shiftbench.studies.image_bootstrap import image_bootstrap_of
 from shiftbench.studies.knee_images import image_bootstrap_of_shift
 from shiftbench.studies.study import Shift, Study
 from tests.metrics.making import with_hits

@@ -17,7 +17,7 @@ from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import create_account
 from shiftbench.testsets.configuration import Configuration, configuration_for
 from shiftbench.testsets.database.tables import Assignment, Entry, Slot
-from shiftbench.testsets.pool.importing import import_pictures
+from shiftbench.testsets.pool.import_images import import_pictures
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import make_tasks
 

@@ -16,8 +16,9 @@ from shiftbench.datasets.base import Picture
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.subset import Subset, take
 from shiftbench.errors import StoreError
-from shiftbench.jobs import Executor, Failure, Job, Report
-from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
+from shiftbench.jobs.base import Executor, Failure, Job
+from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
+from shiftbench.jobs.progress import Advance
 from shiftbench.testsets.blocks import Computation, Numbers, PerImage, kept_rows, per_image
 
 Pixels = NDArray[np.uint8]
@@ -169,7 +170,7 @@ def test_numbers_are_computed_like_pictures(executor: Executor | None, tmp_path:
 
 
 class Unwanted(Executor):
-    def run(self, job: Job[Any], items: Any, report: Report) -> list[Failure]:
+    def run(self, job: Job[Any], items: Any, advance: Advance) -> list[Failure]:
         raise AssertionError("nobody is asked")
 
 

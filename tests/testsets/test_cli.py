@@ -15,7 +15,7 @@ from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import revision_images
 from tests.testsets.conftest import PostgresServer
 from tests.testsets.helpers import by_share, work
-from tests.testsets.pool.test_importing import pet_folders
+from tests.testsets.pool.test_import_images import pet_folders
 
 
 def call(*arguments: object) -> Result:

@@ -14,7 +14,7 @@ from PIL import Image
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.reviewing import judge, suspicions
+from shiftbench.testsets.review import judge, suspicions
 from tests.testsets.helpers import cifar
 from tests.testsets.test_cli import call, data, pets, run
 

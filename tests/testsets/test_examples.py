@@ -21,7 +21,7 @@ def test_examples(name: str) -> None:
 
 
 def test_examples_of_the_commands() -> None:
-    assert doctest.testmod(importlib.import_module("shiftbench.cli.testsets")).failed == 0
+    assert doctest.testmod(importlib.import_module("shiftbench.cli.testset")).failed == 0
 
 
 def test_evaluating_needs_no_database() -> None:
@@ -32,7 +32,7 @@ def test_evaluating_needs_no_database() -> None:
         "from shiftbench.settings.base import suites\n"
         "from shiftbench.datasets.catalogue import dataset_openers\n"
         "assert 'testset' in dataset_openers and suites.families()\n"
-        "import shiftbench.testsets.frozen, shiftbench.testsets.exporting.huggingface\n"
+        "import shiftbench.testsets.frozen, shiftbench.testsets.export.huggingface\n"
         "from shiftbench.errors import MissingExtraError\n"
         "try:\n"
         "    from shiftbench.testsets import Project\n"

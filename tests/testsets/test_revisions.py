@@ -12,9 +12,9 @@ from shiftbench.testsets.database.tables import CANDIDATE, Entry
 from shiftbench.testsets.eligibility import AMBIGUOUS, COPY, SUSPECTED
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import selection_frequencies
-from shiftbench.testsets.pool.importing import import_pictures
+from shiftbench.testsets.pool.import_images import import_pictures
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.reviewing import add_suspicions, finish_class, judge, mark, suspicions, withdraw_mark
+from shiftbench.testsets.review import add_suspicions, finish_class, judge, mark, suspicions, withdraw_mark
 from shiftbench.testsets.revisions import (
     difference,
     find_revision,

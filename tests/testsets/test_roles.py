@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import shiftbench.testsets.web
-from shiftbench.testsets import accounts, freezing, reviewing, revisions
+from shiftbench.testsets import accounts, freeze, review, revisions
 from shiftbench.testsets.accounts import Role, create_account
 from shiftbench.testsets.audit import LOCAL_LEAD, VISITOR, audit_log, note
 from shiftbench.testsets.errors import NotAllowedError
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.reviewing import add_suspicions, suspicions
+from shiftbench.testsets.review import add_suspicions, suspicions
 from shiftbench.testsets.revisions import revision_images, sample
 from shiftbench.testsets.sampling.base import make_sampling
 
@@ -41,17 +41,17 @@ def _readmit(project: Project, by: int | None) -> None:
 
 def _freeze(project: Project, by: int | None) -> None:
     sample(project, "top")
-    freezing.freeze(project, "top", allow_short=True, by=by)
+    freeze.freeze(project, "top", allow_short=True, by=by)
 
 
 def _judge(project: Project, by: int | None) -> None:
     entries = [image.entry for image in revision_images(project, "top")]
     add_suspicions(project, [(entries[0], entries[1], {"l2": 1.0})])
-    reviewing.judge(project, suspicions(project)[0].pair, duplicate=False, by=by)
+    review.judge(project, suspicions(project)[0].pair, duplicate=False, by=by)
 
 
 def _withdraw(project: Project, by: int | None) -> None:
-    reviewing.withdraw_mark(project, reviewing.mark(project, _candidate(project), "blacklist"), by=by)
+    review.withdraw_mark(project, review.mark(project, _candidate(project), "blacklist"), by=by)
 
 
 def _revoke(project: Project, by: int | None) -> None:
@@ -73,7 +73,7 @@ DEEDS: dict[str, tuple[Deed, set[str], str]] = {
     ),
     "another size": (lambda p, by: sample(p, "top", per_class=3, by=by), {"lead"}, "sample"),
     "another seed": (lambda p, by: sample(p, "top", seed=5, by=by), {"lead"}, "sample"),
-    "mark": (lambda p, by: reviewing.mark(p, _candidate(p), "blacklist", by=by), {"lead", "reviewer"}, "mark"),
+    "mark": (lambda p, by: review.mark(p, _candidate(p), "blacklist", by=by), {"lead", "reviewer"}, "mark"),
     "withdraw": (_withdraw, {"lead", "reviewer"}, "withdraw mark"),
     "judge": (_judge, {"lead", "reviewer"}, "judge"),
     "freeze": (_freeze, {"lead"}, "freeze"),
@@ -120,7 +120,7 @@ def test_excluded_and_unknown_accounts_do_nothing(sampled: Project) -> None:
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_reviewers_ask_for_the_next_revision_and_no_other(sampled: Project) -> None:
     reviewer = create_account(sampled, "rita", "reviewer").id
-    reviewing.mark(sampled, _candidate(sampled), "blacklist", by=reviewer)
+    review.mark(sampled, _candidate(sampled), "blacklist", by=reviewer)
     assert sample(sampled, "top", by=reviewer)[0].number == 2
     annotator = create_account(sampled, "anna", "annotator").id
     with pytest.raises(NotAllowedError):
@@ -137,7 +137,7 @@ def test_no_page_acts_as_the_local_lead() -> None:
     """Every call from a page of a function that takes ``by`` says who it is."""
     takers = {
         name
-        for module in (accounts, reviewing, revisions, freezing)
+        for module in (accounts, review, revisions, freeze)
         for name, found in vars(module).items()
         if callable(found) and "by" in getattr(found, "__annotations__", {}) and not name.startswith("_")
     } - {"record", "permit"}

@@ -13,9 +13,9 @@ from sqlalchemy import select
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
 from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, Entry, Slot, Task
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.pool.importing import import_pictures
+from shiftbench.testsets.pool.import_images import import_pictures
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.reviewing import mark
+from shiftbench.testsets.review import mark
 from shiftbench.testsets.tasks import grid_plan, make_tasks
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import PETS, cifar, small_configuration

@@ -21,10 +21,10 @@ from PIL import Image as Pillow
 import shiftbench as sb
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.testsets.freezing import freeze, verify
+from shiftbench.testsets.freeze import freeze, verify
 from shiftbench.testsets.predictions import frequency_accuracy
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.reviewing import mark
+from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import difference, revision_images, sample, set_status
 from shiftbench.testsets.sampling.base import largest_remainder, make_sampling
 from tests.testsets.conftest import NewProject

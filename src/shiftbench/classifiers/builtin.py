@@ -8,13 +8,11 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import Loader, classifier_loaders
 from shiftbench.classifiers.options import Options
 
-#: Scheme or extension, module of this room (or by its whole name), function in it, and what `list classifiers` says.
+#: Scheme or extension, module of this package, function in it, and what `list classifiers` shows.
 LOADERS: tuple[tuple[str, str, str, str], ...] = (
     ("demo", "demo", "load_demo", "A real classifier that registry packages carry: demo:efficientnet-lite0."),
     ("timm", "timm_", "load_timm", "A model of timm: timm:resnet50, or timm:resnet50@weights.pth."),
     ("torchvision", "torchvision_", "load_torchvision", "A model of torchvision, likewise."),
-    # Of a later room, which is imported when it is used.
-    ("hardened", "shiftbench.hardening.classifier", "load_hardened", "What `harden train` left: hardened:FOLDER."),
     ("hf", "hf", "load_hf", "A Hugging Face image classifier in a local folder: hf:FOLDER."),
     (".onnx", "onnx_", "load_onnx", "An ONNX model."),
     (".pt", "torch_file", "load_torch_file", "A TorchScript file or a state dict; never unpickled without --trust."),
@@ -34,8 +32,7 @@ LOADERS: tuple[tuple[str, str, str, str], ...] = (
 
 def _lazy(module: str, function: str, about: str) -> Loader:
     def load(target: str, options: Options) -> Classifier:
-        path = module if "." in module else f"shiftbench.classifiers.{module}"
-        loader: Loader = getattr(importlib.import_module(path), function)
+        loader: Loader = getattr(importlib.import_module(f"shiftbench.classifiers.{module}"), function)
         return loader(target, options)
 
     load.__name__, load.__doc__ = function, about

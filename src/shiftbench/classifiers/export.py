@@ -17,8 +17,8 @@ from shiftbench.classifiers.base import Pixels
 from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.onnx_ import open_session
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.datasets.cache import cache_folder
 from shiftbench.errors import ClassifierError
+from shiftbench.io.cache import cache_folder
 from shiftbench.labels.space import Scores
 
 #: Two engines agree where no score differs by more than this part of the largest one, and the classes agree.

@@ -7,25 +7,29 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli import (
-    checking,
-    corrupting,
+    check,
+    corrupt,
     data,
-    demonstration,
-    evaluating,
-    experimenting,
-    factors,
-    figures,
-    hardening,
-    hardening_training,
-    importing,
-    listing,
-    reporting,
-    reproducing,
+    data_factors,
+    demo,
+    experiment,
+    figure,
+    harden,
+    harden_train,
+    import_,
+    report,
+    reproduce,
     store,
-    studying,
-    tabulating,
-    testsets,
+    study,
+    table,
+    testset,
     uncertainty,
+)
+from shiftbench.cli import (
+    eval as eval_,
+)
+from shiftbench.cli import (
+    list as list_,
 )
 
 app = typer.Typer(
@@ -58,30 +62,30 @@ def _options(
     pass
 
 
-app.command("eval")(evaluating.evaluate_command)
-app.command("import")(importing.import_command)
-app.command("table")(tabulating.table_command)
-app.command("compare")(tabulating.compare_command)
+app.command("eval")(eval_.evaluate_command)
+app.command("import")(import_.import_command)
+app.command("table")(table.table_command)
+app.command("compare")(table.compare_command)
 app.command("groups")(uncertainty.groups_command)
 app.command("detect")(uncertainty.detect_command)
 app.command("calibrate")(uncertainty.calibrate_command)
-app.command("images-needed")(tabulating.images_needed_command)
-app.add_typer(studying.app, name="study")
-app.add_typer(figures.app, name="figure")
-app.command("report")(reporting.report_command)
-app.command("serve")(reporting.serve_command)
-app.command("reproduce")(reproducing.reproduce_command)
-app.command("corrupt")(corrupting.corrupt_command)
-app.command("preview")(corrupting.preview_command)
-app.command("list")(listing.list_command)
-app.add_typer(checking.app, name="check")
-data.app.command("factors")(factors.factors_command)
+app.command("images-needed")(table.images_needed_command)
+app.add_typer(study.app, name="study")
+app.add_typer(figure.app, name="figure")
+app.command("report")(report.report_command)
+app.command("serve")(report.serve_command)
+app.command("reproduce")(reproduce.reproduce_command)
+app.command("corrupt")(corrupt.corrupt_command)
+app.command("preview")(corrupt.preview_command)
+app.command("list")(list_.list_command)
+app.add_typer(check.app, name="check")
+data.app.command("factors")(data_factors.factors_command)
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")
-app.add_typer(testsets.app, name="testset")
-hardening.app.command("train")(hardening_training.train_command)
-hardening.app.command("recipes")(hardening_training.recipes_command)
-hardening.app.command("show")(hardening_training.show_command)
-app.add_typer(hardening.app, name="harden")
-app.command("experiment")(experimenting.experiment_command)
-app.command("demo")(demonstration.demo_command)
+app.add_typer(testset.app, name="testset")
+harden.app.command("train")(harden_train.train_command)
+harden.app.command("recipes")(harden_train.recipes_command)
+harden.app.command("show")(harden_train.show_command)
+app.add_typer(harden.app, name="harden")
+app.command("experiment")(experiment.experiment_command)
+app.command("demo")(demo.demo_command)

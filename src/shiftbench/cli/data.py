@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli import icons
+from shiftbench.cli import data_icons
 from shiftbench.cli.console import output, print_json
-from shiftbench.cli.places import place_argument
+from shiftbench.cli.paths import place_argument
 
 if TYPE_CHECKING:
     from shiftbench.datasets.official import DataReport
 
 app = typer.Typer(no_args_is_help=True, help="Look at data before using it; assemble icons.")
-app.command("icons")(icons.icons_command)
+app.command("icons")(data_icons.icons_command)
 
 
 @app.callback()

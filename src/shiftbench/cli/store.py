@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json
-from shiftbench.cli.places import place_argument
-from shiftbench.cli.tabulating import Classifiers
-from shiftbench.cli.tabulating import Workspace as WorkspaceFolder
+from shiftbench.cli.paths import place_argument
+from shiftbench.cli.table import Classifiers
+from shiftbench.cli.table import Workspace as WorkspaceFolder
 
 app = typer.Typer(no_args_is_help=True, help="Look after a workspace: what it holds, whether it is whole, export.")
 
@@ -24,7 +24,7 @@ _DEFAULT = Path("shiftbench-workspace")
 @app.command("stats")
 def stats_command(workspace: Folder = _DEFAULT, json: Json = False) -> None:
     """Count classifiers, settings, predictions and bytes. No prediction is read."""
-    from shiftbench.store.upkeep import workspace_stats
+    from shiftbench.store.maintenance import workspace_stats
     from shiftbench.store.workspace import Workspace
 
     found = workspace_stats(Workspace(workspace, create=False))
@@ -52,9 +52,9 @@ def verify_command(workspace: Folder = _DEFAULT, json: Json = False, quiet: Quie
     Names the files that were torn, edited or exchanged; ends with 1 if there are any. The same eval computes
     them anew.
     """
-    from shiftbench.store.upkeep import file_count, verify
+    from shiftbench.jobs.progress import progress_bar
+    from shiftbench.store.maintenance import file_count, verify
     from shiftbench.store.workspace import Workspace
-    from shiftbench.working import progress_bar
 
     store = Workspace(workspace, create=False)
     count = file_count(store)
@@ -77,7 +77,7 @@ def compact_command(workspace: Folder = _DEFAULT, json: Json = False) -> None:
     The catalogue lists all results in one file, so that tables of a large workspace start at once. Nothing that
     counts is removed, and a running eval is not disturbed.
     """
-    from shiftbench.store.upkeep import compact
+    from shiftbench.store.maintenance import compact
     from shiftbench.store.workspace import Workspace
 
     done = compact(Workspace(workspace, create=False))
@@ -112,9 +112,9 @@ def export_command(
         shiftbench store export one.csv --image n01440764/x.JPEG --top 5
     """
     from shiftbench.errors import StoreError
-    from shiftbench.store.exporting import export_table
+    from shiftbench.jobs.progress import progress_bar
+    from shiftbench.store.export import export_table
     from shiftbench.store.workspace import Workspace
-    from shiftbench.working import progress_bar
 
     store = Workspace(workspace, create=False)
     cells = list(store.cells(classifier or (), setting or ()))

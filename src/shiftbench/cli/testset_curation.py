@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, stoppable
-from shiftbench.cli.evaluating import Where
-from shiftbench.cli.option_groups import grouped
-from shiftbench.cli.tabulating import show_report
+from shiftbench.cli.eval import Where
+from shiftbench.cli.options import grouped
+from shiftbench.cli.table import show_report
 
 _RECIPES = ("imagenet-a", "imagenet-o")
 
@@ -51,9 +51,9 @@ def dedupe_command(
       the network, the search and the comparison on all machines of a Ray cluster, which see the project's folder
         shiftbench testset dedupe pets --by timm:resnet50 --engine ray --address HOST:6379
     """
-    from shiftbench.cli.testsets import opened, parse_options
-    from shiftbench.testsets.near_duplicates.finding import PLAIN
-    from shiftbench.testsets.pool.suspecting import suspect_near_duplicates
+    from shiftbench.cli.testset import opened, parse_options
+    from shiftbench.testsets.near_duplicates.find import PLAIN
+    from shiftbench.testsets.pool.suspects import suspect_near_duplicates
 
     limits = {name: float(value) for name, value in parse_options(threshold or []).items()}
     with opened(folder, database) as project, stoppable():
@@ -99,7 +99,7 @@ def filter_command(
     """
     from shiftbench.classifiers.loading import load_classifier
     from shiftbench.datasets.catalogue import open_dataset
-    from shiftbench.runs.evaluate import find_label_space
+    from shiftbench.labels.catalogue import find_label_space
     from shiftbench.testsets.filtration import filter_adversarially, filter_out_of_distribution
     from shiftbench.testsets.filtration.writing import write_shortlist
 

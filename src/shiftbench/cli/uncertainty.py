@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.option_groups import grouped
-from shiftbench.cli.tabulating import Classifiers, Format, Level, Output, Workspace, show_report
+from shiftbench.cli.options import grouped
+from shiftbench.cli.table import Classifiers, Format, Level, Output, Workspace, show_report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shiftbench.api import Run
     from shiftbench.metrics.anomaly import AnomalyScore
     from shiftbench.reports.base import Report
-    from shiftbench.runs.result import Run
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Asked:
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
 
     def run(self, workspace: Path) -> Run:
-        from shiftbench.runs.result import Run
+        from shiftbench.api import Run
 
         return Run.open(workspace, self.classifier or ())
 

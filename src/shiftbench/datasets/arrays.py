@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.datasets.base import Picture
-from shiftbench.datasets.cache import cache_folder, local_copy, locked
 from shiftbench.datasets.fingerprint import ContentDataset, Opened, digest_bytes
 from shiftbench.datasets.images import bad_image
 from shiftbench.errors import DatasetError
+from shiftbench.io.cache import cache_folder, local_copy, locked
+from shiftbench.io.paths import place
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.places import place
 
 Array = NDArray[Any]
 _IMAGE_KEYS = ("images", "data", "x", "x_test", "arr_0")

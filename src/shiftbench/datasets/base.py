@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.labels.several import LabelSets
+from shiftbench.labels.multilabel import LabelSets
 from shiftbench.labels.space import Labels, LabelSpace
 
 Pixels = NDArray[np.uint8]

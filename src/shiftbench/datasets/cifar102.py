@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.datasets.arrays import ArrayDataset, NpzMember, array_labels
-from shiftbench.datasets.cache import local_copy
 from shiftbench.errors import DatasetError, LabelError
+from shiftbench.io.cache import local_copy
+from shiftbench.io.paths import place
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.places import place
 
 
 def open_cifar10_2(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> ArrayDataset:

@@ -35,9 +35,9 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.factor_tables import Row, column_of_paths, inside, read_table, text_of
 from shiftbench.datasets.files import FileDataset
 from shiftbench.errors import DatasetError
-from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.guard import OWN, folder_space, recognise_folders
-from shiftbench.labels.several import single_labels
+from shiftbench.labels.catalogue import FOLDERS, label_space
+from shiftbench.labels.guard import folder_space, recognise_folders
+from shiftbench.labels.multilabel import single_labels
 from shiftbench.labels.space import LabelSpace
 
 Values = Mapping[str, tuple[str, ...]]
@@ -209,7 +209,7 @@ def _classes(
     if "" in found:
         empty = next(i for i, row in enumerate(rows, start=1) if not text_of(row.get(protocol.label)))
         raise DatasetError(f"row {empty} of the table has no class", expected=f"a value in {protocol.label!r}")
-    if space is not None and space != OWN:
+    if space is not None and space != FOLDERS:
         return recognise_folders(found, space)
     own = _own_space(protocol, found)
     unknown = sorted(found - set(own.keys))

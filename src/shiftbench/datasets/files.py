@@ -11,7 +11,7 @@ import numpy as np
 from shiftbench.datasets.base import Picture
 from shiftbench.datasets.fingerprint import ContentDataset, digest_files
 from shiftbench.datasets.images import MAX_PIXELS, decode
-from shiftbench.labels.several import LabelSets
+from shiftbench.labels.multilabel import LabelSets
 from shiftbench.labels.space import LabelSpace
 
 

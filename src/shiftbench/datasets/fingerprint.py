@@ -14,13 +14,13 @@ from threading import RLock
 from typing import Any
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.cache import cache_folder, write_atomically
 from shiftbench.errors import StoreError
-from shiftbench.labels.several import LabelSets
+from shiftbench.io.cache import cache_folder, write_atomically
+from shiftbench.io.errors import UnreachableError
+from shiftbench.io.objects import ObjectPath
+from shiftbench.io.paths import is_object
+from shiftbench.labels.multilabel import LabelSets
 from shiftbench.labels.space import Labels, LabelSpace
-from shiftbench.store.objects import ObjectPath
-from shiftbench.store.places import is_object
-from shiftbench.store.refusals import UnreachableError
 
 DIGEST_SIZE = 16
 #: The digest of a picture whose bytes can't be read.

@@ -10,10 +10,10 @@ from pathlib import Path
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
 from shiftbench.errors import DatasetError
-from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.guard import OWN, recognise_folders
+from shiftbench.io.paths import is_object, place
+from shiftbench.labels.catalogue import FOLDERS, label_space
+from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.places import is_object, place
 
 #: What counts as a picture in a folder; anything else is left alone.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -74,7 +74,7 @@ def open_unlabelled(
     root = place(path)
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder", found="a file" if root.exists() else "nothing there")
-    if space is None or space == OWN:
+    if space is None or space == FOLDERS:
         raise DatasetError(
             "pictures without labels do not say over which classes a classifier should answer",
             expected="the label space of the known pictures",

@@ -14,8 +14,8 @@ from typing import Literal
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import open_folder
+from shiftbench.io.paths import place
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.places import place
 
 Packing = Literal["integers", "wnids"]
 _NAME = re.compile(r"imagenet-?v2", re.IGNORECASE)

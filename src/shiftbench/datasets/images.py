@@ -26,8 +26,8 @@ import numpy as np
 
 from shiftbench.datasets.base import Picture, Pixels
 from shiftbench.errors import BadImageError
-from shiftbench.store.objects import ObjectPath
-from shiftbench.store.places import is_object
+from shiftbench.io.objects import ObjectPath
+from shiftbench.io.paths import is_object
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,7 +12,7 @@ from shiftbench.datasets.deepfashion2_check import check_deepfashion2
 from shiftbench.datasets.icons.check import check_icons
 from shiftbench.datasets.official import DataReport
 from shiftbench.errors import DatasetError
-from shiftbench.store.places import place
+from shiftbench.io.paths import place
 
 #: Folders within folders that are looked into for one data set.
 _DEEPEST = 3

@@ -12,9 +12,9 @@ from typing import Any
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
 from shiftbench.errors import DatasetError
+from shiftbench.io.paths import place
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.places import place
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "image")

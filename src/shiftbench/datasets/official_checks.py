@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.datasets import video_sets
-from shiftbench.datasets.bordered import find_objectnet
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import Listing, list_classes
+from shiftbench.datasets.objectnet import find_objectnet
 from shiftbench.datasets.official import DataReport, OfficialSet, identify, is_number, some
 from shiftbench.errors import ShiftbenchError
 from shiftbench.labels.catalogue import label_space

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_openers, named_datasets, opener
+from shiftbench.io.paths import is_object
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.places import is_object
 
 Space = LabelSpace | str | None
 
@@ -182,7 +182,7 @@ def open_huggingface(
 
 
 def _seen_objectnet(path: Path) -> str | None:
-    from shiftbench.datasets.bordered import find_objectnet
+    from shiftbench.datasets.objectnet import find_objectnet
 
     return "the class folders of ObjectNet" if path.is_dir() and find_objectnet(path) else None
 
@@ -191,9 +191,9 @@ def _seen_objectnet(path: Path) -> str | None:
 @opener(_seen_objectnet, by_url=True)
 def open_objectnet(path: str | Path, *, space: Space = None, name: str | None = None, border: int = 2) -> Dataset:
     """ObjectNet: the 113 classes that ImageNet has too, without the red border."""
-    from shiftbench.datasets import bordered
+    from shiftbench.datasets import objectnet
 
-    return bordered.open_objectnet(path, space=space, name=name, border=border)
+    return objectnet.open_objectnet(path, space=space, name=name, border=border)
 
 
 def _seen_vid_robust(path: Path) -> str | None:

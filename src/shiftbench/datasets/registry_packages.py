@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shiftbench.datasets.cache import cache_folder, locked, write_atomically
 from shiftbench.errors import DatasetError
+from shiftbench.io.cache import cache_folder, locked, write_atomically
 
 log = logging.getLogger("shiftbench")
 _TIMEOUT_SECONDS = 1800

@@ -12,7 +12,7 @@ import numpy as np
 from shiftbench.datasets.base import Dataset, Picture
 from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
-from shiftbench.labels.several import LabelSets, relabel_sets, single_labels
+from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import LabelSpace
 
 

@@ -18,13 +18,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from shiftbench.datasets.cache import local_copy
 from shiftbench.datasets.encoded import EncodedDataset
 from shiftbench.datasets.images import MAX_PIXELS, bad_image
 from shiftbench.errors import DatasetError
+from shiftbench.io.cache import local_copy
+from shiftbench.io.paths import is_object, place
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.places import is_object, place
 
 IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff", "img")
 LABEL_ENDINGS = ("cls", "label", "class", "target")

@@ -29,9 +29,9 @@ from shiftbench.errors import ClassifierError
 from shiftbench.hardening.architectures.base import build
 from shiftbench.hardening.architectures.baselines import load_baseline
 from shiftbench.hardening.recipe import Recipe, load_recipe, to_toml
-from shiftbench.hardening.training.pictures import evaluation_geometry
+from shiftbench.hardening.training.data import evaluation_geometry
+from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.atomic import write_atomically, write_json
 
 RECIPE, WEIGHTS, BASELINE, ABOUT = "recipe.toml", "model.safetensors", "baseline.npz", "classifier.json"
 

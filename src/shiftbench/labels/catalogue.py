@@ -13,6 +13,8 @@ from shiftbench.errors import LabelError
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
 
+#: Instead of a label space: the classes are the folders of the dataset.
+FOLDERS = "folders"
 #: Each entry makes its space when asked for, so that nothing is read before it is needed.
 label_spaces: Registry[Callable[[], LabelSpace]] = Registry(
     "label space",
@@ -126,3 +128,10 @@ _READERS: dict[str, Callable[[str, Path], Mapping[str, Any]]] = {
     ".csv": _from_csv,
     ".json": _from_json,
 }
+
+
+def find_label_space(labels: str | Path | LabelSpace | None) -> LabelSpace | str | None:
+    """By name or from a file of classes; "folders" is kept: the dataset defines the classes."""
+    if labels is None or isinstance(labels, LabelSpace) or labels == FOLDERS:
+        return FOLDERS if labels == FOLDERS else labels
+    return load_label_space(Path(labels)) if Path(labels).is_file() else label_space(str(labels))

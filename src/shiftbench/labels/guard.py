@@ -12,14 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from shiftbench.errors import LabelError
-from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.outcomes import outcome_warnings
+from shiftbench.labels.catalogue import FOLDERS, label_space
+from shiftbench.labels.sanity_checks import outcome_warnings
 from shiftbench.labels.space import LabelSpace
 
 __all__ = ["folder_space", "outcome_warnings", "recognise_folders", "recognise_names"]
 
-#: As a space: "the folder names are the classes", for a set whose classes no known space has.
-OWN = "folders"
 _WNID = re.compile(r"n\d{8}")
 #: The sets of class names that folders may be named after; subsets by wnid are found by ``_wnid_space``.
 _NAMED_SPACES = ("imagenet-1k", "imagenet-a-200", "imagenet-o-200", "imagenet-r-200", "cifar-10", "cifar-100")
@@ -41,7 +39,7 @@ def recognise_folders(names: Iterable[str], space: LabelSpace | str | None = Non
     folders = sorted(set(names))
     if not folders:
         raise LabelError("there are no class folders", expected="one folder a class")
-    if space == OWN:
+    if space == FOLDERS:
         own = folder_space(folders)
         return own, {folder: i for i, folder in enumerate(own.keys)}
     if space is not None:
@@ -56,7 +54,7 @@ def recognise_folders(names: Iterable[str], space: LabelSpace | str | None = Non
 
 
 def recognise_names(
-    names: Sequence[str], space: LabelSpace | str | None = None, *, own: str = OWN
+    names: Sequence[str], space: LabelSpace | str | None = None, *, own: str = FOLDERS
 ) -> tuple[LabelSpace, list[int]]:
     """As ``recognise_folders``, for class names that a file declares in order: label i means ``names[i]``.
 
@@ -64,7 +62,7 @@ def recognise_names(
     others stand where the space has them. Unknown names are a space of their own, called ``own``, if none
     was asked for.
     """
-    if space == OWN:
+    if space == FOLDERS:
         return LabelSpace(own, tuple(names)), list(range(len(names)))
     asked = label_space(space) if isinstance(space, str) else space
     for target in [asked] if asked is not None else map(label_space, _NAMED_SPACES):
@@ -90,7 +88,7 @@ def _in_order(names: Sequence[str], space: LabelSpace) -> bool:
     return wrong == 0 and right >= 0.95 * len(names)
 
 
-def folder_space(folders: Iterable[str], name: str = OWN) -> LabelSpace:
+def folder_space(folders: Iterable[str], name: str = FOLDERS) -> LabelSpace:
     """The space whose classes are the folders, sorted as text, or as numbers if all are."""
     folders = sorted(set(folders))
     if all(map(_is_integer, folders)):

@@ -14,8 +14,8 @@ from shiftbench.reports import formatting
 from shiftbench.reports.entries import Entries, in_one_column, named
 from shiftbench.reports.reliability_text import LEGEND, diagram_lines
 from shiftbench.reports.tables import ResultTable
+from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.titles import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
 
 if TYPE_CHECKING:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shiftbench.errors import SettingError
+from shiftbench.errors import SettingError, StoreError
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
 from shiftbench.reports.tables import ResultTable
-from shiftbench.store.titles import classifier_titles
+from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
 
 if TYPE_CHECKING:
+    from shiftbench.runs.results import StoredResults
     from shiftbench.store.predictions import Predictions
 
 
@@ -42,6 +43,30 @@ def corruption_table(
             kinds = scores.ce or scores.error
             entries += [(name, corruption, score) for corruption, score in kinds.items()]
     return ResultTable(entries, title=f"{prefix}: corruption errors", remarks=comparability(cells, prefix, baseline))
+
+
+def results_corruption_table(
+    results: StoredResults, prefix: str | None = None, *, baseline: str | None = None, level: float = 0.95
+) -> ResultTable:
+    """The table of the one family of corrupted settings, or of the one named; see ``Run.corruption_table``."""
+    prefixes = [prefix] if prefix else corruption_prefixes(results.settings)
+    if len(prefixes) != 1:
+        raise StoreError(
+            "corruption errors need one family of settings named PREFIX.corruption.severity",
+            found=", ".join(prefixes) or "none",
+            hint="evaluate a suite such as imagenet-c, or name the prefix",
+        )
+    family = [cell for cell in results.cells if cell.setting.startswith(f"{prefixes[0]}.")]
+    # AlexNet's errors are over ImageNet's classes: dividing by them says nothing about another label space.
+    comparable = all(cell.spec["space"].startswith("imagenet-") for cell in family)
+    return corruption_table(
+        results.workspace,
+        results.cells,
+        prefix=prefixes[0],
+        clean=next(iter({cell.spec["reference"] for cell in family})),
+        baseline=baseline or (ALEXNET if comparable else None),
+        level=level,
+    )
 
 
 def comparability(cells: Sequence[Cell], prefix: str, baseline: str | Baseline | None) -> list[str]:

@@ -12,8 +12,8 @@ from shiftbench.metrics.probabilities import gives_probabilities
 from shiftbench.reports import formatting
 from shiftbench.reports.entries import in_one_column, named
 from shiftbench.reports.tables import ResultTable
+from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.titles import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
 
 #: The out-set that is meant where none is named.

@@ -12,8 +12,8 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.groups import per_group, worst_group
 from shiftbench.reports.tables import ResultTable
+from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.titles import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
 
 #: The column that every labelled set has.

@@ -11,7 +11,7 @@ from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
 from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
 from shiftbench.reports.tables import ResultTable
-from shiftbench.store.titles import classifier_titles
+from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Cell, Workspace
 
 #: Cells by (row title, perturbation), in order of frames.

@@ -20,6 +20,7 @@ from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import SettingError, StoreError
+from shiftbench.io.errors import UnreachableError
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace, Projection
 from shiftbench.metrics.base import Needs
@@ -27,7 +28,6 @@ from shiftbench.settings.base import Setting
 from shiftbench.shifts.attacks.base import ClassifierShift
 from shiftbench.shifts.base import NoShift
 from shiftbench.store.prediction_files import PredictionBlock, read_block
-from shiftbench.store.refusals import UnreachableError
 from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
 
 _MOST_IMAGES_A_BLOCK, _FEWEST_IMAGES_A_BLOCK, _BLOCKS_OF_A_SMALL_SET = 256, 16, 32
@@ -81,23 +81,23 @@ class RunContext:
 
 
 @dataclass(frozen=True)
-class Share:
+class Shard:
     """The blocks of one job of several that share a run: every ``of``-th one, beginning with number ``job``."""
 
     job: int
     of: int
 
     @classmethod
-    def parse(cls, text: str) -> Share:
+    def parse(cls, text: str) -> Shard:
         """
-        >>> Share.parse("3/8")
-        Share(job=3, of=8)
+        >>> Shard.parse("3/8")
+        Shard(job=3, of=8)
         """
         match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
         job, of = (int(match[1]), int(match[2])) if match else (0, 0)
         if not 1 <= job <= of:
             raise SettingError(
-                "that is no share of a run",
+                "invalid --shard",
                 found=text,
                 expected="JOB/JOBS, counted from one: 1/8, 2/8, ... 8/8",
                 hint="with SLURM: --array=1-8 and --shard $SLURM_ARRAY_TASK_ID/8",

@@ -97,7 +97,6 @@ suites: Registry[SuiteBuilder] = Registry(
         "shiftbench.settings.factor_suites",
         "shiftbench.settings.icon_suites",
         "shiftbench.settings.testbed_suite",
-        "shiftbench.testsets.suites",
     ),
 )
 

@@ -16,8 +16,8 @@ from shiftbench.errors import ShiftError
 from shiftbench.registry import Registry
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions.blur import gaussian_blur_levels, to_float32, trail
-from shiftbench.shifts.corruptions.draws import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.noise import gaussian_noise, shot_noise, speckle_noise
+from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.weather import brightness, snow_flakes, snow_over, spatter_layer, water_drops
 from shiftbench.shifts.seeds import derive_key
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shiftbench.store.tables import read_table, write_table
+from shiftbench.io.parquet import read_table, write_table
 
 
 def spec_key(text: str) -> str:

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from shiftbench.errors import StoreError
+from shiftbench.io.atomic import write_atomically
 from shiftbench.labels.space import Scores
-from shiftbench.store.atomic import write_atomically
 from shiftbench.store.catalogue import spec_key
 
 _SPEC, _DIGESTS, _MADE_BY = b"shiftbench.spec", b"shiftbench.digests", b"shiftbench.made_by"

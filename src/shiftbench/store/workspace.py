@@ -29,14 +29,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shiftbench.errors import StoreError
-from shiftbench.labels.several import LabelSets, relabel_sets, single_labels
+from shiftbench.io.atomic import read_json, write_json
+from shiftbench.io.parquet import read_table, write_table
+from shiftbench.io.paths import is_object, place, remove_tree
+from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import Labels, LabelSpace
-from shiftbench.store.atomic import read_json, write_json
 from shiftbench.store.catalogue import read_catalogue, spec_key, write_catalogue
-from shiftbench.store.places import is_object, place, remove_tree
 from shiftbench.store.prediction_files import PredictionBlock, canonical_json, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.tables import read_table, write_table
 
 FORMAT = 1
 _METADATA = "metadata.parquet"

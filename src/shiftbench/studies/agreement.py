@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from shiftbench.metrics.intervals import Interval
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import FloatArray, StudyError, check_unique, finite_or_none
-from shiftbench.studies.images import common_hits
+from shiftbench.studies.image_bootstrap import common_hits
 
 
 @dataclass(frozen=True)

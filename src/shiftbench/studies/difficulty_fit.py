@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from shiftbench.studies.base import FloatArray, StudyError
 from shiftbench.studies.difficulty import Difficulty, Recovered, implied_difficulty, line_of, simulate
 from shiftbench.studies.fits import Fit
-from shiftbench.studies.images import image_bootstrap
+from shiftbench.studies.image_bootstrap import image_bootstrap
 from shiftbench.studies.knee_images import with_image_intervals
 from shiftbench.studies.scales import probit
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError, check_unique, count_of
 from shiftbench.studies.frequencies import matched_frequencies
-from shiftbench.studies.images import common_hits
+from shiftbench.studies.image_bootstrap import common_hits
 from shiftbench.studies.reproducibility import FREQUENCY_EDGES, FrequencyBin, accuracy_by_frequency
 
 

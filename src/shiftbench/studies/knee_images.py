@@ -12,7 +12,7 @@ from typing import Any
 
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.fits import Fit
-from shiftbench.studies.images import ImageBootstrap, image_bootstrap_of
+from shiftbench.studies.image_bootstrap import ImageBootstrap, image_bootstrap_of
 from shiftbench.studies.piecewise import PiecewiseFit
 from shiftbench.studies.robustness import EffectiveRobustness
 from shiftbench.studies.study import Shift, Study

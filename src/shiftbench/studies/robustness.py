@@ -12,7 +12,7 @@ and they are put together by Zou and Donner's (2008) rule for a difference a - b
 
 which keeps their asymmetry. Where x and y come from the same pictures (clean and corrupted) their errors are
 positively tied and the interval is wider than needed, never narrower; with predictions at hand the image
-bootstrap (``shiftbench.studies.images``) takes the tie into account.
+bootstrap (``shiftbench.studies.image_bootstrap``) takes the tie into account.
 """
 
 from __future__ import annotations

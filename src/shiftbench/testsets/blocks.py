@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from shiftbench.classifiers.hashing import digest
 from shiftbench.datasets.base import Dataset, Pixels
 from shiftbench.errors import BadImageError, StoreError
-from shiftbench.jobs import Executor, Job, Report, Trouble
-from shiftbench.store.atomic import read_json, write_atomically, write_json
-from shiftbench.store.locks import claim
-from shiftbench.working import progress_bar, worker_count
+from shiftbench.io.atomic import read_json, write_atomically, write_json
+from shiftbench.io.locks import claim
+from shiftbench.jobs.base import Executor, Job, Trouble
+from shiftbench.jobs.progress import Advance, progress_bar
+from shiftbench.jobs.threads import worker_count
 
 Rows = NDArray[Any]
 #: The pictures at these indices to one row each, of one shape and type; no pictures where there are ``Numbers`` only.
 Compute = Callable[[Sequence[Pixels], NDArray[np.int64]], Rows]
-Advance = Callable[[int], None]
 #: Raised when the files change.
 _FORMAT = 1
 #: Blocks of numbers that no executor is bothered with.
@@ -183,10 +183,10 @@ class _Blocks(Job[_Part]):
     computations: Sequence[Computation]
     shards: Sequence[Path | None]
 
-    def compute(self, item: _Part, report: Report, *, wait: bool) -> list[Trouble]:
+    def compute(self, item: _Part, advance: Advance, *, wait: bool) -> list[Trouble]:
         for _ in self.of(slice(item.start, item.stop)):
             pass
-        report(item.stop - item.start)
+        advance(item.stop - item.start)
         return []
 
     def of(self, part: slice) -> Iterator[tuple[int, _Block]]:

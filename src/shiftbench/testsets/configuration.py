@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from shiftbench.io.atomic import write_atomically
 from shiftbench.labels import load_label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.atomic import write_atomically
 from shiftbench.testsets.errors import WorkshopError
 
 FILE = "testset.toml"

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Select, Subquery, and_, case, func, select
 from sqlalchemy.orm import Session
 
+from shiftbench.io.atomic import write_atomically
 from shiftbench.metrics.intervals import Interval, clopper_pearson
-from shiftbench.store.atomic import write_atomically
 from shiftbench.testsets.agreement import Agreement, krippendorff_alpha
 from shiftbench.testsets.database.tables import (
     REFERENCE,

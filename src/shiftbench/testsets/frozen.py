@@ -18,12 +18,12 @@ from typing import Any, Literal
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.manifest import open_manifest
+from shiftbench.io.atomic import read_json
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.atomic import read_json
 from shiftbench.testsets.configuration import FILE
 from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
 
-RECORD = "frozen.json"
+RECORD, REFERENCE_FILE = "frozen.json", "reference.jsonl"
 Part = Literal["images", "reference"]
 
 

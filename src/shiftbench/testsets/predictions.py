@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.datasets.files import FileDataset
-from shiftbench.runs.result import Run
+from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.reproducibility import FrequencyBin, accuracy_by_frequency
 from shiftbench.testsets.errors import BlindnessError, WorkshopError
-from shiftbench.testsets.freezing import verify
+from shiftbench.testsets.freeze import verify
 from shiftbench.testsets.frozen import FrozenSet, Part
 from shiftbench.testsets.pool.datasets import entries_dataset
 from shiftbench.testsets.pool.entries import read_entries
@@ -85,7 +85,7 @@ def _predictions(
 ) -> list[Predictions]:
     # Sets of one project that share their references share the setting, too.
     names = [frozen.name] if part == "images" else [frozen.part_name(part), f"{frozen.project}-reference"]
-    run = Run.open(workspace, classifiers, names)
+    run = StoredResults.open(workspace, classifiers, names)
     if not run.cells:
         raise WorkshopError(
             f"the workspace {workspace} has no predictions on {frozen.part_name(part)!r}",

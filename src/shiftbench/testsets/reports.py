@@ -9,8 +9,8 @@ from shiftbench.reports.study_tables import Field, StudyTable
 from shiftbench.testsets.annotation import ClassProgress
 from shiftbench.testsets.audit import AuditLine
 from shiftbench.testsets.frequencies import AnnotatorQuality, ClassSummary, ImageFrequency, frequency_record
-from shiftbench.testsets.pool.counting import PoolCount
-from shiftbench.testsets.pool.importing import Imported
+from shiftbench.testsets.pool.counts import PoolCount
+from shiftbench.testsets.pool.import_images import Imported
 from shiftbench.testsets.revisions import Difference, RevisionInfo, SetStatus
 
 _MOST_SHOWN = 40

@@ -1,7 +1,6 @@
 """Frozen test sets where evaluations look for them: ``--suite testset:DIR`` and ``--data testset:DIR``.
 
-Registered by name in ``shiftbench.settings`` and ``shiftbench.datasets``, so that the line of the package does not
-depend on the workshop.
+Registered by ``shiftbench.workshops``.
 """
 
 from __future__ import annotations
@@ -10,24 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import dataset_openers, opener
 from shiftbench.datasets.subset import of_classes
-from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.guard import OWN
+from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.settings.base import Setting, SuiteBuilder, suites
-from shiftbench.testsets.frozen import RECORD, FrozenSet, frozen_sets, one_frozen
-
-REFERENCE_FILE = "reference.jsonl"
+from shiftbench.settings.base import Setting
+from shiftbench.testsets.frozen import REFERENCE_FILE, FrozenSet, frozen_sets, one_frozen
 
 
-def _seen_frozen(path: Path) -> str | None:
-    folder = path.parent if path.name == REFERENCE_FILE else path
-    return "a frozen test set" if (folder / RECORD).is_file() else None
-
-
-@dataset_openers.register("testset")
-@opener(_seen_frozen)
 def open_testset(
     path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None, set: str | None = None
 ) -> Dataset:
@@ -35,15 +23,14 @@ def open_testset(
     path = Path(path)
     part, folder = ("reference", path.parent) if path.name == REFERENCE_FILE else ("images", path)
     dataset = one_frozen(frozen_sets(folder), set).open(part, name=name)  # type: ignore[arg-type]
-    own = None if space == OWN else space  # it brings its classes, whatever folders are called
+    own = None if space == FOLDERS else space  # it brings its classes, whatever folders are called
     target = label_space(own) if isinstance(own, str) else own
     return dataset if target is None or target.keys == dataset.space.keys else of_classes(dataset, target)
 
 
-@suites.family("testset:DIR", "testset:(.+)")
-def testset(folder: str) -> SuiteBuilder:
+def testset_settings(folder: str) -> list[Setting]:
     """The frozen sets of a test-set project, each against its annotated reference images."""
-    return lambda options: _settings(frozen_sets(folder))
+    return _settings(frozen_sets(folder))
 
 
 def _settings(sets: Sequence[FrozenSet]) -> list[Setting]:

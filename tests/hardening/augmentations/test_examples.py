@@ -15,4 +15,4 @@ def test_examples(name: str) -> None:
 
 
 def test_examples_of_the_command() -> None:
-    assert doctest.testmod(importlib.import_module("shiftbench.cli.hardening")).failed == 0
+    assert doctest.testmod(importlib.import_module("shiftbench.cli.harden")).failed == 0

@@ -20,7 +20,7 @@ from shiftbench.hardening.augmentations.folder import Shard, augment_folder, nam
 from shiftbench.hardening.augmentations.folder_record import RECORD
 from shiftbench.hardening.augmentations.options import AugmentationError
 from shiftbench.hardening.augmentations.streams import stream
-from shiftbench.store.locks import claim
+from shiftbench.io.locks import claim
 from tests.hardening.augmentations.kill_target import OPTIONS, augment_slowly
 from tests.shifts.writing.helpers import bytes_below, opened, picture_folder, scene
 

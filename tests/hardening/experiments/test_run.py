@@ -17,9 +17,9 @@ from shiftbench.hardening.experiments.base import Experiment, Scale, Variant, ex
 from shiftbench.hardening.experiments.report import ExperimentReport
 from shiftbench.hardening.experiments.run import run_experiment
 from shiftbench.hardening.training.errors import TrainingError
-from shiftbench.jobs import Executor
-from shiftbench.runs.executors import ThreadExecutor
-from shiftbench.runs.ray_engine import RayExecutor
+from shiftbench.jobs.base import Executor
+from shiftbench.jobs.executors import ThreadExecutor
+from shiftbench.jobs.ray_executor import RayExecutor
 
 SMALLEST = Experiment(
     "smallest",

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import linregress
 
+from shiftbench.api import evaluate
 from shiftbench.datasets import from_arrays
 from shiftbench.hardening.experiments.base import Claim, Experiment, Scale, Variant, experiments
 from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs
@@ -18,7 +19,6 @@ from shiftbench.hardening.experiments.report import ExperimentReport
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.recipe import Part, Recipe, load_recipe
 from shiftbench.labels import label_space
-from shiftbench.runs.evaluate import evaluate
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.corruptions import Corruption
 

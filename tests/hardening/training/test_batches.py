@@ -13,7 +13,7 @@ from shiftbench.errors import BadImageError
 from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.training.batches import Batch, Batches
 from shiftbench.hardening.training.errors import TrainingError
-from shiftbench.hardening.training.preparing import prepare_training
+from shiftbench.hardening.training.setup import prepare_training
 
 Tiny = Callable[..., Recipe]
 
@@ -143,7 +143,7 @@ def test_missing_folders_and_labels(tiny: Tiny) -> None:
 def test_validation_data_of_other_classes_is_refused(tiny: Tiny) -> None:
     from shiftbench.datasets.catalogue import open_named
     from shiftbench.errors import LabelError
-    from shiftbench.hardening.training.preparing import prepare_validation
+    from shiftbench.hardening.training.setup import prepare_validation
     from shiftbench.labels import label_space
 
     with pytest.raises(LabelError, match="no image of the classes"):

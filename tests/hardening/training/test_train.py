@@ -25,7 +25,7 @@ from shiftbench.hardening.training.errors import BusyError, DivergedError, Train
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.optimizers import make_optimizer, set_rate
 from shiftbench.hardening.training.train import train
-from shiftbench.store.locks import claim
+from shiftbench.io.locks import claim
 from tests.hardening.training.conftest import same_weights, steps_of
 
 Tiny = Callable[..., Recipe]

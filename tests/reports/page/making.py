@@ -17,7 +17,7 @@ from shiftbench.reports.page.failures import draft_failures, illustrate
 from shiftbench.reports.page.payload import FailureList, Page, Results
 from shiftbench.reports.page.pictures import PictureFinder
 from shiftbench.reports.page.published import Published
-from shiftbench.store.titles import classifier_titles
+from shiftbench.store.display_names import classifier_titles
 from tests.runs.helpers import COLOURS, brightest_channel
 
 SMALL = sb.Preprocessing(sb.Geometry(resize=36, crop=32))

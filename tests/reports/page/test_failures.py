@@ -20,8 +20,8 @@ from shiftbench.datasets.subset import sample, take
 from shiftbench.errors import ShiftError
 from shiftbench.reports.page.pictures import LONGEST, PictureFinder, Recipe, thumbnail
 from shiftbench.reports.page.shifted import rebuild_geometry, rebuild_shift
-from shiftbench.runs.data import Selection
 from shiftbench.settings.base import Setting
+from shiftbench.settings.roles import Selection
 from shiftbench.shifts.attacks import Attack
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corruptions

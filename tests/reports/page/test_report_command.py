@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import shiftbench as sb
 from shiftbench.cli.app import app
-from shiftbench.cli.reporting import parse_images
+from shiftbench.cli.report import parse_images
 from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.store.workspace import Workspace
 

@@ -24,14 +24,14 @@ from typer.testing import CliRunner
 
 import shiftbench as sb
 import shiftbench.reports.page
+from shiftbench.api import IncompleteRunError
 from shiftbench.cli.app import app
-from shiftbench.cli.reporting import _address
+from shiftbench.cli.report import _address
 from shiftbench.errors import MissingExtraError, ShiftbenchError
 from shiftbench.reports.page.build import Choices
 from shiftbench.reports.page.server import bind, new_token, viewer_app
 from shiftbench.reports.page.unfinished import GrowingWorkspace
 from shiftbench.reports.page.viewer import Snapshot, Viewer, workspace_stamp
-from shiftbench.runs.evaluate import IncompleteRunError
 from tests.reports.page.making import SMALL, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 

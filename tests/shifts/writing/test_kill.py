@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shiftbench.runs.executors import ThreadExecutor
+from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.shifts.writing import write_corruptions
 from tests.shifts.writing.helpers import bytes_below, cifar_like, picture_folder
 from tests.shifts.writing.kill_target import NAMES, write_slowly

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from shiftbench.cli.app import app
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import StoreError
-from shiftbench.jobs import Executor, Failure, Job, Report, Trouble
-from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
+from shiftbench.jobs.base import Executor, Failure, Job, Trouble
+from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
+from shiftbench.jobs.progress import Advance
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing import spread, write_corruptions
 from shiftbench.shifts.writing.record import RECORD, WORKSHOP
@@ -62,8 +63,8 @@ def test_it_continues_what_another_engine_began(source: Path, tmp_path: Path) ->
 class Failing(Executor):
     """Computes the first item and gives up the others."""
 
-    def run(self, job: Job[Any], items: Any, report: Report) -> list[Failure]:
-        job.compute(items[0], report, wait=True)
+    def run(self, job: Job[Any], items: Any, advance: Advance) -> list[Failure]:
+        job.compute(items[0], advance, wait=True)
         return [Failure(item, Trouble(str(item), "no more")) for item in items[1:]]
 
 
@@ -142,9 +143,9 @@ def test_a_damaged_piece_is_named_and_made_anew(tmp_path: Path) -> None:
 
 def test_items_are_of_similar_size_whatever_the_layout(source: Path, tmp_path: Path) -> None:
     class Counting(ThreadExecutor):
-        def run(self, job: Job[Any], items: Any, report: Report) -> list[Failure]:
+        def run(self, job: Job[Any], items: Any, advance: Advance) -> list[Failure]:
             self.items = len(items)
-            return super().run(job, items, report)
+            return super().run(job, items, advance)
 
     for format, expected in (("tree", 6), ("shards", 6), ("arrays", 5)):
         executor = Counting(1)

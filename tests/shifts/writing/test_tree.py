@@ -16,12 +16,12 @@ from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.folder import open_folder
 from shiftbench.errors import DatasetError, ShiftbenchError, ShiftError, StoreError, UnknownNameError
+from shiftbench.io.locks import claim
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corrupt
 from shiftbench.shifts.writing import write_corruptions
 from shiftbench.shifts.writing.record import RECORD, WORKSHOP
 from shiftbench.shifts.writing.sizes import preparation
-from shiftbench.store.locks import claim
 from tests.shifts.writing.helpers import ODD_CLASSES, bytes_below, opened, picture_folder, scene
 
 SMALL: dict[str, Any] = {"names": "fog,gaussian_noise", "severities": (1, 3), "size": 32}

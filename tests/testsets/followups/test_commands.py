@@ -20,17 +20,17 @@ from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.testsets.accounts import exclude, find_person
 from shiftbench.testsets.database.tables import Entry, Slot, Task
 from shiftbench.testsets.errors import BlindnessError
-from shiftbench.testsets.freezing import freeze
+from shiftbench.testsets.freeze import freeze
 from shiftbench.testsets.predictions import predictions_on
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.reviewing import mark
+from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import revision_images, sample
 from shiftbench.testsets.sampling.base import make_sampling
 from tests.testsets.helpers import annotators, fill, small_configuration, work
-from tests.testsets.pool.test_importing import pet_folders
+from tests.testsets.pool.test_import_images import pet_folders
 from tests.testsets.test_cli import call, data, run
 from tests.testsets.web.conftest import Site, served
-from tests.testsets.web.test_annotating import behind
+from tests.testsets.web.test_annotation_pages import behind
 from tests.testsets.web.visitors import Sheet
 
 #: Of CIFAR-10's classes those that a small network mixes up most.

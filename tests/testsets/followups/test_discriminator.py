@@ -19,7 +19,7 @@ from shiftbench.testsets.followups import discriminate
 from shiftbench.testsets.followups.discriminator import _balanced, _gathered
 from shiftbench.testsets.followups.folds import deal
 from shiftbench.testsets.near_duplicates.descriptors import NormalisedPixelDescriptor
-from shiftbench.testsets.near_duplicates.planting import Planted
+from shiftbench.testsets.near_duplicates.plant import Planted
 
 
 @pytest.fixture(scope="module")

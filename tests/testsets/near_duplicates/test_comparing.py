@@ -12,7 +12,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.near_duplicates.alignment import _BLUR, aligned_correlation
 from shiftbench.testsets.near_duplicates.descriptors import squashed
-from shiftbench.testsets.near_duplicates.planting import EDITS
+from shiftbench.testsets.near_duplicates.plant import EDITS
 from shiftbench.testsets.near_duplicates.ssim import ssim
 
 Pictures = NDArray[np.uint8]

@@ -146,7 +146,7 @@ def test_mirrored_rows_are_those_of_the_mirrored_pictures(photographs: Dataset) 
 
 def test_features_put_a_crop_beside_its_picture(photographs: Dataset) -> None:
     """The nearest of all photographs to the middle 80 % of one is that one, by what a network sees."""
-    from shiftbench.testsets.near_duplicates.planting import cropped
+    from shiftbench.testsets.near_duplicates.plant import cropped
 
     described = FeatureDescriptor(sb.load_classifier("demo:squeezenet1_1"))
     pictures = [photographs.read(i).pixels for i in range(24)]

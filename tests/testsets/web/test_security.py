@@ -398,14 +398,14 @@ def test_limits_do_not_fill_the_memory() -> None:
 def test_a_broken_page_shows_no_trace(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     from fastapi.testclient import TestClient
 
-    from shiftbench.testsets.web import entering
+    from shiftbench.testsets.web import auth
     from shiftbench.testsets.web.app import shielded
 
     def broken(*_: object) -> None:
         raise RuntimeError("a secret detail")
 
     app = workshop_app(Project.open(site.project.folder, database=database_url(site.project)))
-    monkeypatch.setattr(entering, "see_other", broken)
+    monkeypatch.setattr(auth, "see_other", broken)
     answer = TestClient(shielded(app), raise_server_exceptions=False).get("/")
     assert answer.status_code == 500 and "went wrong on our side" in answer.text
     assert "secret detail" not in answer.text and "Traceback" not in answer.text

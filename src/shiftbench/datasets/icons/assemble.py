@@ -20,9 +20,9 @@ from shiftbench.datasets.icons.rasterise import difference, is_blank, png_bytes,
 from shiftbench.datasets.icons.record import Options, Record, Row, make_folder
 from shiftbench.datasets.icons.sources import Source, choose_sources
 from shiftbench.errors import BadImageError, MissingExtraError
-from shiftbench.store.atomic import write_atomically
-from shiftbench.store.locks import claim
-from shiftbench.working import Advance, progress_bar
+from shiftbench.io.atomic import write_atomically
+from shiftbench.io.locks import claim
+from shiftbench.jobs.progress import Advance, progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from typing import Any
 
 from shiftbench.datasets.icons.sources import Source
 from shiftbench.errors import DatasetError
-from shiftbench.store.atomic import read_json, write_atomically, write_json
+from shiftbench.io.atomic import read_json, write_atomically, write_json
 
 TABLE, RECORD, LICENCES = "icons.csv", "icons.json", "LICENCES.md"
 COLUMNS = ("path", "class", "subtype", "style", "rendition", "version", "codepoint", "package", "licence")

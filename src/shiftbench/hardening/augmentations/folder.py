@@ -32,13 +32,14 @@ from shiftbench.hardening.augmentations.folder_record import (
 )
 from shiftbench.hardening.augmentations.options import AugmentationError, checked_options, whole
 from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.io.locks import claim
+from shiftbench.jobs.progress import Advance, progress_bar
+from shiftbench.jobs.threads import for_each, one_torch_thread, worker_count
 from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.seeds import SEED_SCHEME
 from shiftbench.shifts.writing.encoding import Encoding, without_picture_suffix
 from shiftbench.shifts.writing.job import Staging
 from shiftbench.shifts.writing.record import WORKSHOP
-from shiftbench.store.locks import claim
-from shiftbench.working import Advance, for_each, one_torch_thread, progress_bar, worker_count
 
 if TYPE_CHECKING:
     from rich.console import Console

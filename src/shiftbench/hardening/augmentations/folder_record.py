@@ -10,9 +10,9 @@ from typing import Any
 
 from shiftbench.errors import StoreError
 from shiftbench.hardening.augmentations.options import AugmentationError
+from shiftbench.io.atomic import read_json, write_json
+from shiftbench.io.locks import claim
 from shiftbench.shifts.writing.record import WORKSHOP
-from shiftbench.store.atomic import read_json, write_json
-from shiftbench.store.locks import claim
 
 RECORD = "shiftbench-augmentation.json"
 FORMAT = 1

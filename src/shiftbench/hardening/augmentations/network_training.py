@@ -19,7 +19,6 @@ from torch import Tensor
 from shiftbench._version import __version__
 from shiftbench.classifiers.hashing import digest
 from shiftbench.datasets.base import Dataset, Pixels
-from shiftbench.datasets.cache import cache_folder, locked
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.augmentations.networks import (
     ImageNetwork,
@@ -29,7 +28,9 @@ from shiftbench.hardening.augmentations.networks import (
     resized,
     save_network,
 )
-from shiftbench.working import one_torch_thread, progress_bar
+from shiftbench.io.cache import cache_folder, locked
+from shiftbench.jobs.progress import progress_bar
+from shiftbench.jobs.threads import one_torch_thread
 
 #: As many pictures, and bytes of them, as minutes can learn from.
 PICTURES = 1000

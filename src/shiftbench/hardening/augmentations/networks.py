@@ -21,8 +21,8 @@ from shiftbench.classifiers.weights import fill, load_weights
 from shiftbench.datasets.base import Pixels
 from shiftbench.errors import ClassifierError, MissingExtraError, ShiftbenchError
 from shiftbench.hardening.augmentations.options import whole
+from shiftbench.io.atomic import write_atomically
 from shiftbench.registry import Registry
-from shiftbench.store.atomic import write_atomically
 
 #: The least short side of which the strides of a network leave something.
 SMALLEST = 16

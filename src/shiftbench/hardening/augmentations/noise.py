@@ -10,8 +10,8 @@ import numpy as np
 from shiftbench.datasets.base import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.options import AugmentationError, number, numbers
-from shiftbench.shifts.corruptions.draws import Draws, KeyedDraws
 from shiftbench.shifts.corruptions.noise import gaussian_noise, speckle_noise
+from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws
 
 #: ImageNet-C's five strengths of speckle noise, which paper 000 trains DeepFashion Remixed with.
 SPECKLE_SCALES = (0.15, 0.2, 0.35, 0.45, 0.6)

@@ -13,7 +13,8 @@ from shiftbench.datasets.base import Dataset, Pixels
 from shiftbench.errors import DatasetError
 from shiftbench.hardening.augmentations.base import ImageAugmentation
 from shiftbench.hardening.augmentations.streams import stream
-from shiftbench.working import progress_bar, worker_count
+from shiftbench.jobs.progress import progress_bar
+from shiftbench.jobs.threads import worker_count
 
 
 def precompute(

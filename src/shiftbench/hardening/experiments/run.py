@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from shiftbench.api import Run, evaluate
 from shiftbench.datasets.catalogue import named_datasets
 from shiftbench.errors import SettingError
 from shiftbench.hardening.classifier import read_finished
@@ -21,14 +22,13 @@ from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.training.checkpoint import refuse_other
 from shiftbench.hardening.training.errors import BusyError, TrainingError
 from shiftbench.hardening.training.log import read_log
-from shiftbench.hardening.training.preparing import prepare_training
+from shiftbench.hardening.training.setup import prepare_training
 from shiftbench.hardening.training.train import train
-from shiftbench.jobs import Executor, Failure, Job, Report, Trouble
-from shiftbench.runs.data import Data, Selection
-from shiftbench.runs.evaluate import evaluate
-from shiftbench.runs.executors import ProcessExecutor, ThreadExecutor
-from shiftbench.runs.result import Run
-from shiftbench.working import one_torch_thread, progress_bar, worker_count
+from shiftbench.jobs.base import Executor, Failure, Job, Trouble
+from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
+from shiftbench.jobs.progress import Advance, progress_bar
+from shiftbench.jobs.threads import one_torch_thread, worker_count
+from shiftbench.settings.roles import Data, Selection
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class _Training(Job[int]):
     runs: tuple[PlannedRun, ...]
     data: str
 
-    def compute(self, item: int, report: Report, *, wait: bool) -> list[Trouble] | None:
+    def compute(self, item: int, advance: Advance, *, wait: bool) -> list[Trouble] | None:
         run = self.runs[item]
         try:
             with one_torch_thread():
                 train(run.recipe, run.folder, data=self.data, name=run.name, progress=False, wait=wait,
-                      report=report)  # fmt: skip
+                      report=advance)  # fmt: skip
         except BusyError:
             return None
         except TrainingError as error:
@@ -154,7 +154,7 @@ def _evaluate_all(
         severities=scale.severities,
         corruptions=scale.corruptions,
         select=Selection(sample=scale.sample or None),
-        engine=executor or "threads",
+        executor=executor or "threads",
         progress=progress,
         console=console,
     )

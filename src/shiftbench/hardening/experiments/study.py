@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.api import Run
 from shiftbench.hardening.experiments.base import Claim, Experiment
 from shiftbench.hardening.experiments.plan import PlannedRun, run_name
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
-from shiftbench.runs.result import Run
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.hypotheses import Evidence, HitData, Hypothesis, weigh_hypotheses
-from shiftbench.studies.images import common_hits, image_bootstrap
+from shiftbench.studies.image_bootstrap import common_hits, image_bootstrap
 from shiftbench.studies.robustness import Effective
 
 #: (runs, images): the share of settings in which an image is answered right.

@@ -21,9 +21,9 @@ from shiftbench.hardening.architectures.baselines import (
 from shiftbench.hardening.classifier import BASELINE, Finished, describe, save_finished
 from shiftbench.hardening.recipe import Recipe, RecipeError
 from shiftbench.hardening.training.checkpoint import refuse_other
+from shiftbench.hardening.training.data import open_training_set
 from shiftbench.hardening.training.log import read_log, write_log
 from shiftbench.hardening.training.loop import Trained
-from shiftbench.hardening.training.pictures import open_training_set
 
 
 class Baseline(NamedTuple):

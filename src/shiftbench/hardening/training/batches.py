@@ -21,8 +21,8 @@ from shiftbench.hardening.augmentations.base import make_image_augmentation
 from shiftbench.hardening.augmentations.chain import Chain
 from shiftbench.hardening.augmentations.streams import stream
 from shiftbench.hardening.recipe import Part, Recipe
+from shiftbench.hardening.training.data import Pictures
 from shiftbench.hardening.training.errors import TrainingError
-from shiftbench.hardening.training.pictures import Pictures
 
 
 class Batch(NamedTuple):

@@ -14,7 +14,7 @@ import torch
 
 from shiftbench.hardening.recipe import Recipe, differing_keys, recipe_from
 from shiftbench.hardening.training.errors import TrainingError
-from shiftbench.store.atomic import write_atomically
+from shiftbench.io.atomic import write_atomically
 
 CHECKPOINT = "checkpoint.pt"
 FORMAT = 1

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shiftbench.store.atomic import write_atomically
+from shiftbench.io.atomic import write_atomically
 
 LOG = "log.jsonl"
 

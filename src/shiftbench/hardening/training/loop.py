@@ -36,12 +36,12 @@ from shiftbench.hardening.training.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from shiftbench.hardening.training.data import Pictures
 from shiftbench.hardening.training.errors import DivergedError
 from shiftbench.hardening.training.log import write_log
 from shiftbench.hardening.training.optimizers import make_mean, make_optimizer, set_rate
-from shiftbench.hardening.training.pictures import Pictures
+from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.shifts.seeds import derive_seed
-from shiftbench.working import Advance, progress_bar
 
 _VALIDATION_BATCH = 256
 

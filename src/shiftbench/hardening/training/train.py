@@ -12,14 +12,14 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.training.baselines import BASELINES, fit_baseline
-from shiftbench.hardening.training.checking import check_recipe
 from shiftbench.hardening.training.checkpoint import refuse_other
 from shiftbench.hardening.training.errors import BusyError
+from shiftbench.hardening.training.evaluation import check_recipe
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.loop import Run, Trained
-from shiftbench.hardening.training.preparing import prepare_training, prepare_validation
-from shiftbench.store.locks import claim
-from shiftbench.working import Advance
+from shiftbench.hardening.training.setup import prepare_training, prepare_validation
+from shiftbench.io.locks import claim
+from shiftbench.jobs.progress import Advance
 
 
 def train(

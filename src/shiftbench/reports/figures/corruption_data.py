@@ -10,8 +10,9 @@ import numpy as np
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.errors import UnknownNameError
+from shiftbench.reports.corruption import results_corruption_table
 from shiftbench.reports.figures.accuracies import Accuracies, accuracies
-from shiftbench.runs.result import Run
+from shiftbench.runs.results import StoredResults
 from shiftbench.studies.base import FloatArray, StudyError, few
 from shiftbench.studies.results import Results
 
@@ -109,9 +110,9 @@ class ErrorMap:
     notes: tuple[str, ...] = ()
 
 
-def error_map_of_run(run: Run, family: str | None = None, *, baseline: str | None = None) -> ErrorMap:
+def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline: str | None = None) -> ErrorMap:
     """The numbers of ``Run.corruption_table``: the mean over corruptions first, then every type."""
-    table = run.corruption_table(family, baseline=baseline)
+    table = results_corruption_table(run, family, baseline=baseline)
     kinds = list(dict.fromkeys(entry.score.metric for entry in table.entries))
     # Corruption errors where there is something to divide by, else plain ones.
     mean = next((kind for kind in kinds if kind.startswith("mCE")), None)

@@ -20,7 +20,7 @@ from matplotlib.legend import Legend
 from matplotlib.textpath import text_to_path
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.store.atomic import write_atomically
+from shiftbench.io.atomic import write_atomically
 
 P = ParamSpec("P")
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from shiftbench._version import __version__
+from shiftbench.jobs.progress import Advance
 from shiftbench.reports.page.albums import Album
 from shiftbench.reports.page.calibration import calibrated_cells, calibration_entry
 from shiftbench.reports.page.corruptions import Family, family_payload, read_families
@@ -18,11 +19,10 @@ from shiftbench.reports.page.payload import FORMAT, CalibrationEntry, FailureLis
 from shiftbench.reports.page.pictures import Folders, PictureFinder
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.results import OwnNames, OwnResults, results_payload
-from shiftbench.runs.result import Run
-from shiftbench.store.titles import classifier_titles
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Cell
 from shiftbench.studies.models import STANDARD, Models
-from shiftbench.working import Advance
 
 #: Called with what is done and how often; gives a function that is told how many more are done.
 Bar = Callable[[str, int], AbstractContextManager[Advance]]
@@ -72,7 +72,7 @@ def empty_page(title: str, progress: Progress | None = None) -> Page:
 
 
 def build_page(
-    run: Run | None,
+    run: StoredResults | None,
     published: Published | None,
     choices: Choices,
     album: Album,
@@ -97,7 +97,7 @@ def build_page(
         page["calibration"] = _calibration(run, complete, titles, families, level, bar, remembered)
         page["failures"], notes = _failures(run, complete, titles, choices, album, bar)
         page["pictures"] = album.urls
-        page["warnings"] = [*_problems(run), *Run(run.workspace, complete).warnings(), *notes]
+        page["warnings"] = [*_problems(run), *StoredResults(run.workspace, complete).warnings(), *notes]
     _rename(page, names)
     baseline = page["results"]["baseline"] if page["results"] else ""
     scores = [score for _, _, score in entries]
@@ -119,7 +119,7 @@ def _rename(page: Page, names: OwnNames) -> None:
 
 
 def _own(
-    run: Run | None, entries: Entries, families: Sequence[Family], choices: Choices, notes: Sequence[str]
+    run: StoredResults | None, entries: Entries, families: Sequence[Family], choices: Choices, notes: Sequence[str]
 ) -> OwnResults:
     if run is None or not run.cells:
         return OwnResults(models=choices.models)
@@ -134,7 +134,7 @@ def _own(
 
 
 def _calibration(
-    run: Run,
+    run: StoredResults,
     cells: Sequence[Cell],
     titles: Mapping[str, str],
     families: Sequence[Family],
@@ -160,7 +160,7 @@ def _calibration(
 
 
 def _failures(
-    run: Run, cells: Sequence[Cell], titles: Mapping[str, str], choices: Choices, album: Album, bar: Bar
+    run: StoredResults, cells: Sequence[Cell], titles: Mapping[str, str], choices: Choices, album: Album, bar: Bar
 ) -> tuple[list[FailureList], list[str]]:
     if choices.failures == 0:
         return [], []
@@ -173,7 +173,7 @@ def _failures(
     return [draft.payload() for draft in drafts if draft.failures], notes
 
 
-def _problems(run: Run) -> list[str]:
+def _problems(run: StoredResults) -> list[str]:
     """Pictures that were skipped or converted, the first few by name."""
     found = []
     problems = run.problems()

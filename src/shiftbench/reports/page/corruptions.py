@@ -12,9 +12,9 @@ from shiftbench.metrics.corruption_scores import CorruptionScores
 from shiftbench.reports.corruption import all_corruption_scores, comparability, corruption_prefixes
 from shiftbench.reports.page.numbers import score_cell
 from shiftbench.reports.page.payload import CorruptionFamily, CorruptionRow
-from shiftbench.runs.result import Run
+from shiftbench.runs.results import StoredResults
 from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
-from shiftbench.store.titles import classifier_titles
+from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Cell
 
 #: Scores by (classifier's title, setting).
@@ -48,7 +48,7 @@ class Family:
         return {self.setting(corruption, severity) for corruption in self.corruptions for severity in chosen}
 
 
-def read_families(run: Run, level: float) -> list[Family]:
+def read_families(run: StoredResults, level: float) -> list[Family]:
     """All families of a run. One that is incomplete keeps its accuracies, and says why it has no mean."""
     return [_family(run, prefix, places, level) for prefix, places in _places(run.settings).items()]
 
@@ -82,7 +82,7 @@ def _places(settings: Sequence[str]) -> dict[str, dict[str, tuple[str, int]]]:
     return found
 
 
-def _family(run: Run, prefix: str, places: Mapping[str, tuple[str, int]], level: float) -> Family:
+def _family(run: StoredResults, prefix: str, places: Mapping[str, tuple[str, int]], level: float) -> Family:
     cells = [cell for cell in run.cells if cell.setting in places]
     names = {corruption for corruption, _ in places.values()}
     ordered = [name for name in corruptions("all") if name in names]
@@ -107,7 +107,7 @@ def _family(run: Run, prefix: str, places: Mapping[str, tuple[str, int]], level:
 
 
 def _scores(
-    run: Run,
+    run: StoredResults,
     prefix: str,
     by_title: Mapping[str, Sequence[Cell]],
     clean: str | None,

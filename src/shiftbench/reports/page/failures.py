@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.errors import ShiftbenchError
+from shiftbench.jobs.progress import Advance
 from shiftbench.reports.page.albums import Album
 from shiftbench.reports.page.own import judged_by_image
 from shiftbench.reports.page.payload import Failure, FailureList
@@ -18,7 +19,6 @@ from shiftbench.reports.page.pictures import PictureFinder, Recipe
 from shiftbench.reports.page.shifted import rebuild_geometry, rebuild_shift
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Cell, Workspace
-from shiftbench.working import Advance
 
 #: How many mistakes of a classifier in a setting are shown: so many at most, and so many on the whole page.
 _MOST, _LEAST, _MOST_OF_ALL = 12, 3, 3000

@@ -11,9 +11,9 @@ from shiftbench.reports.formatting import count, level_text
 from shiftbench.reports.page.corruptions import Family
 from shiftbench.reports.page.payload import Section
 from shiftbench.reports.page.published import Published
-from shiftbench.runs.result import Run
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.prediction_files import read_made_by
-from shiftbench.store.titles import classifier_titles
 from shiftbench.store.workspace import Cell
 from shiftbench.studies.base import count_of, few
 from shiftbench.studies.fits import RESAMPLES
@@ -24,7 +24,7 @@ Spec = Mapping[str, Any]
 
 
 def methods_payload(
-    run: Run | None,
+    run: StoredResults | None,
     scores: Sequence[Score],
     families: Sequence[Family],
     published: Published | None,
@@ -57,7 +57,7 @@ def _section(heading: str, *paragraphs: str, items: Iterable[str] = ()) -> Secti
     return {**section, "items": listed} if listed else section
 
 
-def _datasets(run: Run) -> Section:
+def _datasets(run: StoredResults) -> Section:
     found = {(cell.spec["dataset"]["name"], cell.spec["dataset"]["fingerprint"]) for cell in run.cells}
     items = []
     for name, fingerprint in sorted(found):
@@ -74,7 +74,7 @@ def count_of_images(n: int) -> str:
     return "1 image" if n == 1 else f"{count(n)} images"
 
 
-def _classifiers(run: Run) -> Section:
+def _classifiers(run: StoredResults) -> Section:
     titles = classifier_titles(run.cells)
     first = {titles[cell.key]: cell.spec["classifier"] for cell in reversed(run.cells)}
     items = [f"{title}: {_classifier(first[title])}" for title in sorted(first)]
@@ -263,7 +263,7 @@ def _line(published: Published | None, baseline: str, level: float) -> Section:
     )
 
 
-def _software(run: Run | None) -> Section:
+def _software(run: StoredResults | None) -> Section:
     files = [run.workspace.predictions_path(cell) for cell in run.cells] if run else []
     made = {read_made_by(file) for file in files if file.is_file()}
     items = [f"predictions by {', '.join(sorted(made))}"] if made else []

@@ -14,14 +14,14 @@ from shiftbench.reports.page.numbers import cell, score_cell
 from shiftbench.reports.page.payload import Cell as Number
 from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
 from shiftbench.reports.tables import Column, ResultTable
-from shiftbench.runs.result import Run
+from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, SuiteOptions, suites
 from shiftbench.store.workspace import Cell
 
 Entries = Sequence[tuple[str, str, Score]]
 
 
-def own_columns(run: Run, entries: Entries, families: Iterable[Family], level: float) -> list[GridColumn]:
+def own_columns(run: StoredResults, entries: Entries, families: Iterable[Family], level: float) -> list[GridColumn]:
     """Every setting with its scores; the mean of every family; flips in place of the frames of sequences."""
     frames = {one.setting for one in run.cells if is_frame(one)}
     table = ResultTable([entry for entry in entries if entry[1] not in frames])

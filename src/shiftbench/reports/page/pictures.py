@@ -17,8 +17,8 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets, open_dataset, open_named
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import ShiftbenchError
-from shiftbench.runs.data import open_data
 from shiftbench.settings.base import Setting, Suite
+from shiftbench.settings.roles import open_data
 from shiftbench.shifts.base import Pixels, Shift
 from shiftbench.store.prediction_files import canonical_json
 from shiftbench.store.workspace import DatasetRecord, Workspace

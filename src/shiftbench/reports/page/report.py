@@ -11,7 +11,7 @@ from shiftbench.reports.page.build import Bar, Choices, build_page, silent
 from shiftbench.reports.page.payload import Page
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.write import check_file_name, write_page
-from shiftbench.runs.result import Run
+from shiftbench.runs.results import StoredResults
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Written:
 
 def write_report(
     path: str | Path,
-    run: Run | None = None,
+    run: StoredResults | None = None,
     published: Published | None = None,
     choices: Choices | None = None,
     *,

@@ -19,7 +19,7 @@ from shiftbench.reports.page.pictures import Recipe
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.unfinished import GrowingWorkspace, run_progress
 from shiftbench.reports.page.write import page_json
-from shiftbench.runs.result import Run
+from shiftbench.runs.results import StoredResults
 
 #: After a build the processors belong to the run for so many times as long.
 _REST = 3.0
@@ -114,7 +114,7 @@ class Viewer:
             workspace = None
         if workspace is None:
             return build_page(None, self.published, self.choices, album), {}
-        run = Run.open(workspace, self.classifiers, self.settings)
+        run = StoredResults.open(workspace, self.classifiers, self.settings)
         if not run.cells and self.published is None:
             return self._waiting(f"waiting for the first results in {self.workspace}"), {}
         progress = run_progress(workspace, run.cells)

@@ -17,8 +17,8 @@ from importlib import resources
 from pathlib import Path
 
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io.atomic import write_atomically
 from shiftbench.reports.page.payload import Page
-from shiftbench.store.atomic import write_atomically
 
 #: Where the live page asks for its data, relative to itself.
 LIVE_DATA = "payload.json"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shiftbench.errors import MissingExtraError
+from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.attacks.attack import batches
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
@@ -21,7 +22,6 @@ from shiftbench.shifts.attacks.norms import REFERENCE_SIDE, Norm, radius
 from shiftbench.shifts.attacks.objective import Victim, import_torch
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.seeds import derive_seed
-from shiftbench.working import one_torch_thread
 
 _PACKAGE = "adversarial-robustness-toolbox"
 # The library draws from the generators of the whole process.

@@ -13,9 +13,9 @@ import numpy as np
 from shiftbench.errors import ShiftError
 from shiftbench.shifts.base import Pixels, Shift
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, Definition
-from shiftbench.shifts.corruptions.draws import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.frost import resolve_textures, texture_source
 from shiftbench.shifts.corruptions.greyscale import luma
+from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import TABLES, parameters
 from shiftbench.shifts.seeds import SEED_SCHEME, derive_key
 

@@ -15,7 +15,7 @@ from shiftbench.shifts.corruptions.blur_tables import (
     zoom_tables,
 )
 from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.corruptions.draws import Draws, KeyedDraws, PublishedDraws
+from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import Row
 
 Values = NDArray[np.float64]

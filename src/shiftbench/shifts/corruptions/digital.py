@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions.blur import to_float32
 from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.corruptions.draws import Draws
 from shiftbench.shifts.corruptions.elastic import displacement_fields, random_affine
+from shiftbench.shifts.corruptions.randomness import Draws
 from shiftbench.shifts.corruptions.severities import Row
 
 Indices = NDArray[np.uint32]

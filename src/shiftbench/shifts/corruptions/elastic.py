@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.shifts.corruptions.blur_tables import gaussian_weights
-from shiftbench.shifts.corruptions.draws import Draws
+from shiftbench.shifts.corruptions.randomness import Draws
 
 Values = NDArray[np.float64]
 Field = NDArray[np.float32]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.shifts.base import Pixels
-from shiftbench.shifts.corruptions.draws import KeyedDraws
+from shiftbench.shifts.corruptions.randomness import KeyedDraws
 from shiftbench.shifts.seeds import derive_key
 
 HEIGHT, WIDTH = 512, 768

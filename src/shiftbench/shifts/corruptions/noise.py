@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.corruptions.draws import Draws, KeyedDraws, PublishedDraws
+from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import Row
 
 Law = NDArray[np.float64]

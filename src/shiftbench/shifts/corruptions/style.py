@@ -11,7 +11,7 @@ from collections.abc import Callable
 from shiftbench.errors import ShiftError
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.corruptions.draws import Draws
+from shiftbench.shifts.corruptions.randomness import Draws
 
 Stylise = Callable[[Pixels, float, Draws], Pixels]
 

@@ -21,8 +21,8 @@ from shiftbench.shifts.corruptions import frost as frost_pictures
 from shiftbench.shifts.corruptions.blur import to_float32
 from shiftbench.shifts.corruptions.blur_tables import disk_kernel
 from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.corruptions.draws import Draws
 from shiftbench.shifts.corruptions.elastic import random_affine
+from shiftbench.shifts.corruptions.randomness import Draws
 from shiftbench.shifts.corruptions.severities import Row, parameters
 
 Values = NDArray[np.floating]

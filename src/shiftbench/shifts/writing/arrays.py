@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.errors import DatasetError, StoreError
+from shiftbench.io.atomic import read_json, write_json
+from shiftbench.jobs.threads import for_each
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.job import Job, Layout
 from shiftbench.shifts.writing.record import WORKSHOP
-from shiftbench.store.atomic import read_json, write_json
-from shiftbench.working import for_each
 
 
 class Arrays(Layout):

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError
+from shiftbench.io.atomic import read_json, write_json
+from shiftbench.jobs.progress import Advance
+from shiftbench.jobs.threads import for_each
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.encoding import Encoding
 from shiftbench.shifts.writing.record import WORKSHOP
 from shiftbench.shifts.writing.sizes import Preparation
-from shiftbench.store.atomic import read_json, write_json
-from shiftbench.working import Advance, for_each
 
 
 class Staging:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shiftbench.errors import StoreError
+from shiftbench.io.atomic import read_json, write_json
 from shiftbench.shifts.corruptions import Corruption
-from shiftbench.store.atomic import read_json, write_json
 
 RECORD = "shiftbench-corruptions.json"
 FORMAT = 1

@@ -11,11 +11,11 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from shiftbench.jobs.threads import for_each
 from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.job import Job, Layout
 from shiftbench.shifts.writing.places import shard_keys
-from shiftbench.working import for_each
 
 SHARD_SIZE = 1000
 #: Decoded pictures are kept up to so many bytes; those beyond are decoded again for each corruption.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import StoreError
-from shiftbench.jobs import Executor, Report, Trouble
-from shiftbench.jobs import Job as SpreadJob
+from shiftbench.jobs.base import Executor, Trouble
+from shiftbench.jobs.base import Job as SpreadJob
+from shiftbench.jobs.progress import Advance
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.encoding import Encoding
 from shiftbench.shifts.writing.job import Job, Layout, Staging
@@ -44,14 +45,14 @@ class Copies(SpreadJob[Units]):
     seed: int
     layout_of: LayoutOf
 
-    def compute(self, item: Units, report: Report, *, wait: bool) -> list[Trouble]:
+    def compute(self, item: Units, advance: Advance, *, wait: bool) -> list[Trouble]:
         staging = Staging(self.destination, f"worker-{uuid.uuid4().hex}")
         job = Job(self.dataset, self.destination, self.shifts, self.preparation, self.encoding, self.seed, 1, staging)
         layout = self.layout_of(job)
         for number in item.numbers:
             before = job.written
             layout.write_unit(number)
-            report(job.written - before)
+            advance(job.written - before)
         job.keep_skipped(item.numbers[0])
         staging.clear()
         return []

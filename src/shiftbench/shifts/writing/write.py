@@ -15,7 +15,11 @@ from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError
-from shiftbench.jobs import Executor
+from shiftbench.io.locks import claim
+from shiftbench.io.paths import is_object, place
+from shiftbench.jobs.base import Executor
+from shiftbench.jobs.progress import progress_bar
+from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.corruptions import CORRUPTIONS, GENERATOR_VERSION, Corruption, corruptions
 from shiftbench.shifts.seeds import SEED_SCHEME
@@ -27,9 +31,6 @@ from shiftbench.shifts.writing.shards import SHARD_SIZE, Shards
 from shiftbench.shifts.writing.sizes import Preparation, preparation
 from shiftbench.shifts.writing.spread import LayoutOf, write_spread
 from shiftbench.shifts.writing.tree import Tree
-from shiftbench.store.locks import claim
-from shiftbench.store.places import is_object, place
-from shiftbench.working import progress_bar, worker_count
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.store.atomic import write_atomically
+from shiftbench.io.atomic import write_atomically
 from shiftbench.testsets.filtration.shortlist import Filtration
 from shiftbench.testsets.pool.sources import Offer, dataset_offers
 

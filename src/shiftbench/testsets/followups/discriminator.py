@@ -22,12 +22,12 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
+from shiftbench.jobs.progress import progress_bar
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.study_tables import Field, StudyTable
 from shiftbench.testsets.followups.folds import deal, shuffled_groups
 from shiftbench.testsets.followups.linear import by_logistic_regression
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
-from shiftbench.working import progress_bar
 
 Rows = NDArray[Any]
 Origins = NDArray[np.int64]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.classifiers.torch_ import import_torch
-from shiftbench.working import one_torch_thread
+from shiftbench.jobs.threads import one_torch_thread
 
 EPOCHS = 12
 _BATCH = 64

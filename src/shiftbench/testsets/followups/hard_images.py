@@ -17,10 +17,10 @@ from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
 from shiftbench.reports.study_tables import Field, StudyTable
-from shiftbench.runs.result import Run
+from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Workspace
-from shiftbench.studies.images import common_hits
+from shiftbench.studies.image_bootstrap import common_hits
 
 HARDEST_SHARE = 0.05
 _SHOWN = 30
@@ -111,10 +111,10 @@ def hardest_images_in(
     workspace: str | Path | Workspace, setting: str, classifiers: Iterable[str] = (), *, share: float = HARDEST_SHARE
 ) -> HardImages:
     """The same from what runs left in a workspace; without names, of all classifiers."""
-    run = Run.open(workspace, classifiers, [setting])
+    run = StoredResults.open(workspace, classifiers, [setting])
     found = [run.workspace.read(cell, top_k=1, confidence=False, scores=False) for cell in run.cells]
     if not found:
-        known = ", ".join(Run.open(run.workspace).settings[:8])
+        known = ", ".join(StoredResults.open(run.workspace).settings[:8])
         raise ShiftbenchError(f"the workspace has no predictions for {setting!r}", found=known or "none at all")
     return hardest_images(found, share=share)
 

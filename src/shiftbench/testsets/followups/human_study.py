@@ -31,7 +31,7 @@ from shiftbench.testsets.followups.hard_images import (
 )
 from shiftbench.testsets.frequencies import answers
 from shiftbench.testsets.frozen import Part
-from shiftbench.testsets.pool.importing import import_pictures
+from shiftbench.testsets.pool.import_images import import_pictures
 from shiftbench.testsets.predictions import predictions_on, require_frozen
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import add_task, shuffled

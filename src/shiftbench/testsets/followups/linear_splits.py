@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError
+from shiftbench.jobs.progress import progress_bar
 from shiftbench.testsets.followups.linear import Classes, Rows, by_logistic_regression
 from shiftbench.testsets.followups.splits import Measured, Split
 from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe, descriptor
-from shiftbench.working import progress_bar
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from shiftbench.datasets.base import Dataset, Picture
 from shiftbench.datasets.fingerprint import ContentDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError
+from shiftbench.io.atomic import read_json, write_json
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.study_tables import Field, StudyTable
-from shiftbench.store.atomic import read_json, write_json
 from shiftbench.testsets.filtration.views import look_at
 from shiftbench.testsets.followups.folds import deal, shuffled_groups
 

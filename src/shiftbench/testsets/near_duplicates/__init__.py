@@ -1,7 +1,7 @@
 """Near-duplicates: within a set of candidates, and against the sets that it must not repeat."""
 
-from shiftbench.testsets.near_duplicates.finding import find_near_duplicates
-from shiftbench.testsets.near_duplicates.planting import measure_recall
+from shiftbench.testsets.near_duplicates.find import find_near_duplicates
+from shiftbench.testsets.near_duplicates.plant import measure_recall
 from shiftbench.testsets.near_duplicates.review_queue import THRESHOLDS, ReviewQueue, SuspectedPair
 
 __all__ = ["THRESHOLDS", "ReviewQueue", "SuspectedPair", "find_near_duplicates", "measure_recall"]

@@ -16,8 +16,8 @@ from shiftbench.classifiers.hashing import digest, file_digest
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.datasets.cache import cache_folder
 from shiftbench.errors import ClassifierError, MissingExtraError, ShiftbenchError
+from shiftbench.io.cache import cache_folder
 from shiftbench.labels.space import LabelSpace, Scores
 
 Layer = Literal["auto", "penultimate", "scores"]

@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 
 from shiftbench.datasets.base import Pixels
 from shiftbench.datasets.images import bad_image, decode
-from shiftbench.store.atomic import write_atomically
+from shiftbench.io.atomic import write_atomically
 
 #: Pictures come from strangers: no file is read, and none decoded, beyond these.
 MAX_BYTES = 64 << 20

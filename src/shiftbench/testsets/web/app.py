@@ -17,8 +17,8 @@ from shiftbench.testsets.errors import (
     UnknownTaskError,
 )
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.web import annotating, entering, leading, pictures, reviewing
-from shiftbench.testsets.web.desk import Desk, SignedOutError, see_other
+from shiftbench.testsets.web import annotation_pages, auth, images, lead_pages, review_pages
+from shiftbench.testsets.web.dependencies import Desk, SignedOutError, see_other
 from shiftbench.testsets.web.security import Application, BodyTooLargeError, Shield, TooManyError
 
 #: The first that fits.
@@ -39,8 +39,8 @@ def workshop_app(project: Project, *, public_url: str | None = None) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.desk = Desk(project, public_url)
     for router in (  # pictures first: most requests are for them
-        pictures.tasks_router, pictures.review_router, annotating.router, entering.router, leading.router,
-        reviewing.router,
+        images.tasks_router, images.review_router, annotation_pages.router, auth.router, lead_pages.router,
+        review_pages.router,
     ):  # fmt: skip
         app.include_router(router)
     app.add_api_route("/static/{name}", _static, methods=["GET"])
@@ -53,7 +53,7 @@ def workshop_app(project: Project, *, public_url: str | None = None) -> FastAPI:
 
 def shielded(app: FastAPI) -> Application:
     desk: Desk = app.state.desk
-    return Shield(pictures.FromMemory(app, desk), https=desk.cookies.secure)
+    return Shield(images.FromMemory(app, desk), https=desk.cookies.secure)
 
 
 async def _static(request: Request, name: str) -> Response:

@@ -16,8 +16,8 @@ from shiftbench.classifiers.hashing import digest
 from shiftbench.hardening.architectures.baselines.examples import Examples, preprocessing_for
 from shiftbench.hardening.architectures.baselines.ridge import Floats, Linear, StreamingRidge
 from shiftbench.hardening.architectures.checks import ArchitectureError
+from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.space import LabelSpace, Scores
-from shiftbench.working import progress_bar
 
 #: Images whose features are made at once.
 BATCH = 32

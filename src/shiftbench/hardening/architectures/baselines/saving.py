@@ -17,8 +17,8 @@ from shiftbench.hardening.architectures.baselines.classifier import BaselineClas
 from shiftbench.hardening.architectures.baselines.fisher_vectors import FisherVectorOptions, FisherVectors
 from shiftbench.hardening.architectures.baselines.random_features import RandomFeatureOptions, RandomFeatures
 from shiftbench.hardening.architectures.baselines.ridge import Linear
+from shiftbench.io.atomic import write_atomically
 from shiftbench.labels.space import LabelSpace
-from shiftbench.store.atomic import write_atomically
 
 #: Changes when older files can't be read any more.
 VERSION = 1

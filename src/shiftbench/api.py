@@ -1,0 +1,243 @@
+"""The public Python API: ``evaluate`` models under the settings of a suite, and a ``Run`` to look at what came out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from shiftbench._version import __version__
+from shiftbench.errors import SettingError, ShiftbenchError, StoreError
+from shiftbench.jobs.base import Executor, Failure
+from shiftbench.jobs.executors import ExecutorName, find_executor
+from shiftbench.labels.catalogue import find_label_space
+from shiftbench.labels.space import LabelSpace
+from shiftbench.runs.execute import collect_needs, execute, load_classifiers, plan_results
+from shiftbench.runs.plan import RunContext, Shard
+from shiftbench.runs.results import StoredResults
+from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
+from shiftbench.settings.roles import Data, Selection, data_name, open_data
+from shiftbench.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from shiftbench.metrics.anomaly import AnomalyScore
+    from shiftbench.reports.base import Report
+    from shiftbench.reports.calibration import CalibrationTable
+    from shiftbench.reports.comparisons import ComparisonTable
+    from shiftbench.reports.tables import ResultTable
+
+
+class Run(StoredResults):
+    """StoredResults to look at: tables, comparisons and the report, computed from the stored predictions."""
+
+    def table(self, metric: str | None = None, *, level: float = 0.95) -> ResultTable:
+        """Classifiers by settings, with intervals."""
+        from shiftbench.reports.tables import ResultTable
+
+        return ResultTable(self.scores(metric, level=level) if metric else self.shown_scores(level=level))
+
+    def corruption_table(
+        self, prefix: str | None = None, *, baseline: str | None = None, level: float = 0.95
+    ) -> ResultTable:
+        """mCE, relative mCE and the corruption error of every type, with intervals.
+
+        ``prefix`` (``imagenet-c``) may be omitted if there is only one. ``baseline`` is a model of this run to divide
+        by; without it, the published AlexNet errors, or nothing if the classes are not ImageNet's.
+        """
+        from shiftbench.reports.corruption import results_corruption_table
+
+        return results_corruption_table(self, prefix, baseline=baseline, level=level)
+
+    def overview(self, *, level: float = 0.95) -> list[Report]:
+        """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest."""
+        from shiftbench.reports.corruption import corruption_prefixes
+        from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
+        from shiftbench.reports.tables import ResultTable
+
+        corrupted, perturbed = corruption_prefixes(self.settings), perturbation_prefixes(self.cells)
+        families = tuple(f"{prefix}." for prefix in corrupted + perturbed)
+        plain = [entry for entry in self.shown_scores(level=level) if not entry[1].startswith(families)]
+        reports: list[Report] = [ResultTable(plain)] if plain else []
+        reports += [self.corruption_table(prefix, level=level) for prefix in corrupted]
+        reports += [flip_table(self.workspace, self.cells, prefix=prefix, level=level) for prefix in perturbed]
+        return reports
+
+    def compare(self, setting: str | None = None, *, level: float = 0.95) -> ComparisonTable:
+        """Every pair of classifiers on the same images of one setting."""
+        from shiftbench.reports.comparisons import compare_all
+
+        chosen = setting or self.settings[0]
+        return compare_all([self.workspace.read(cell) for cell in self.cells if cell.setting == chosen], level=level)
+
+    def groups(
+        self, by: str, setting: str | None = None, *, table: str | Path | None = None, level: float = 0.95
+    ) -> ResultTable:
+        """Accuracy by the groups of a column, and of the worst group, in one setting or in all."""
+        from shiftbench.reports.groups import group_table
+
+        return group_table(self.workspace, self.of_setting(setting), by, table=table, level=level)
+
+    def detection(
+        self,
+        inside: str | None = None,
+        outside: str | None = None,
+        scores: Sequence[AnomalyScore] | None = ("max_softmax",),
+        *,
+        published: bool = False,
+        level: float = 0.95,
+    ) -> ResultTable:
+        """How well anomaly scores tell the images of ``outside`` from those of ``inside``."""
+        from shiftbench.reports.detection import detection_table
+
+        return detection_table(self.workspace, self.cells, inside, outside, scores, published=published, level=level)
+
+    def calibration(
+        self,
+        setting: str | None = None,
+        *,
+        fit: str | None = None,
+        split: float | None = None,
+        seed: int = 0,
+        diagrams: bool = False,
+        level: float = 0.95,
+    ) -> CalibrationTable:
+        """Calibration in one setting, before and after a temperature that is fitted on other images."""
+        from shiftbench.reports.calibration import calibration_table
+
+        chosen = self.of_setting(setting)
+        if len({cell.setting for cell in chosen}) > 1:
+            raise StoreError(
+                "which setting is to be scored?",
+                found=f"{len(self.settings)} settings",
+                expected=f"one of {', '.join(self.settings[:12])}",
+                hint="--setting NAME",
+            )
+        return calibration_table(
+            self.workspace,
+            self.cells,
+            chosen[0].setting,
+            fit=fit,
+            split=split,
+            seed=seed,
+            diagrams=diagrams,
+            level=level,
+        )
+
+    def report(self, path: str | Path) -> Path:
+        """Everything about this run in one HTML file."""
+        from shiftbench.reports.page.report import write_report
+
+        return Path(write_report(path, self).path)
+
+    def summary(self, *, level: float = 0.95) -> dict[str, Any]:
+        """The run as JSON-able data."""
+        return {
+            "workspace": str(self.workspace.root),
+            "scores": [
+                {"classifier": classifier, "setting": setting, **score.as_dict()}
+                for classifier, setting, score in self.shown_scores(level=level)
+            ],
+            "problems": self.problems(),
+            "left_out": self.left_out,
+        }
+
+
+class IncompleteRunError(ShiftbenchError):
+    """Some classifiers failed on some images; everything else is stored, and the same call continues."""
+
+    def __init__(self, failures: Sequence[Failure], run: Run, cells: int) -> None:
+        causes = list(dict.fromkeys(str(failure) for failure in failures))
+        more = [f"... and {len(causes) - 5} more such"] if len(causes) > 5 else []
+        super().__init__(
+            f"{cells - len(run.cells)} of {cells} results (classifier by setting) are not complete; everything else is "
+            f"stored in {run.workspace.root}",
+            found="\n            ".join([*causes[:5], *more]),
+            hint="fix the cause and rerun the same command; it resumes",
+        )
+        self.failures = list(failures)
+        #: What is complete.
+        self.run = run
+
+
+class SharedRun(Run):
+    """What is complete after one job of several that share a run; the last of them finds everything."""
+
+    def __init__(self, run: Run, shard: Shard, blocks: int, waiting: int) -> None:
+        super().__init__(run.workspace, run.cells, left_out=run.left_out)
+        own = len(range(shard.job - 1, blocks, shard.of))
+        self.complete = waiting == 0
+        #: For people: what this job did, and what the others have yet to do.
+        self.word = (
+            f"job {shard.job} of {shard.of}: all {blocks} blocks are done, and joined"
+            if self.complete
+            else f"job {shard.job} of {shard.of}: my {own} of {blocks} blocks are done; {waiting} are for other jobs"
+        )
+
+
+def evaluate(
+    classifiers: Any,
+    suite: str | Sequence[str | Setting] = "clean",
+    data: Data = None,
+    workspace: str | Path | Workspace = "shiftbench-workspace",
+    *,
+    labels: str | Path | LabelSpace | None = None,
+    severities: Sequence[float] = (1, 2, 3, 4, 5),
+    corruptions: Sequence[str] = (),
+    source: Source = "in-memory",
+    frost_textures: str | Path | None = None,
+    seed: int = 0,
+    select: Selection | None = None,
+    metric: Sequence[str] = ("top1", "top5"),
+    keep_scores: bool = False,
+    device: str = "auto",
+    batch_size: int | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    executor: ExecutorName | Executor = "threads",
+    progress: bool = True,
+    trust: bool = False,
+    console: Console | None = None,
+    shard: Shard | str | None = None,
+) -> Run:
+    """Evaluate classifiers under the settings of a suite; what is already in the workspace is not run again.
+
+    ``classifiers`` is one or a list of: ``"timm:resnet50"``, ``"model.onnx"``, a torch module, any function
+    from a uint8 batch to scores, ... (see ``shiftbench list classifiers``). ``data`` is a folder, file,
+    data set or, for suites of several data sets, a mapping from role to one. Stopped at any instant, the
+    same call continues where it was. Data and ``workspace`` may be URLs: ``"s3://bucket/folder"``.
+
+    ``device`` ("auto", "cpu", "cuda:1"), ``batch_size`` and ``threads`` (per model and worker) apply to every model
+    that is loaded here; scores do not depend on them beyond the device's arithmetic.
+
+    ``shard`` ("3/8") computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
+    order or at once, on one workspace; the job that finds a result's last block joins it.
+    """
+    own_shard = Shard.parse(shard) if isinstance(shard, str) else shard
+    store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+    textures = None if frost_textures is None else str(frost_textures)
+    options = SuiteOptions(tuple(severities), tuple(corruptions), source, textures, data_name(data))
+    chosen = build_suite(suite, options)
+    space = find_label_space(labels)
+    datasets, left_out = open_data(chosen, data, space=space, selection=select)
+    # Classes that the folders define are the classifiers' classes too.
+    own = next(iter(datasets.values())).space if isinstance(space, str) else space
+    loaded = load_classifiers(classifiers, own, trust=trust, device=device, batch_size=batch_size, threads=threads)
+    needs = collect_needs(metric, chosen, keep_scores)
+    planned = plan_results(chosen, left_out, loaded, datasets, needs, seed, store)
+    if not planned:
+        raise SettingError(
+            f"suite {chosen.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
+        )
+    context = RunContext(store.root, datasets, loaded, tuple(planned), seed, f"shiftbench {__version__}")
+    outcome = execute(context, find_executor(executor, workers), own_shard, progress, console)
+    run = Run(store, outcome.complete, left_out=left_out)
+    if outcome.failures:
+        raise IncompleteRunError(outcome.failures, run, len(planned))
+    if own_shard is not None:
+        run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
+    for warning in run.warnings():
+        warnings.warn(warning, stacklevel=2)
+    return run

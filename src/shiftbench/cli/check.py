@@ -1,0 +1,92 @@
+"""``shiftbench check``: the conformance suites, for third parties' own classifiers and data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Protocol
+
+import typer
+
+from shiftbench.cli.console import output, print_json
+
+app = typer.Typer(no_args_is_help=True, help="Check that a classifier or data set keeps its contract.")
+
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Labels = Annotated[str | None, typer.Option(help="Label space: a name of `list spaces`, or a file.")]
+
+
+class _Result(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def message(self) -> str: ...
+
+
+@app.command("classifier")
+def check_classifier_command(
+    spec: Annotated[str, typer.Argument(help="As for `shiftbench eval`.")],
+    labels: Labels = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Shape, finiteness, determinism, independence of the batch, pickling, threads, fingerprint."""
+    from shiftbench.classifiers.check import check_classifier
+    from shiftbench.classifiers.loading import load_classifier
+    from shiftbench.labels.catalogue import find_label_space
+
+    classifier = load_classifier(spec, labels=find_label_space(labels), trust=trust)
+    _tell(check_classifier(classifier), json)
+
+
+@app.command("attack")
+def check_attack_command(
+    spec: Annotated[str, typer.Argument(help="A classifier with gradients, as for `shiftbench eval`.")],
+    labels: Labels = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")
+    ] = False,
+    steps: Annotated[int, typer.Option(help="Steps of each attack.")] = 10,
+    json: Json = False,
+) -> None:
+    """Whether attacks on a classifier can be believed.
+
+    Signs of masked gradients: the loss must rise with the strength, restarts must not find much more than one
+    run, and an unbounded attack must always succeed.
+    """
+    from shiftbench.classifiers.loading import load_classifier
+    from shiftbench.classifiers.samples import sample_images
+    from shiftbench.labels.catalogue import find_label_space
+    from shiftbench.shifts.attacks import check_attack
+
+    classifier = load_classifier(spec, labels=find_label_space(labels), trust=trust)
+    images = sample_images(8, classifier.preprocessing.geometry.output or (224, 224))
+    _tell(check_attack(classifier, images, steps=steps), json)
+
+
+@app.command("dataset")
+def check_dataset_command(
+    spec: Annotated[str, typer.Argument(help="A folder, file or name, as for --data.")],
+    labels: Labels = None,
+    json: Json = False,
+) -> None:
+    """Ids, labels, pictures, fingerprint, pickling, threads."""
+    from shiftbench.datasets.catalogue import open_dataset
+    from shiftbench.datasets.check import check_dataset
+    from shiftbench.labels.catalogue import find_label_space
+
+    _tell(check_dataset(open_dataset(spec, space=find_label_space(labels))), json)
+
+
+def _tell(results: Sequence[_Result], as_json: bool) -> None:
+    if as_json:
+        print_json([{"check": r.name, "ok": r.ok, "message": r.message} for r in results])
+    else:
+        for result in results:
+            mark = "[green]ok    [/]" if result.ok else "[bold red]failed[/]"
+            output.print(f"{mark} {result.name}  [dim]{result.message}[/]", highlight=False)
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)

@@ -1,0 +1,371 @@
+"""``shiftbench figure``: figures for papers, from a workspace or a table of results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shiftbench.cli.console import errors
+from shiftbench.cli.options import grouped
+from shiftbench.cli.study.lines import all_measures
+from shiftbench.cli.study.new_test_sets import Bins, New, Original, binned_accuracies, reproducibility_of
+from shiftbench.cli.study.options import (
+    Kinds,
+    Level,
+    MinX,
+    Own,
+    Pivot,
+    Scale,
+    SizeX,
+    SizeY,
+    Table,
+    WorkspaceOption,
+    choose_shift,
+    open_study,
+    place_own,
+    predictions_in,
+    set_sizes,
+)
+
+if TYPE_CHECKING:
+    from shiftbench.reports.figures import PaperFigure
+    from shiftbench.reports.figures.corruption_data import ErrorMap, SeverityGrid
+    from shiftbench.store.predictions import Predictions
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Figures for papers as SVG, PDF or PNG: one or two columns wide, text kept as text, colour-blind safe. "
+    "From a workspace or a table of results; no model is run.",
+)
+
+Classifiers = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these. Repeatable.")]
+Named = Annotated[list[str] | None, typer.Option("--name", help="A model whose name is written. Repeatable.")]
+Settings = Annotated[list[str] | None, typer.Option("--setting", "-s", help="Default: the only one. Repeatable.")]
+Family = Annotated[
+    str | None, typer.Option(help="Which corruptions, where there are several: imagenet-c of imagenet-c.fog.3.")
+]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Where a figure goes, and how large it is."""
+
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file: .svg, .pdf or .png.")]
+    width: Annotated[
+        str, typer.Option(help="single (8.5 cm, one column of a paper), double (17.5 cm), or centimetres.")
+    ] = ""
+    notes: Annotated[bool, typer.Option("--notes/--no-notes", help="Notes below the figure; else only said.")] = True
+    dpi: Annotated[float, typer.Option(min=50, max=1200, help="Dots per inch of a .png.")] = 300
+
+    def width_or(self, default: str) -> str:
+        return self.width or default
+
+    def check(self) -> None:
+        """Before the work: an impossible file or width."""
+        from shiftbench.reports.figures.style import check_format, width_in_cm
+
+        check_format(self.output)
+        width_in_cm(self.width_or("single"))
+
+    def write(self, figure: PaperFigure) -> None:
+        path = figure.write(self.output, dpi=self.dpi)
+        wide, high = (2.54 * inches for inches in figure.get_size_inches())
+        errors.print(f"written: {path} ({wide:.1f} x {high:.1f} cm)", style="dim", highlight=False, soft_wrap=True)
+        for note in figure.notes:
+            errors.print(f"note: {note}", style="dim", highlight=False, markup=False)
+
+
+@app.command("scatter")
+@grouped
+def scatter_command(
+    drawn: Drawn,
+    table: Table,
+    own: Own = None,
+    *,
+    kinds: Kinds,
+    shift: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shift", help="A panel: a testbed shift (imagenetv2), SETTING@REFERENCE, or a setting. Repeatable."
+        ),
+    ] = None,
+    x: Annotated[str | None, typer.Option("--x", help="The reference setting. Default: val.")] = None,
+    y: Annotated[str | None, typer.Option("--y", help="The setting under shift, for one panel.")] = None,
+    scale: Scale = "logit",
+    min_x: MinX = None,
+    pivot: Pivot = None,
+    name: Named = None,
+    n_x: SizeX = None,
+    n_y: SizeY = None,
+    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples of the models, for the band.")] = 1000,
+    level: Level = 0.95,
+) -> None:
+    """Accuracy under shift against accuracy without, every model a point.
+
+    With the baseline models' line and its bootstrap band, y = x, and exact intervals where the numbers of images are
+    known. Your own models (--own) are drawn on top and named.
+
+    \b
+    shiftbench figure scatter -r results.csv -m models.csv --shift imagenetv2 --own mine.csv -o scatter.svg
+    shiftbench figure scatter -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear -o fog.pdf
+    """
+    drawn.check()
+    from shiftbench.reports.figures import scatter
+
+    study = open_study(table, kinds)
+    mine = place_own(study, own)
+    if shift and len(shift) > 1 and y is not None:
+        raise typer.BadParameter("several panels are named by --shift alone", param_hint="--y")
+    names: list[str | None] = list(shift) if shift else [None]
+    chosen = [choose_shift(study, x=x, y=y, name=one, min_x=min_x, pivot=pivot) for one in names]
+    for one in chosen:
+        set_sizes(study, {one.x: n_x, one.y: n_y})
+    drawn.write(
+        scatter(
+            study, chosen, scale=scale, own=mine, named=name or (), level=level, resamples=resamples,
+            width=drawn.width_or("single" if len(chosen) == 1 else "double"), show_notes=drawn.notes,
+        )
+    )  # fmt: skip
+
+
+@app.command("corruptions")
+@grouped
+def corruptions_command(
+    drawn: Drawn,
+    table: Table,
+    family: Family = None,
+    clean: Annotated[
+        str | None, typer.Option(help="The setting at severity 0. Default: the corruptions' own reference, or val.")
+    ] = None,
+    classifier: Classifiers = None,
+    level: Level = 0.95,
+) -> None:
+    """Accuracy over severity, one small panel a corruption, one line a classifier.
+
+    \b
+    shiftbench figure corruptions -w WORKSPACE -o corruptions.svg
+    shiftbench figure corruptions -r results.csv --family imagenet-c_on-disk -c resnet50 -c alexnet -o c.pdf
+    """
+    drawn.check()
+    from shiftbench.reports.figures import corruptions
+
+    grid = _severity_grid(table, family, clean, classifier or [], level)
+    drawn.write(corruptions(grid, width=drawn.width_or("double"), show_notes=drawn.notes))
+
+
+def _severity_grid(
+    table: Table, family: str | None, clean: str | None, models: list[str], level: float
+) -> SeverityGrid:
+    from shiftbench.reports.figures import severity_grid
+
+    results = table.read()
+    if clean is None and table.workspace is not None:
+        clean = _reference(table.workspace, family)
+    if clean is None and "val" in results.settings:
+        clean = "val"
+    return severity_grid(results, family=family, clean=clean, models=models, level=level)
+
+
+def _reference(workspace: Path, family: str | None) -> str | None:
+    """What the corrupted settings of a workspace name as their clean one, if they have been evaluated on it."""
+    from shiftbench.api import Run
+    from shiftbench.reports.figures.corruption_data import corruption_families
+
+    run = Run.open(workspace)
+    families = corruption_families(run.settings)
+    corrupted = {setting for name, places in families.items() if family in (None, name) for setting in places.values()}
+    named = {cell.spec["reference"] for cell in run.cells if cell.setting in corrupted}
+    return next(iter(named)) if len(named) == 1 and named <= set(run.settings) else None
+
+
+@app.command("heatmap")
+@grouped
+def heatmap_command(
+    drawn: Drawn,
+    table: Table,
+    family: Family = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="Divide by this model's errors. Default: a workspace over ImageNet by the published AlexNet."
+        ),
+    ] = None,
+    classifier: Classifiers = None,
+) -> None:
+    """Corruption errors by classifier and corruption, the number in every cell.
+
+    From a workspace the very numbers of `table --mce`; from a table of results mean errors over the severities, or,
+    with --baseline, divided by those of one of its models.
+
+    \b
+    shiftbench figure heatmap -w WORKSPACE -o ce.svg
+    shiftbench figure heatmap -r results.csv --family imagenet-c_on-disk --baseline alexnet -c resnet50 -o ce.pdf
+    """
+    drawn.check()
+    from shiftbench.reports.figures import heatmap
+
+    errors = _error_map(table, family, baseline, classifier or [])
+    drawn.write(heatmap(errors, width=drawn.width_or("double"), show_notes=drawn.notes))
+
+
+def _error_map(table: Table, family: str | None, baseline: str | None, models: list[str]) -> ErrorMap:
+    from shiftbench.api import Run
+    from shiftbench.reports.figures import error_map, error_map_of_run, severity_grid
+
+    if table.workspace is not None and table.results is None:
+        return error_map_of_run(Run.open(table.workspace, models), family, baseline=baseline)
+    # The baseline divides whether or not it is shown.
+    wanted = [*models, *([baseline] if baseline and baseline not in models else [])] if models else []
+    return error_map(severity_grid(table.read(), family=family, models=wanted), baseline)
+
+
+@app.command("reliability")
+@grouped
+def reliability_command(
+    drawn: Drawn,
+    workspace: Annotated[Path, WorkspaceOption],
+    setting: Settings = None,
+    classifier: Classifiers = None,
+    bins: Annotated[int, typer.Option(min=1, max=100, help="Bins of equal width.")] = 15,
+    level: Level = 0.95,
+) -> None:
+    """Reliability diagrams: is a classifier right as often as it is confident?
+
+    One panel for each classifier and setting: accuracy with its exact interval at the mean confidence of every bin,
+    and how many images fall into the bin.
+
+    \b
+    shiftbench figure reliability -w WORKSPACE -s demo -s demo-c.fog.5 -c squeezenet1_1 -o reliability.svg
+    """
+    drawn.check()
+    from shiftbench.reports.figures import reliability
+
+    found = _predictions(workspace, setting, classifier)
+    width = drawn.width_or("single" if len(found) == 1 else "double")
+    drawn.write(reliability(found, bins=bins, level=level, width=width, show_notes=drawn.notes))
+
+
+@app.command("response")
+@grouped
+def response_command(
+    drawn: Drawn,
+    workspace: Annotated[Path, WorkspaceOption],
+    setting: Settings = None,
+    classifier: Classifiers = None,
+    level: Level = 0.95,
+) -> None:
+    """Response-rate accuracy curves: how right is a classifier that answers only when it is confident?
+
+    One curve for each classifier and setting, with the area under it (AURRA) in the legend.
+
+    \b
+    shiftbench figure response -w WORKSPACE -s imagenet-a -o response.svg
+    """
+    drawn.check()
+    from shiftbench.reports.figures import response
+
+    found = _predictions(workspace, setting, classifier)
+    drawn.write(response(found, level=level, width=drawn.width_or("single"), show_notes=drawn.notes))
+
+
+def _predictions(workspace: Path, settings: list[str] | None, classifiers: list[str] | None) -> list[Predictions]:
+    from shiftbench.api import Run
+
+    known = Run.open(workspace).settings
+    if not settings and len(known) != 1:
+        raise typer.BadParameter(f"name a setting (there are: {', '.join(known[:8])}, ...)", param_hint="--setting")
+    return [one for setting in settings or known for one in predictions_in(workspace, setting, classifiers or ())]
+
+
+@app.command("correlations")
+@grouped
+def correlations_command(
+    drawn: Drawn,
+    table: Table,
+    kinds: Kinds,
+    synthetic: Annotated[
+        list[str] | None,
+        typer.Option("--synthetic", "-s", help="Rows: settings, SETTING@REFERENCE or testbed shifts. Default: all."),
+    ] = None,
+    natural: Annotated[
+        list[str] | None, typer.Option("--natural", "-n", help="Columns. Default: all the testbed's natural shifts.")
+    ] = None,
+    x: Annotated[str, typer.Option("--x", help="The reference of settings named without one.")] = "val",
+    scale: Scale = "logit",
+    rank: Annotated[bool, typer.Option("--rank", help="Spearman's rank correlation in place of Pearson's.")] = False,
+    level: Level = 0.95,
+) -> None:
+    """Does robustness to one shift go with robustness to another? Every measure against every other as a heat map.
+
+    The correlation of effective robustness over the models outside the baseline category; grey where its interval
+    holds 0.
+
+    \b
+    shiftbench figure correlations -r results.csv -m models.csv -o correlations.pdf
+    """
+    drawn.check()
+    from shiftbench.reports.figures import correlations
+
+    study = open_study(table, kinds)
+    measures = all_measures(study, synthetic or ["all"], natural or ["all"])
+    pairs = study.correlations(*measures, x=x, level=level, scale=scale)
+    drawn.write(correlations(pairs, rank=rank, width=drawn.width_or("single"), show_notes=drawn.notes))
+
+
+@app.command("rank")
+@grouped
+def rank_command(
+    drawn: Drawn,
+    x: Original,
+    y: New,
+    table: Table,
+    n_x: SizeX = None,
+    n_y: SizeY = None,
+    name: Named = None,
+    level: Level = 0.95,
+) -> None:
+    """Accuracy and rank on an original test set against a new one.
+
+    Named are the models whose rank changed most, or those of --name.
+
+    \b
+    shiftbench figure rank -r results.csv --x val --y imagenetv2 --n-x 50000 --n-y 10000 -o rank.svg
+    """
+    drawn.check()
+    from shiftbench.reports.figures import rank
+
+    result = reproducibility_of(table, x, y, n_x, n_y, level)
+    drawn.write(rank(result, x, y, named=name, width=drawn.width_or("double"), show_notes=drawn.notes))
+
+
+@app.command("bins")
+@grouped
+def bins_command(
+    drawn: Drawn,
+    chosen: Bins,
+    x: Annotated[
+        str | None, typer.Option("--x", help="Draw against accuracy in this setting, one point a model and bin.")
+    ] = None,
+) -> None:
+    """Accuracy by selection frequency: are images that few people would select harder?
+
+    \b
+    shiftbench figure bins -w WORKSPACE -s imagenetv2-matched-frequency --frequencies annotations.csv -o bins.svg
+    """
+    drawn.check()
+    from shiftbench.reports.figures import bins
+
+    found = binned_accuracies(chosen)
+    original = None
+    if x is not None:
+        original = {one.classifier: float(one.correct.mean()) for one in predictions_in(chosen.workspace, x)}
+    drawn.write(
+        bins(
+            found, chosen.setting, original=original, original_setting=x or "", width=drawn.width_or("single"),
+            show_notes=drawn.notes,
+        )
+    )  # fmt: skip

@@ -1,0 +1,216 @@
+"""``shiftbench harden``: the workshop for sturdier classifiers. Augmentations here; training in hardening_training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftbench.cli.console import errors, output, print_json, stoppable
+from shiftbench.cli.corrupt import tell_skipped
+from shiftbench.cli.extras import needing
+
+if TYPE_CHECKING:
+    from shiftbench.hardening.augmentations.folder import Augmented
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Harden classifiers: augmentations, and training that uses them.\n\n"
+    "`harden list` names the augmentations and their options, `harden gallery` shows them on a picture, `harden "
+    "augment` writes augmented copies of a folder.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
+Seed = Annotated[int, typer.Option(help="Seed; the same one gives the same pixels everywhere.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="KEY=VALUE, an option of the augmentation; may be repeated."),
+]
+Network = Annotated[
+    Path | None,
+    typer.Option(help="Weights of the image-to-image network, or a folder with those of both."),
+]
+
+
+@app.command("augment")
+@needing("hardening", "the hardening workshop")
+def augment_command(
+    source: Annotated[Path, typer.Argument(help="A folder with pictures, in whatever folders.")],
+    destination: Annotated[Path, typer.Argument(help="A new folder, or one that this command began.")],
+    augmentation: Annotated[str, typer.Option("--augmentation", "-a", help="A name of `harden list`.")],
+    option: Options = None,
+    copies: Annotated[int, typer.Option(help="Copies of each picture; several get -1, -2, ... in the name.")] = 1,
+    shard: Annotated[str, typer.Option(help="NUMBER/COUNT: only this part of the work, such as 2/8.")] = "1/1",
+    seed: Seed = 0,
+    lossless: Annotated[bool, typer.Option("--lossless", help="PNG for all, also for what was JPEG.")] = False,
+    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.", min=1)] = None,
+    network: Network = None,
+    train_network: Annotated[
+        bool,
+        typer.Option("--train-network", help="Train the network on the pictures first; it is kept for later."),
+    ] = False,
+    train_seconds: Annotated[float, typer.Option(help="So long, for each network.", min=1)] = 120,
+    json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Write augmented copies of a folder tree: the same folders and names again.
+
+    Stopped at any moment, the same command continues where it was; with other options it refuses to mix them. The
+    pixels depend on the seed, a picture's name and the copy's number alone, so shards on several machines and any
+    number of workers give the same files. JPEG stays JPEG (quality 95), everything else becomes PNG. How the copies
+    were made is in shiftbench-augmentation.json beside them.
+
+    \b
+    Examples:
+      AugMix as for ImageNet
+        shiftbench harden augment train/ train-augmix/ -a augmix -o severity=1
+      three speckled copies of each picture
+        shiftbench harden augment train/ train-speckle/ -a speckle --copies 3
+      DeepAugment without published weights
+        shiftbench harden augment train/ train-edsr/ -a deepaugment-edsr --train-network
+      the second of four machines, with one file of weights for all
+        shiftbench harden augment train/ train-edsr/ -a deepaugment-edsr --network edsr.safetensors --shard 2/4
+    """
+    from shiftbench.hardening.augmentations.folder import Shard, augment_folder
+
+    part = Shard.parse(shard)
+    with stoppable():
+        networks = _network_options(augmentation, network, source if train_network else None, train_seconds, quiet)
+        done = augment_folder(
+            source,
+            destination,
+            augmentation,
+            options=parse_options(option or []) | networks,
+            copies=copies,
+            shard=part,
+            seed=seed,
+            lossless=lossless,
+            workers=workers,
+            progress=not quiet,
+            console=errors,
+        )
+    if json:
+        print_json(done.summary())
+    else:
+        output.print(_in_words(done), highlight=False, markup=False, soft_wrap=True)
+        for path in networks.values() if train_network else ():
+            output.print(f"network: {path}", highlight=False, markup=False, soft_wrap=True)
+    tell_skipped(done.skipped)
+
+
+@app.command("list")
+@needing("hardening", "the hardening workshop")
+def list_command(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """The augmentations, what each does, and its options with their defaults."""
+    from shiftbench.hardening.augmentations.listing import list_augmentations
+
+    entries = list_augmentations()
+    if json:
+        print_json([entry.summary() for entry in entries])
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for entry in entries:
+        kind = "batches; " if entry.kind == "batch" else ""
+        table.add_row(entry.name, Text(entry.about).append(f"\n{kind}{entry.options_in_words()}", style="dim"))
+    output.print(table)
+
+
+@app.command("gallery")
+@needing("hardening", "the hardening workshop")
+def gallery_command(
+    file: Annotated[Path, typer.Argument(help="A PNG file to write.")],
+    image: Annotated[Path | None, typer.Option(help="A picture.", show_default="one of the demo photographs")] = None,
+    augmentation: Annotated[
+        list[str] | None,
+        typer.Option("--augmentation", "-a", help="NAME or NAME:KEY=VALUE,...; may be repeated. Default: all."),
+    ] = None,
+    partner: Annotated[
+        Path | None, typer.Option(help="What mixup and cutmix mix it with.", show_default="its mirror image")
+    ] = None,
+    size: Annotated[int, typer.Option(help="Side of the picture that is augmented.", min=8, max=1024)] = 224,
+    columns: Annotated[int, typer.Option(help="Draws of each augmentation.", min=1, max=20)] = 6,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """One picture of a picture under the augmentations, several draws of each.
+
+    Augmentations that need a network of yours are left out unless it is named:
+    -a deepaugment-edsr:network=FILE.
+    """
+    from shiftbench.hardening.gallery import choose, demo_photograph, render_gallery, square
+
+    if file.suffix.lower() != ".png":
+        raise typer.BadParameter(f"{file.name!r} is not a .png file", param_hint="FILE")
+    other = None if partner is None else square(_decoded(partner), size)
+    rows, left_out = choose([_named_options(text) for text in augmentation or []], other)
+    name, pixels = demo_photograph() if image is None else (image.name, _decoded(image))
+    picture = render_gallery(square(pixels, size), rows, title=name, columns=columns, seed=seed)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(file, "PNG")
+    if json:
+        shown = [row.title for row in rows]
+        print_json({"gallery": str(file), "augmentations": shown, "left_out": left_out, "seed": seed})
+        return
+    output.print(f"written: {file} ({picture.width} x {picture.height})", highlight=False, markup=False, soft_wrap=True)
+    for missing, why in left_out.items():
+        errors.print(f"left out: {missing} ({why})", style="dim", markup=False, highlight=False)
+
+
+def parse_options(texts: list[str]) -> dict[str, Any]:
+    from shiftbench.hardening.key_values import key_value
+
+    pairs = [(text, key_value(text)) for text in texts]
+    for text, pair in pairs:
+        if pair is None:
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--option")
+    return dict(pair for _, pair in pairs if pair is not None)
+
+
+def _named_options(text: str) -> tuple[str, dict[str, Any]]:
+    """``NAME:KEY=VALUE,KEY=VALUE`` taken apart."""
+    name, _, rest = text.partition(":")
+    return name, parse_options([part for part in rest.split(",") if part])
+
+
+def _network_options(
+    name: str, file: Path | None, train_on: Path | None, seconds: float, quiet: bool
+) -> dict[str, str]:
+    """The options by which an augmentation finds its networks, given or trained now."""
+    if file is None and train_on is None:
+        return {}
+    if file is not None and train_on is not None:
+        raise typer.BadParameter("--network and --train-network exclude each other", param_hint="--network")
+    from shiftbench.hardening.augmentations.folder import pictures_below
+    from shiftbench.hardening.augmentations.network_training import network_for
+
+    pictures = pictures_below(train_on) if train_on is not None else None
+    found = network_for(name, file, train_on=pictures, seconds=seconds, show=not quiet)
+    if not found:
+        raise typer.BadParameter(f"{name!r} needs no network", param_hint="--network")
+    return found
+
+
+def _decoded(image: Path) -> Any:
+    from shiftbench.datasets.images import decode
+
+    return decode(image, image.name).pixels
+
+
+def _in_words(done: Augmented) -> str:
+    part = "" if done.shard.count == 1 else f", shard {done.shard}"
+    grid = f"{done.augmentation}: {done.pictures:,} pictures x {done.copies} {'copy' if done.copies == 1 else 'copies'}"
+    if not done.written:
+        return f"{grid}{part}: all {done.already:,} were there already, in {done.destination}"
+    there = f", {done.already:,} were there already" if done.already else ""
+    speed = done.written / max(done.seconds, 1e-9)
+    return (
+        f"{grid}{part}: {done.written:,} written{there}\n"
+        f"in {done.destination}, {done.seconds:,.1f} s, {speed:,.0f} a second"
+    )

@@ -1,0 +1,114 @@
+"""``shiftbench import``: predictions made elsewhere, put beside those of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shiftbench.cli.console import errors, print_json, stoppable
+from shiftbench.cli.eval import DEFAULT_WORKSPACE, Told, WorkspaceFolder, kept_warnings, report_run
+from shiftbench.cli.options import grouped
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What the predictions are predictions of."""
+
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Label space of the predictions: a name of `list spaces`, or a file of classes in order."),
+    ] = None
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", help="The pictures themselves, where you have them: as for `eval`.")
+    ] = None
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="The true classes, where the files lack them: id and label, or an .npy of labels."),
+    ] = None
+    array: Annotated[
+        str | None, typer.Option(help="Of an .npz file with several test sets: the array of this one.")
+    ] = None
+    reference: Annotated[
+        str | None, typer.Option(help="The setting it is compared with.", show_default="as the suite has it")
+    ] = None
+    in_order: Annotated[bool, typer.Option("--in-order", help="The files name no images: row i is the i-th image.")] = (
+        False
+    )
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Leave out predictions for images that the data set lacks.")
+    ] = False
+
+
+@grouped
+def import_command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Predictions: .csv, .parquet or .npz, of one or many models.", show_default=False),
+    ],
+    setting: Annotated[
+        str,
+        typer.Option(
+            "--setting", "-s", help="What they were made on: a name of `list settings --suite ...`, or one of your own."
+        ),
+    ],
+    *,
+    meaning: Meaning,
+    workspace: WorkspaceFolder = DEFAULT_WORKSPACE,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put them in the place of other predictions of the same models.")
+    ] = False,
+    told: Told,
+) -> None:
+    """Put predictions made elsewhere into a workspace.
+
+    From then on `table`, `compare` and `study` treat them as those of a run. Nothing is unpickled.
+
+    \b
+    A table (.csv, .parquet) has the column id, and
+      prediction, or top1, top2, ... best first; if known, confidence; or score_0, score_1, ...
+      the model's name is that of the file; with a column model, the table holds many
+      or: one column a model, named after it
+    An .npz file has models, predictions (models, images) or (models, images, k), ids, and labels.
+    Classes are keys (wnids), names or numbers, one of these for a whole file. A column label, or --truth, or
+    --data tells which are right. With --data, images are found by id, else by file name.
+
+    \b
+    Examples:
+      all models of one file, with its own labels
+        shiftbench import predictions.npz --setting imagenetv2-matched-frequency --labels imagenet-1k
+      two models on pictures of yours
+        shiftbench import resnet.csv vit.csv --setting photos --data photos/
+      then
+        shiftbench study reproducibility --workspace W --x val --y imagenetv2-matched-frequency
+    """
+    from shiftbench.api import Run
+    from shiftbench.labels.catalogue import find_label_space
+    from shiftbench.runs.import_predictions import import_predictions
+
+    with stoppable(), kept_warnings() as warned:
+        imported = import_predictions(
+            files,
+            setting,
+            workspace,
+            labels=find_label_space(meaning.labels),
+            truth=meaning.truth,
+            data=meaning.data,
+            array=meaning.array,
+            reference=meaning.reference,
+            in_order=meaning.in_order,
+            allow_unknown=meaning.allow_unknown,
+            replace_old=replace,
+            progress=not told.quiet,
+            console=errors,
+        )
+    run = Run(imported.results.workspace, imported.results.cells)
+    if told.json:
+        matching = {"matched_by": imported.matched_by, "missing": imported.missing, "unknown": imported.unknown}
+        print_json({**run.summary(level=told.level), **matching, "warnings": warned})
+        return
+    report_run(run, warned, told.level, as_json=False)
+    if imported.matched_by not in ("id", "order"):
+        errors.print(f"images were found by {imported.matched_by}", style="dim", highlight=False)

@@ -1,0 +1,33 @@
+"""``shiftbench study``: is it robustness, or just accuracy? One file for each kind of question."""
+
+from __future__ import annotations
+
+import typer
+
+from shiftbench.cli.study import evidence, lines, new_test_sets
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Is it robustness, or just accuracy? From a table of results or a workspace; no model is run.",
+)
+
+app.command(
+    "fit",
+    help="The line of the baseline models and the models farthest from it.\n\n"
+    "Least squares of y on x on the chosen scale, with intervals from resampling the models.\n\n"
+    "\b\nshiftbench study fit -r results.csv -m models.csv --x val --y imagenetv2 --min-x 55",
+)(lines.line_command)
+app.command(
+    "effective",
+    help="Effective robustness of every model: accuracy under shift beyond what its accuracy predicts.\n\n"
+    "\b\nshiftbench study effective -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear",
+)(lines.line_command)
+app.command("relative")(lines.relative_command)
+app.command("correlate")(lines.correlate_command)
+app.command("reproducibility")(new_test_sets.reproducibility_command)
+app.command("gap")(new_test_sets.gap_command)
+app.command("bins")(new_test_sets.bins_command)
+app.command("difficulty")(new_test_sets.difficulty_command)
+app.command("agreement")(evidence.agreement_command)
+app.command("hypotheses")(evidence.hypotheses_command)

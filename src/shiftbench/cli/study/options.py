@@ -1,0 +1,190 @@
+"""The options that studies share: where the accuracies come from, which models, which shift, how it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shiftbench.cli.paths import workspace_option
+from shiftbench.cli.table import show_report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shiftbench.reports.base import Report
+    from shiftbench.store.predictions import Predictions
+    from shiftbench.studies.results import Results
+    from shiftbench.studies.study import Shift, Study
+
+WorkspaceOption = workspace_option("The folder that `eval` wrote to.")
+Level = Annotated[float, typer.Option(help="Level of the intervals.")]
+SizeX = Annotated[float | None, typer.Option("--n-x", min=1, help="Images behind x, for the intervals.")]
+SizeY = Annotated[float | None, typer.Option("--n-y", min=1, help="Images behind y, for the intervals.")]
+Scale = Annotated[str, typer.Option("--scale", help="logit, probit or linear.")]
+MinX = Annotated[
+    float | None, typer.Option("--min-x", help="Fit only models with x of at least this; above 1 it is percent.")
+]
+Pivot = Annotated[
+    str | None,
+    typer.Option("--pivot", help="Two lines around this x, or 'auto': around the baseline model with y = 0."),
+]
+Own = Annotated[
+    Path | None,
+    typer.Option("--own", help="Results of your own models, placed among the others: same line, never part of it."),
+]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Accuracies from a file, or from the predictions of a workspace."""
+
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", "-r", help="Models by settings: .csv or .parquet, percent or fractions."),
+    ] = None
+    workspace: Annotated[Path | None, WorkspaceOption] = None
+    metric: Annotated[
+        str | None, typer.Option(help="With a workspace: score by this metric, such as top5, not each setting's own.")
+    ] = None
+    unit: Annotated[str | None, typer.Option(help="percent or fraction, where the table leaves it open.")] = None
+
+    def read(self, settings: Sequence[str] = ()) -> Results:
+        """All settings, or, of a workspace, these: what is not asked about need not have what the metric needs."""
+        from shiftbench.studies import testbed
+        from shiftbench.studies.results import read_results, results_from_scores
+
+        if (self.results is None) == (self.workspace is None):
+            raise typer.BadParameter("give either --results FILE or --workspace FOLDER", param_hint="--results")
+        if self.metric is not None and self.workspace is None:
+            raise typer.BadParameter("a table of results has no predictions to score anew", param_hint="--metric")
+        if self.results is not None:
+            return testbed.default_sizes(testbed.with_aggregates(read_results(self.results, unit=self.unit)))
+        from shiftbench.api import Run
+
+        assert self.workspace is not None
+        run = Run.open(self.workspace)
+        if settings and set(settings) <= set(run.settings):
+            run = Run(run.workspace, [cell for cell in run.cells if cell.setting in settings])
+        return results_from_scores(run.scores(self.metric))
+
+
+ModelsFile = Annotated[
+    Path | None, typer.Option("--models", "-m", help="What is known about the models: category, base_model, ... (.csv)")
+]
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What is known about the models, and which of them make the line."""
+
+    models: ModelsFile = None
+    baseline: Annotated[str, typer.Option(help="Category of the models that the line goes through.")] = "standard"
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Parts of names that keep a model out of the fit. Repeatable.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a table is shown, or where it is written."""
+
+    format: Annotated[str, typer.Option("--format", "-f", help="text, md, csv, tex or json.")] = "text"
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file: .md, .csv, .tex, .json or .txt.")] = (
+        None
+    )
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
+
+    def show(self, report: Report) -> None:
+        show_report(report, "json" if self.json else self.format, self.output)
+
+
+def open_study(table: Table, kinds: Kinds | None = None, settings: Sequence[str] = ()) -> Study:
+    """The table that was asked for, with what is known about its models."""
+    from shiftbench.studies.models import ModelInfo, Models, read_models
+    from shiftbench.studies.study import Study
+
+    kinds = kinds or Kinds()
+    results = table.read(settings)
+    if kinds.models is not None:
+        return Study(results, read_models(kinds.models), baseline=kinds.baseline, exclude=kinds.exclude)
+    if kinds.exclude:
+        # Nothing is known about any model but its name, and that is what decides.
+        nameless = Models({name: ModelInfo(name) for name in results.models})
+        return Study(results, nameless, baseline="", exclude=kinds.exclude)
+    return Study(results)
+
+
+def set_sizes(study: Study, sizes: dict[str, float | None]) -> None:
+    """Numbers of images by setting, as given on the command line; they overrule the table's own."""
+    import numpy as np
+
+    given = {name: np.asarray(n) for name, n in sizes.items() if n is not None}
+    study.results = replace(study.results, sizes={**study.results.sizes, **given})
+
+
+def predictions_in(workspace: Path, setting: str, classifiers: Sequence[str] = ()) -> list[Predictions]:
+    """The predictions in one setting of a workspace, of all classifiers or of these."""
+    from shiftbench.api import Run
+    from shiftbench.errors import UnknownNameError
+
+    run = Run.open(workspace)
+    for kind, names, known in (("setting", [setting], run.settings), ("classifier", classifiers, run.classifiers)):
+        for name in names:
+            if name not in known:
+                raise UnknownNameError(f"{kind} of {workspace}", name, known)
+    cells = [
+        cell for cell in run.cells if cell.setting == setting and (not classifiers or cell.classifier in classifiers)
+    ]
+    return [run.workspace.read(cell) for cell in cells]
+
+
+def place_own(study: Study, own: Path | None) -> list[str]:
+    """The user's own models below the others, outside every category; their names."""
+    from shiftbench.studies.results import read_results
+
+    if own is None:
+        return []
+    if study.models is None:
+        raise typer.BadParameter("--own needs --models, to tell the others' line from yours", param_hint="--own")
+    mine = read_results(own)
+    # One size for all models of a setting is the test set's own: it holds for these models, too.
+    shared = {name: n for name, n in study.results.sizes.items() if n.ndim == 0 and name in mine.settings}
+    study.results = study.results.joined(replace(mine, sizes={**shared, **mine.sizes}))
+    return list(mine.models)
+
+
+def choose_shift(
+    study: Study,
+    *,
+    x: str | None,
+    y: str | None,
+    name: str | None = None,
+    min_x: float | None = None,
+    pivot: str | None = None,
+) -> Shift:
+    """The shift that the options name; what is given beside a named shift has the last word."""
+    from shiftbench.studies.study import Shift
+
+    if name is not None:
+        chosen = study.shift(name, x or "val")
+        chosen = replace(chosen, x=x or chosen.x, y=y or chosen.y)
+    elif x is None or y is None:
+        settings = ", ".join(study.results.settings[:8])
+        raise typer.BadParameter(f"give --x and --y (settings: {settings}, ...) or --shift", param_hint="--x")
+    else:
+        chosen = Shift(x, y)
+    if min_x is not None:
+        chosen = replace(chosen, min_x=min_x)
+    if pivot is not None:
+        chosen = replace(chosen, pivot="auto" if pivot == "auto" else _number(pivot))
+    return chosen
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a number nor 'auto'", param_hint="--pivot") from None

@@ -1,0 +1,214 @@
+"""Training pictures: decoded once into memory where they fit, else read anew in every epoch."""
+
+from __future__ import annotations
+
+import warnings
+from bisect import bisect_right
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.preprocessing import Geometry
+from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.datasets.subset import of_classes, per_class, sample
+from shiftbench.errors import BadImageError, LabelError
+from shiftbench.hardening.recipe import Data
+from shiftbench.hardening.training.errors import TrainingError
+from shiftbench.jobs.progress import progress_bar
+from shiftbench.jobs.threads import worker_count
+from shiftbench.labels.catalogue import find_label_space
+from shiftbench.labels.space import LabelSpace
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Names of classes that a message has room for.
+_SHOWN = 5
+
+
+class Source(Protocol):
+    """One picture by number; raises BadImageError where it can't be read. Sources are picklable, for workers."""
+
+    def __call__(self, index: int) -> Pixels: ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    pixels: Pixels
+
+    def __call__(self, index: int) -> Pixels:
+        picture: Pixels = self.pixels[index]
+        return picture
+
+
+@dataclass(frozen=True)
+class FromDataset:
+    dataset: Dataset
+    geometry: Geometry | None
+
+    def __call__(self, index: int) -> Pixels:
+        pixels = self.dataset.read(index).pixels
+        return pixels if self.geometry is None else self.geometry(pixels)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Several one after the other."""
+
+    parts: tuple[Source, ...]
+    #: Where each begins.
+    starts: tuple[int, ...]
+
+    def __call__(self, index: int) -> Pixels:
+        which = bisect_right(self.starts, index) - 1
+        return self.parts[which](index - self.starts[which])
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Labelled pictures ready for training."""
+
+    name: str
+    space: LabelSpace
+    fingerprint: str
+    ids: Sequence[str]
+    #: (N, classes), zeros and ones.
+    targets: NDArray[np.float32]
+    picture: Source
+    #: Of the ids, how many are no copies of others.
+    originals: int
+
+    @property
+    def pixels(self) -> Pixels | None:
+        """All of them, where they are in memory."""
+        return self.picture.pixels if isinstance(self.picture, InMemory) else None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def stacked(self, rows: Sequence[int]) -> Pixels:
+        return np.stack([self.picture(row) for row in rows])
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able provenance."""
+        return {
+            "dataset": self.name,
+            "images": self.originals,
+            "with_copies": len(self),
+            "fingerprint": self.fingerprint,
+            "labels": self.space.name,
+        }
+
+    def joined(self, copies: Sequence[Pictures]) -> Pictures:
+        """With copies below; the ids of theirs say which copy they are."""
+        parts = [self, *copies]
+        starts = tuple(np.cumsum([0, *(len(part) for part in parts[:-1])]).tolist())
+        ids = [*self.ids, *(f"{one}@{number}" for number, part in enumerate(copies, 1) for one in part.ids)]
+        source = Joined(tuple(part.picture for part in parts), starts)
+        return replace(self, ids=ids, targets=np.concatenate([part.targets for part in parts]), picture=source)
+
+
+def evaluation_geometry(data: Data) -> Geometry:
+    """What the trained classifier does to a picture of any size."""
+    if data.resize:
+        return Geometry(resize=data.resize, crop=data.size)
+    return Geometry(resize=data.size, resize_rule="exact", crop=None)
+
+
+def open_training_set(spec: str | Dataset, data: Data) -> Dataset:
+    """The data set that a recipe names, or a smaller part of it, chosen alike for every seed."""
+    if not isinstance(spec, Dataset) and not spec:
+        raise TrainingError("nothing to train on", expected="data", hint="--data FOLDER, or [data] train in the recipe")
+    opened = open_in_space(spec, find_label_space(data.labels or None))
+    opened = per_class(opened, data.per_class) if data.per_class else opened
+    opened = sample(opened, data.sample) if data.sample else opened
+    if not len(opened):
+        raise TrainingError(f"{opened.name!r} has no picture")
+    return opened
+
+
+def open_in_space(spec: str | Dataset, space: LabelSpace | str | None) -> Dataset:
+    """A data set over these classes; of one that has more, the images that fit: ImageNet's of 200 classes."""
+    try:
+        opened = open_dataset(spec, space=space)
+    except LabelError:
+        if not isinstance(space, LabelSpace):
+            raise
+        opened = open_dataset(spec)
+    return of_classes(opened, space) if isinstance(space, LabelSpace) and opened.space.keys != space.keys else opened
+
+
+def check_classes(dataset: Dataset, targets: NDArray[np.float32], *, empty_allowed: bool) -> None:
+    """Each class has images: none is an error, one is a warning."""
+    counts = targets.sum(axis=0)
+    empty = [dataset.space.names[i] for i in np.flatnonzero(counts == 0)]
+    single = [dataset.space.names[i] for i in np.flatnonzero(counts == 1)]
+    if empty and not empty_allowed:
+        raise TrainingError(
+            f"{len(empty)} of {len(dataset.space)} classes of {dataset.space.name!r} have no training image",
+            found=_few(empty),
+            hint="data.labels=folders if only the classes that are there are meant, or data.empty_classes=true",
+        )
+    if single:
+        warnings.warn(f"classes with one training image: {_few(single)}; little can be learnt of them", stacklevel=2)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def load_pictures(
+    dataset: Dataset, data: Data, geometry: Geometry | None, *, show: bool = False, console: Console | None = None
+) -> Pictures:
+    """Decoded into memory if all have the size that ``geometry`` gives and the recipe's bound allows it."""
+    targets, read = _targets(dataset), FromDataset(dataset, geometry)
+    kept = Pictures(dataset.name, dataset.space, dataset.fingerprint, dataset.ids, targets, read, len(dataset))
+    side = data.size
+    if geometry is None or len(dataset) * side * side * 3 > data.memory_gb * 1e9:
+        return kept
+    pixels = np.empty((len(dataset), side, side, 3), np.uint8)
+    bad: list[str] = []
+
+    def decode(index: int) -> bool:
+        try:
+            pixels[index] = read(index)
+        except BadImageError as error:
+            bad.append(f"{dataset.ids[index]}: {error.message}")
+            return False
+        return True
+
+    good = np.zeros(len(dataset), bool)
+    with (
+        ThreadPoolExecutor(worker_count(None)) as pool,
+        progress_bar(f"reading {dataset.name}", len(dataset), show=show, console=console) as advance,
+    ):
+        for index, readable in enumerate(pool.map(decode, range(len(dataset)))):
+            good[index] = readable
+            advance(1)
+    if bad:
+        warnings.warn(f"{len(bad)} pictures can't be read and are left out: {_few(sorted(bad))}", stacklevel=2)
+        ids = [one for one, fine in zip(dataset.ids, good, strict=True) if fine]
+        kept, pixels = replace(kept, ids=ids, targets=targets[good], originals=len(ids)), pixels[good]
+    return replace(kept, picture=InMemory(pixels))
+
+
+def _targets(dataset: Dataset) -> NDArray[np.float32]:
+    targets = np.zeros((len(dataset), len(dataset.space)), np.float32)
+    if dataset.label_sets is not None:
+        for row, classes in zip(targets, dataset.label_sets, strict=True):
+            row[list(classes)] = 1
+        return targets
+    unknown = np.flatnonzero(dataset.labels < 0)
+    if len(unknown):
+        raise TrainingError(
+            f"{len(unknown)} of {len(dataset)} pictures of {dataset.name!r} have no label",
+            found=dataset.ids[int(unknown[0])],
+            expected="a class for every training image",
+        )
+    targets[np.arange(len(dataset)), dataset.labels] = 1
+    return targets

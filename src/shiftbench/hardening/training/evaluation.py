@@ -1,0 +1,65 @@
+"""A recipe is checked as a whole before anything is read or trained: names, options, and what fits together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shiftbench.errors import UnknownNameError
+from shiftbench.hardening.architectures.base import architectures
+from shiftbench.hardening.augmentations.base import batch_augmentations, image_augmentations
+from shiftbench.hardening.losses import make_criterion
+from shiftbench.hardening.recipe import Part, Recipe, RecipeError, check_options
+from shiftbench.hardening.schemes import make_scheme, schemes
+from shiftbench.hardening.training.baselines import BASELINES, check_baseline
+from shiftbench.labels.catalogue import find_label_space
+from shiftbench.registry import Registry
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raises an error that names the key; makes nothing that takes time."""
+    find_label_space(recipe.data.labels or None)
+    if recipe.architecture.name in BASELINES:
+        check_options(recipe.architecture, "baseline", BASELINES[recipe.architecture.name].options)
+        check_baseline(recipe)
+        return
+    check_options(recipe.architecture, "architecture", _architecture(recipe.architecture.name), ("classes",))
+    check_options(recipe.scheme, "training scheme", schemes.get(recipe.scheme.name), ("criterion",))
+    lists: Sequence[tuple[str, tuple[Part, ...], Registry[Callable[..., Any]]]] = (
+        ("image augmentation", recipe.augmentations, image_augmentations),
+        ("image augmentation", recipe.views, image_augmentations),
+        ("image augmentation", recipe.copies, image_augmentations),
+        ("batch augmentation", recipe.batch_augmentations, batch_augmentations),
+    )
+    for kind, parts, registry in lists:
+        for part in parts:
+            check_options(part, kind, registry.get(part.name))
+    _check_views(recipe)
+
+
+def _architecture(name: str) -> Callable[..., Any]:
+    if name not in architectures:
+        raise UnknownNameError("architecture", name, [*architectures.names(), *BASELINES])
+    return architectures.get(name)
+
+
+def _check_views(recipe: Recipe) -> None:
+    criterion = make_criterion(recipe.loss.name, recipe.loss.smoothing)
+    scheme = make_scheme(recipe.scheme.name, criterion, **recipe.scheme.options)
+    if recipe.views and scheme.views == 1:
+        raise RecipeError(
+            f"the scheme {recipe.scheme.name!r} looks at one view of an image",
+            found=f"[[views]] with {recipe.views[0].name!r}",
+            hint='scheme.name="jsd", or list it under [[augmentations]]',
+        )
+    if scheme.views > 1 and not recipe.views:
+        raise RecipeError(
+            f"the scheme {recipe.scheme.name!r} compares an image with augmented views of it",
+            found="no [[views]]",
+            expected='[[views]] with name = "augmix", for example',
+        )
+    if scheme.views > 1 and recipe.batch_augmentations:
+        raise RecipeError(
+            f"the scheme {recipe.scheme.name!r} and batches that mix labels do not go together",
+            found=f"[[batch_augmentations]] with {recipe.batch_augmentations[0].name!r}",
+        )

@@ -1,0 +1,1 @@
+"""Files: paths and URLs, atomic writes, locks, the cache folder, object stores."""

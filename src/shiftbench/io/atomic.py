@@ -1,0 +1,65 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from shiftbench.io.errors import UnwritableError as UnwritableError
+from shiftbench.io.paths import is_object
+
+
+def write_atomically(path: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
+    """Call ``write`` with a temporary neighbour of ``path``, then rename it into place.
+
+    A reader, and a run that starts again after ``kill -9``, sees the old file, the new one or none; two
+    writers do not disturb each other, because each has its own neighbour. ``durable`` waits for the disk, so
+    that even a power cut leaves a whole file; what carries its own digest and can be made anew need not.
+
+    In an object store, where a name has all its bytes or none, the file is made here and put there at once; the
+    store's answer means that it is kept.
+    """
+    if is_object(path):
+        with tempfile.TemporaryDirectory(prefix="shiftbench-") as folder:
+            made = Path(folder) / path.name
+            write(made)
+            path.upload(made)
+        return
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        if durable:
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _REFUSALS:
+            raise UnwritableError(path, os.strerror(error.errno)) from error
+        raise
+
+
+#: The place is full or closed: nothing else could be written there either.
+_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+
+
+def write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    write_atomically(path, lambda temporary: _write_text(temporary, text))
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,250 @@
+"""The executors of one machine: threads of this process, or processes of their own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import queue
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor as Pool
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, Literal
+
+from shiftbench.errors import explain
+from shiftbench.io.atomic import UnwritableError
+from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Trouble
+from shiftbench.jobs.progress import Advance
+from shiftbench.jobs.threads import worker_count
+
+ExecutorName = Literal["threads", "processes", "ray"]
+
+_DIED = 'its worker process died (out of memory, or a script that does not begin under `if __name__ == "__main__"`?)'
+
+
+class Agenda:
+    """The items still to be computed: failed ones come again, and those that another run holds come last.
+
+    An item whose trouble was one part's has the others' results on disk, so that only that part's are computed again.
+    """
+
+    def __init__(self, items: Iterable[Hashable]) -> None:
+        self._queue, self._held = deque(items), deque[Hashable]()
+        self._tries: Counter[Hashable] = Counter()
+        self.failures: list[Failure] = []
+        #: Items that their worker lived through.
+        self.answered = 0
+
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._held)
+
+    def next(self) -> tuple[Hashable, bool]:
+        """(item, whether to wait for another run that is at it)."""
+        return (self._queue.popleft(), False) if self._queue else (self._held.popleft(), True)
+
+    def take(self, item: Hashable, troubles: Sequence[Trouble] | None) -> None:
+        """What became of an item, in the words of ``Job.compute``."""
+        self.answered += 1
+        if troubles is None:
+            self._held.append(item)
+        elif troubles:
+            self._failed(item, troubles)
+
+    def lose(self, item: Hashable, why: str) -> None:
+        """An item failed as a whole, or its worker died."""
+        self._failed(item, [Trouble(str(item), why)])
+
+    def give_up(self, why: str) -> None:
+        self.failures += [Failure(item, Trouble(str(item), why)) for item in (*self._queue, *self._held)]
+        self._queue.clear()
+        self._held.clear()
+
+    def _failed(self, item: Hashable, troubles: Sequence[Trouble]) -> None:
+        self._tries[item] += 1
+        if self._tries[item] < TRIES:
+            self._queue.append(item)
+        else:
+            self.failures += [Failure(item, trouble) for trouble in troubles]
+
+
+class _StoppedError(BaseException):
+    """Raised inside a worker thread, between two writes, when the run was interrupted."""
+
+
+class ThreadExecutor(Executor):
+    """In this process. Decoding, shifts and inference release the GIL, and classifiers are loaded once."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def run(self, job: Job[Any], items: Sequence[Hashable], advance: Advance) -> list[Failure]:
+        stop = threading.Event()
+        lock = threading.Lock()
+
+        def guarded_report(count: int) -> None:
+            if stop.is_set():
+                raise _StoppedError
+            with lock:
+                advance(count)
+
+        def compute(item: Hashable, patient: bool) -> list[Trouble] | None:
+            return job.compute(item, guarded_report, wait=patient)
+
+        agenda = Agenda(items)
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="shiftbench") as pool:
+            try:
+                _drive(pool, compute, agenda, self.workers)
+            except BaseException:
+                stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        return agenda.failures
+
+
+class ProcessExecutor(Executor):
+    """In worker processes that load the job, its data sets and classifiers, for themselves."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def run(self, job: Job[Any], items: Sequence[Hashable], advance: Advance) -> list[Failure]:
+        agenda = Agenda(items)
+        while agenda:
+            for item in self._attempt(job, agenda, advance, self.workers):
+                # One of them ended the pool. Alone, the guilty one shows, and the others come through.
+                self._compute_alone(job, item, agenda, advance)
+            if not agenda.answered and len(agenda.failures) >= TRIES:
+                agenda.give_up("no worker process stays alive, whatever item it gets")
+        return agenda.failures
+
+    def _compute_alone(self, job: Job[Any], item: Hashable, agenda: Agenda, advance: Advance) -> None:
+        alone = Agenda([item])
+        while alone:
+            for lost in self._attempt(job, alone, advance, 1):
+                alone.lose(lost, _DIED)
+        agenda.failures += alone.failures
+        agenda.answered += alone.answered
+
+    def _attempt(self, job: Job[Any], agenda: Agenda, advance: Advance, workers: int) -> list[Hashable]:
+        """The items that were being computed when the pool broke; none when all is done."""
+        spawn = multiprocessing.get_context("spawn")
+        counts: Any = spawn.Queue()
+        forwarder = _Forwarder(counts, advance)
+        written = _pickled(job)
+        pool = ProcessPoolExecutor(workers, spawn, _start_worker, (written, counts, os.getpid()))
+        try:
+            return _drive(pool, _compute_in_worker, agenda, workers)
+        except BaseException:
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+            forwarder.close()
+            written.unlink(missing_ok=True)
+
+
+def _drive(
+    pool: Pool, compute: Callable[[Hashable, bool], list[Trouble] | None], agenda: Agenda, workers: int
+) -> list[Hashable]:
+    """Until the agenda is empty, or the pool broke: then the items that were being computed."""
+    running: dict[Future[list[Trouble] | None], Hashable] = {}
+    while agenda or running:
+        while agenda and len(running) < workers:
+            item, patient = agenda.next()
+            try:
+                running[pool.submit(compute, item, patient)] = item
+            except BrokenProcessPool:
+                return [item, *running.values()]
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            item = running.pop(future)
+            try:
+                agenda.take(item, future.result())
+            except BrokenProcessPool:
+                return [item, *running.values()]
+            except UnwritableError:
+                raise  # no other item could be stored either
+            except Exception as error:
+                agenda.lose(item, explain(error))
+    return []
+
+
+class _Forwarder:
+    """Brings the workers' counts to the parent's progress bar."""
+
+    def __init__(self, counts: Any, advance: Advance) -> None:
+        self._counts, self._advance = counts, advance
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._forward, daemon=True)
+        self._thread.start()
+
+    def _forward(self) -> None:
+        while True:
+            try:
+                self._advance(self._counts.get(timeout=0.2))
+            except queue.Empty:
+                if self._closing.is_set():
+                    return
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+
+_worker_job: Job[Any] | None = None
+_worker_counts: Any = None
+
+
+def _pickled(job: Job[Any]) -> Path:
+    """In a file of our own. By way of a pipe, Python would wait for ever for a worker that dies before it reads."""
+    descriptor, name = tempfile.mkstemp(prefix="shiftbench-job-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            pickle.dump(job, file)
+    except BaseException:
+        Path(name).unlink()
+        raise
+    return Path(name)
+
+
+def _start_worker(written: Path, counts: Any, parent: int) -> None:
+    global _worker_job, _worker_counts
+    with written.open("rb") as file:
+        _worker_job = pickle.load(file)
+    _worker_counts = counts
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+
+
+def _end_with_parent(parent: int) -> None:
+    """A worker must not outlive a killed run: it would hold its claims and its memory."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _compute_in_worker(item: Hashable, patient: bool) -> list[Trouble] | None:
+    assert _worker_job is not None
+    return _worker_job.compute(item, _worker_counts.put, wait=patient)
+
+
+def find_executor(executor: ExecutorName | Executor, workers: int | None) -> Executor:
+    """By name, or the one that was passed."""
+    if isinstance(executor, Executor):
+        return executor
+    if executor == "ray":
+        from shiftbench.jobs.ray_executor import RayExecutor
+
+        return RayExecutor(workers=workers)
+    return local_executor(executor, workers)
+
+
+def local_executor(name: str, workers: int | None) -> Executor:
+    """Threads or processes on this machine."""
+    count = worker_count(workers)
+    return ProcessExecutor(count) if name == "processes" else ThreadExecutor(count)

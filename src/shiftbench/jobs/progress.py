@@ -1,0 +1,55 @@
+"""Progress of long work: what is done, how fast, and how long it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Progress callback: number of newly finished items. May raise to stop the work between two writes.
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def progress_bar(
+    what: str, total: int, done: int = 0, *, show: bool = True, console: Console | None = None
+) -> Iterator[Advance]:
+    """Yields a function that is told how many more of ``total`` are done."""
+    if not show or total == done:
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text(f"{speed:,.0f}/s" if speed else "", style="dim")
+
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        Rate(),
+        TimeElapsedColumn(),
+        TextColumn("left", style="dim"),
+        TimeRemainingColumn(),
+        console=console or Console(stderr=True),
+        expand=True,
+    )
+    with progress:
+        task = progress.add_task(what, total=total, completed=done)
+        yield lambda count: progress.advance(task, count)

@@ -1,0 +1,335 @@
+"""Computing one block: its pictures are made ready once for all settings and classifiers, and scored by each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.recorded import RecordedPredictions
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import ClassifierError, explain
+from shiftbench.io.locks import claim
+from shiftbench.jobs.base import Demand, Feed, Job, Trouble
+from shiftbench.jobs.progress import Advance
+from shiftbench.jobs.threads import on_threads
+from shiftbench.labels.space import Scores
+from shiftbench.metrics.base import Needs
+from shiftbench.runs.plan import PlannedCell, RunContext, WorkItem, is_complete, shard_is_complete
+from shiftbench.runs.prepare_images import PictureMaker, Ready, SharedPictureMaker, Wanted, stacked
+from shiftbench.shifts.attacks.base import ClassifierShift
+from shiftbench.shifts.frames import PerturbationFrame
+from shiftbench.store.prediction_files import PredictionBlock, canonical_json, write_block
+from shiftbench.store.predictions import SKIPPED
+from shiftbench.store.workspace import Workspace, setting_rows
+
+Pixels = NDArray[np.uint8]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Evaluation(Job[WorkItem]):
+    """The blocks of a run, as a job."""
+
+    context: RunContext
+    threads: int = 1
+    #: Who makes the pictures ready; without one, the worker itself.
+    pictures: Feed | None = None
+
+    def compute(self, item: WorkItem, advance: Advance, *, wait: bool) -> list[Trouble] | None:
+        """None when another run is at it and ``wait`` is False."""
+        workspace = Workspace(self.context.root)
+        dataset = self.context.datasets[item.dataset]
+        lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.start}{self.context.part}")
+        with claim(lock, wait=wait) as mine:
+            if not mine:
+                return None
+            cells = [cell for cell in self.context.cells if cell.dataset == item.dataset]
+            missing = [cell for cell in cells if not shard_is_complete(workspace, cell, item)]
+            # Another run may have finished a cell, and cleared its shards, while this one waited.
+            pending = [cell for cell in missing if not is_complete(workspace, cell)]
+            advance(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
+            return _BlockComputation(self, workspace, item, advance).compute(pending)
+
+    def threaded(self, threads: int) -> Evaluation:
+        return replace(self, threads=threads)
+
+    def feed(self, threads: int) -> Feed:
+        return SharedPictureMaker(self.context.root, self.context.datasets, self.context.seed, threads=threads)
+
+    def fed_by(self, feed: Feed) -> Evaluation:
+        return replace(self, pictures=feed)
+
+    def divided(
+        self, items: Sequence[WorkItem], demand_of: Callable[[str], Demand]
+    ) -> dict[Demand, tuple[Job[WorkItem], Sequence[WorkItem]]]:
+        """By what the classifiers need: those of the same needs share workers, and read each picture once."""
+        names: dict[Demand, list[str]] = {}
+        for name in dict.fromkeys(cell.cell.classifier for cell in self.context.cells):
+            names.setdefault(demand_of(name), []).append(name)
+        return {demand: self._of(chosen, items, number) for number, (demand, chosen) in enumerate(names.items())}
+
+    def _of(
+        self, names: Sequence[str], items: Sequence[WorkItem], number: int
+    ) -> tuple[Job[WorkItem], Sequence[WorkItem]]:
+        part = replace(
+            self.context,
+            classifiers={name: self.context.classifiers[name] for name in names},
+            cells=tuple(cell for cell in self.context.cells if cell.cell.classifier in set(names)),
+            part=f"-{number}" if number else "",
+        )
+        own = {cell.dataset for cell in part.cells}
+        return replace(self, context=part), [item for item in items if item.dataset in own]
+
+
+class _TroubleError(Exception):
+    """Ends the computation of some cells, and of no others."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(str(trouble))
+        self.trouble = trouble
+
+
+@contextmanager
+def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise _TroubleError(Trouble(who, explain(error), tuple(images))) from error
+
+
+class _BlockComputation:
+    def __init__(self, evaluation: Evaluation, workspace: Workspace, item: WorkItem, advance: Advance) -> None:
+        self.context, self.threads = evaluation.context, evaluation.threads
+        self.pictures = evaluation.pictures or PictureMaker(
+            self.context.root, self.context.datasets, self.context.seed, threads=self.threads
+        )
+        self.workspace, self.item, self.advance = workspace, item, advance
+        self.dataset: Dataset = self.context.datasets[item.dataset]
+        self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
+        self.troubles: list[Trouble] = []
+
+    def compute(self, cells: Sequence[PlannedCell]) -> list[Trouble]:
+        pictured = []
+        for cell in cells:
+            classifier = self.context.classifiers[cell.cell.classifier]
+            if isinstance(classifier, RecordedPredictions):
+                with self._going_on():
+                    self._look_up(cell, classifier)
+            else:
+                pictured.append(cell)
+        if pictured:
+            self._run(pictured)
+        return self.troubles
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Trouble inside is written down, and ends nothing but what is inside."""
+        try:
+            yield
+        except _TroubleError as error:
+            self.troubles.append(error.trouble)
+
+    def _look_up(self, cell: PlannedCell, classifier: RecordedPredictions) -> None:
+        rows = cell.rows_between(self.item.start, self.item.stop)
+        ids = [self.dataset.ids[row] for row in rows]
+        with _blamed_on(_the(classifier), ids):
+            found = classifier.lookup(ids, cell.space)
+        scores = found.scores if cell.needs.scores else None
+        self._write(cell, PredictionBlock(found.top[:, : cell.needs.top_k], found.confidence, scores))
+
+    def _run(self, cells: Sequence[PlannedCell]) -> None:
+        groups = [
+            same_shift
+            for _, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry))
+            for _, same_shift in _grouped(same_geometry, _computed_together)
+        ]
+        made = self.pictures(self.item, [_wanted(group[0]) for group in groups])
+        for group in groups:
+            self._run_together(group, next(made))  # kept by nobody while the next are made: 40 MB at 224 pixels
+
+    def _run_together(self, cells: Sequence[PlannedCell], ready: Ready | Trouble) -> None:
+        """Cells of the same geometry and shift."""
+        if isinstance(ready, Trouble):
+            self.troubles.append(ready)
+            return
+        shift = cells[0].setting.shift
+        for name, same_classifier in _grouped(cells, lambda cell: cell.cell.classifier):
+            classifier = self.context.classifiers[name]
+            with self._going_on():
+                if isinstance(shift, PerturbationFrame):
+                    self._run_sequence(classifier, same_classifier, ready)
+                elif isinstance(shift, ClassifierShift):
+                    self._run_classifier_shift(classifier, same_classifier, shift, ready)
+                else:
+                    self._run_shift(classifier, same_classifier, ready)
+
+    def _run_shift(self, classifier: Classifier, cells: Sequence[PlannedCell], ready: Ready) -> None:
+        scores = _scores(classifier, stacked(ready.images), ready.ids, self.threads)
+        for cell in cells:
+            self._write(cell, self._predict(cell, classifier, scores, ready.readable))
+
+    def _run_sequence(self, classifier: Classifier, cells: Sequence[PlannedCell], ready: Ready) -> None:
+        """All frames of one picture at a time: a whole block of frames would not fit into memory."""
+        first = cells[0].setting.shift
+        assert isinstance(first, PerturbationFrame)
+        by_picture = []
+        for image, image_id in zip(ready.images, ready.ids, strict=True):
+            with _blamed_on(f"sequence {first.sequence!r} for {_the(classifier)}", [image_id]):
+                crop = _square(classifier) or min(image.shape[:2])
+                frames = first.frames(image, image_id=image_id, seed=self.context.seed, crop=crop)
+            by_picture.append(_scores(classifier, frames, [image_id] * len(frames), self.threads))
+        for cell in cells:
+            assert isinstance(cell.setting.shift, PerturbationFrame)
+            index = cell.setting.shift.index
+            rows = [frames[index] for frames in by_picture]
+            scores = np.stack(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
+            self._write(cell, self._predict(cell, classifier, scores, ready.readable))
+
+    def _run_classifier_shift(
+        self, classifier: Classifier, cells: Sequence[PlannedCell], shift: ClassifierShift, ready: Ready
+    ) -> None:
+        """Made for one classifier: of the pictures that the setting uses, the scores right away."""
+        for cell in cells:
+            with self._going_on():
+                scores = self._attacked(cell, classifier, shift, ready)
+                self._write(cell, self._predict(cell, classifier, scores, ready.readable))
+
+    def _attacked(self, cell: PlannedCell, classifier: Classifier, shift: ClassifierShift, ready: Ready) -> Scores:
+        columns = [group[0] for group in cell.projection.groups]
+        chosen = setting_rows(self.dataset.labels, self.dataset.space, cell.space, self.dataset.label_sets)
+        label_of = dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
+        used = [i for i, place in enumerate(ready.readable) if self.item.start + place in label_of]
+        scores = np.zeros((len(ready.images), len(classifier.space)), np.float32)
+        if used:
+            own = [label_of[self.item.start + ready.readable[i]] for i in used]
+            ids = [ready.ids[i] for i in used]
+            with _blamed_on(f"{_the(classifier)} in {cell.cell.setting!r}", ids):
+                found = shift.scores(
+                    classifier,
+                    stacked([ready.images[i] for i in used]),
+                    np.array([columns[label] if label >= 0 else -1 for label in own], np.int32),
+                    image_ids=ids,
+                    seed=self.context.seed,
+                    classes=None if cell.projection.kind == "identity" else columns,
+                )
+                scores[used] = _checked(classifier, found, ids)
+        return scores
+
+    def _predict(
+        self, cell: PlannedCell, classifier: Classifier, scores: Scores, readable: Sequence[int]
+    ) -> PredictionBlock:
+        """This setting's rows of the block, with gaps where a picture could not be read."""
+        rows = cell.rows_between(self.item.start, self.item.stop) - self.item.start
+        position = np.full(len(self.ids), -1)
+        position[list(readable)] = np.arange(len(readable))
+        present = position[rows] >= 0
+        with _blamed_on(_the(classifier), self.ids):
+            found = predict(cell.projection(scores[position[rows][present]]), classifier.outputs, cell.needs)
+        return _with_gaps(found, present)
+
+    def _write(self, cell: PlannedCell, block: PredictionBlock) -> None:
+        path = self.workspace.shard_path(cell.cell, self.item.start)
+        write_block(path, block, cell.cell.spec, self.context.made_by)
+        self.advance(len(block))
+
+
+def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
+    """Scores over a setting's label space to classes and confidence; ties go to the lower index.
+
+    >>> block = predict(np.array([[0.0, 2.0, 1.0]], dtype=np.float32), "logits", Needs(top_k=2))
+    >>> block.top.tolist(), round(float(block.confidence[0]), 4)
+    ([[1, 2]], 0.6652)
+    """
+    k = min(needs.top_k, scores.shape[1])
+    if len(scores) == 0:
+        empty = PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), None)
+        return empty if not needs.scores else PredictionBlock(empty.top, empty.confidence, scores)
+    candidates = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k], axis=1)
+    values = np.take_along_axis(scores, candidates, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    top = np.take_along_axis(candidates, order, axis=1).astype(np.int32)
+    # argpartition may keep any of several equal scores; the best one must not depend on that.
+    top[:, 0] = scores.argmax(axis=1)
+    best = scores.max(axis=1, keepdims=True).astype(np.float64)
+    if outputs == "logits":
+        confidence = 1 / np.exp(scores - best).sum(axis=1)
+    else:
+        confidence = best[:, 0] / scores.sum(axis=1, dtype=np.float64)
+    return PredictionBlock(top, confidence.astype(np.float32), scores if needs.scores else None)
+
+
+def _scores(classifier: Classifier, images: Pixels, ids: Sequence[str], threads: int) -> Scores:
+    """All images of a block in batches; scores that are not numbers are refused by name."""
+
+    def score(batch: slice) -> Scores:
+        with _blamed_on(_the(classifier), ids[batch]):
+            return _checked(classifier, classifier.scores(images[batch]), ids[batch])
+
+    size = classifier.batch_size
+    batches = [slice(start, start + size) for start in range(0, len(images), size)]
+    parts = on_threads(score, batches, threads)
+    return np.concatenate([np.empty((0, len(classifier.space)), np.float32), *parts])
+
+
+def _the(classifier: Classifier) -> str:
+    return f"classifier {classifier.name!r}"
+
+
+def _checked(classifier: Classifier, scores: Scores, ids: Sequence[str]) -> Scores:
+    if scores.shape != (len(ids), len(classifier.space)):
+        raise ClassifierError(
+            f"classifier {classifier.name!r} returned scores of the wrong shape",
+            found=scores.shape,
+            expected=(len(ids), len(classifier.space)),
+            hint="name its label space with --labels, or mend the model's last layer",
+        )
+    if not np.isfinite(scores).all():
+        first = int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
+        raise ClassifierError(f"classifier {classifier.name!r} returned nan or inf for image {ids[first]!r}")
+    return scores
+
+
+def _square(classifier: Classifier) -> int | None:
+    crop = classifier.preprocessing.geometry.crop
+    if isinstance(crop, tuple):
+        raise ClassifierError(
+            f"perturbation sequences need a square input, and {classifier.name!r} has another", found=crop
+        )
+    return crop
+
+
+def _wanted(cell: PlannedCell) -> Wanted:
+    """Sequences and attacks begin with the pictures as they are."""
+    shift = cell.setting.shift
+    own = isinstance(shift, PerturbationFrame | ClassifierShift)
+    return Wanted(cell.geometry, None if own else shift)
+
+
+def _computed_together(cell: PlannedCell) -> str:
+    shift = cell.setting.shift
+    return shift.sequence if isinstance(shift, PerturbationFrame) else canonical_json(shift.describe())
+
+
+def _with_gaps(found: PredictionBlock, present: NDArray[np.bool_]) -> PredictionBlock:
+    if present.all():
+        return found
+    top = np.full((len(present), found.top.shape[1]), SKIPPED, np.int32)
+    confidence = np.full(len(present), np.nan, np.float32)
+    top[present], confidence[present] = found.top, found.confidence
+    scores = None
+    if found.scores is not None:
+        scores = np.full((len(present), found.scores.shape[1]), np.nan, np.float32)
+        scores[present] = found.scores
+    return PredictionBlock(top, confidence, scores)
+
+
+def _grouped(cells: Iterable[T], key: Callable[[T], str]) -> list[tuple[str, list[T]]]:
+    ordered = sorted(cells, key=key)
+    return [(name, list(group)) for name, group in groupby(ordered, key)]

@@ -1,0 +1,169 @@
+"""Running a suite: load the models, plan the results, compute the missing blocks, join what is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from rich.console import Console
+
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.loading import load_classifier
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import ShiftbenchError
+from shiftbench.io.errors import UnwritableError
+from shiftbench.io.locks import claim
+from shiftbench.io.paths import is_object
+from shiftbench.jobs.base import Executor, Failure
+from shiftbench.jobs.progress import progress_bar
+from shiftbench.labels.space import LabelSpace
+from shiftbench.metrics.base import Needs, metrics
+from shiftbench.runs.compute import Evaluation
+from shiftbench.runs.plan import (
+    Common,
+    PlannedCell,
+    RunContext,
+    Shard,
+    WorkItem,
+    all_items,
+    is_complete,
+    missing_items,
+    plan_cell,
+    read_whole_cell,
+    work_items,
+)
+from shiftbench.settings.base import Suite
+from shiftbench.store.workspace import Cell, Workspace
+
+#: So many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
+_WORTH_CATALOGUING = 200
+
+
+def load_classifiers(
+    classifiers: Any,
+    space: LabelSpace | None,
+    *,
+    trust: bool = False,
+    device: str = "auto",
+    batch_size: int | None = None,
+    threads: int | None = None,
+) -> dict[str, Classifier]:
+    """By name; a second one of the same name gets a number."""
+    many = classifiers if isinstance(classifiers, list | tuple) else [classifiers]
+    loaded: dict[str, Classifier] = {}
+    for spec in many:
+        # One thread per model by default: the blocks run in parallel, which scales better than one batch on all cores.
+        classifier = load_classifier(
+            spec, labels=space, trust=trust, device=device, batch_size=batch_size, threads=threads or 1
+        )
+        base, number = classifier.name, 2
+        while classifier.name in loaded:
+            classifier.name, number = f"{base}-{number}", number + 1
+        loaded[classifier.name] = classifier
+    return loaded
+
+
+def collect_needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:
+    """The union over the metrics asked for and those of the settings."""
+    wanted = [metrics.get(name).needs for name in {*names, *(setting.metric for setting in suite.settings)}]
+    return reduce(or_, wanted, Needs(scores=keep_scores))
+
+
+def plan_results(
+    suite: Suite,
+    left_out: dict[str, str],
+    classifiers: Mapping[str, Classifier],
+    datasets: Mapping[str, Dataset],
+    needs: Needs,
+    seed: int,
+    workspace: Workspace,
+) -> list[PlannedCell]:
+    for dataset in datasets.values():
+        name, fingerprint, sets = dataset.name, dataset.fingerprint, dataset.label_sets
+        workspace.record_dataset(
+            name, fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe(), label_sets=sets
+        )
+        workspace.record_metadata(name, fingerprint, dataset.metadata)
+    planned, common = [], Common()
+    for setting in suite.settings:
+        if setting.name in left_out:
+            continue
+        for classifier in classifiers.values():
+            try:
+                cell = plan_cell(classifier, setting, datasets[setting.dataset], needs, seed, workspace, common)
+            except ShiftbenchError as error:
+                if not setting.optional or isinstance(error, UnwritableError):
+                    raise
+                left_out[f"{setting.name} ({classifier.name})"] = error.message
+            else:
+                planned.append(cell)
+    return planned
+
+
+@dataclass(frozen=True)
+class Outcome:
+    failures: list[Failure]
+    complete: list[Cell]
+    #: All blocks of the run, and how many of them results still wait for.
+    blocks: int
+    waiting: int
+
+
+def execute(
+    context: RunContext, executor: Executor, shard: Shard | None, progress: bool, console: Console | None
+) -> Outcome:
+    workspace = Workspace(context.root)
+    blocks = all_items(context.cells, context.datasets)
+    own = blocks if shard is None else shard.of_blocks(blocks)
+    todo = _not_passing(context.cells, lambda cell: is_complete(workspace, cell))
+    items, to_do, done = missing_items(workspace, todo, own)
+    failures: list[Failure] = []
+    if items:
+        already = done + sum(len(cell.rows) for cell in context.cells) - sum(len(cell.rows) for cell in todo)
+        with progress_bar("predictions", to_do + already, already, show=progress, console=console) as advance:
+            failures = executor.run(Evaluation(replace(context, cells=tuple(todo))), items, advance)
+    lacking = _not_passing(todo, lambda cell: _complete(workspace, cell, context))
+    if len(todo) - len(lacking) >= (1 if is_object(workspace.root) else _WORTH_CATALOGUING):
+        workspace.write_catalogue()
+    unfinished = {cell.cell.relative for cell in lacking}
+    complete = [cell.cell for cell in context.cells if cell.cell.relative not in unfinished]
+    return Outcome(failures, complete, len(blocks), _still_missing(workspace, lacking, blocks))
+
+
+def _not_passing(cells: Sequence[PlannedCell], test: Callable[[PlannedCell], bool]) -> list[PlannedCell]:
+    """Those that fail a test of their files, which are read side by side."""
+    with ThreadPoolExecutor() as pool:
+        return [cell for cell, passed in zip(cells, pool.map(test, cells), strict=True) if not passed]
+
+
+def _complete(workspace: Workspace, planned: PlannedCell, context: RunContext) -> bool:
+    """Join a cell's shards into its one file, then clear them; False while shards are missing."""
+    cell = planned.cell
+    with claim(workspace.lock_path(f"complete-{cell.key}"), wait=True):
+        if is_complete(workspace, planned):
+            workspace.clear_shards(workspace.shards_folder(cell))
+            return True
+        items = work_items(planned.dataset, context.datasets[planned.dataset])
+        blocks = read_whole_cell(workspace, planned, items)
+        if blocks is None:
+            # Where there are no locks, another run may have joined and cleared them just now.
+            return is_complete(workspace, planned)
+        workspace.complete(cell, blocks, context.made_by)
+    return True
+
+
+def _still_missing(workspace: Workspace, lacking: Sequence[PlannedCell], blocks: Sequence[WorkItem]) -> int:
+    """How many blocks are not there for all of these cells."""
+    stored = [(cell, workspace.stored_blocks(cell.cell)) for cell in lacking]
+
+    def missing(item: WorkItem) -> bool:
+        return any(
+            cell.dataset == item.dataset and len(cell.rows_between(item.start, item.stop)) and item.start not in there
+            for cell, there in stored
+        )
+
+    return sum(missing(item) for item in blocks)

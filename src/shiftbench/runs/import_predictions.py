@@ -1,0 +1,248 @@
+"""Predictions made elsewhere into a workspace: the same cells as a run's, from files instead of a classifier."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from shiftbench._version import __version__
+from shiftbench.classifiers.recorded import RecordedPredictions, record
+from shiftbench.classifiers.recorded_files import (
+    MISSING,
+    PredictionFile,
+    Truth,
+    class_indices,
+    read_predictions,
+    read_truth,
+)
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.datasets.labels_only import LabelsOnly
+from shiftbench.errors import ClassifierError, SettingError, StoreError
+from shiftbench.jobs.progress import Advance, progress_bar
+from shiftbench.labels import label_space
+from shiftbench.labels.catalogue import FOLDERS
+from shiftbench.labels.space import LabelSpace
+from shiftbench.metrics.base import Needs
+from shiftbench.runs.match_predictions import Matching, check_agreement
+from shiftbench.runs.plan import PlannedCell, is_complete, plan_cell
+from shiftbench.runs.results import StoredResults
+from shiftbench.settings.base import Setting, build_suite, suites
+from shiftbench.shifts.base import NoShift
+from shiftbench.store.prediction_files import PredictionBlock, write_block
+from shiftbench.store.workspace import Cell, Workspace
+
+#: All that was recorded is kept: there is no model to ask again.
+_NEEDS = Needs(top_k=5, scores=True)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import put into a workspace."""
+
+    results: StoredResults
+    #: How images were found in the data set: "id", "file name", ..., or "order".
+    matched_by: str
+    #: Models that lack predictions for some images, and for how many.
+    missing: Mapping[str, int]
+    #: Models with predictions for images that the data set lacks, and for how many.
+    unknown: Mapping[str, int]
+
+
+def import_predictions(
+    files: str | Path | Sequence[str | Path],
+    setting: str | Setting,
+    workspace: str | Path | Workspace = "shiftbench-workspace",
+    *,
+    labels: LabelSpace | str | None = None,
+    truth: str | Path | None = None,
+    data: str | Path | Dataset | None = None,
+    array: str | None = None,
+    reference: str | None = None,
+    in_order: bool = False,
+    allow_unknown: bool = False,
+    replace_old: bool = False,
+    progress: bool = False,
+    console: Console | None = None,
+) -> Imported:
+    """Put the predictions of one or many models in one setting into a workspace.
+
+    ``files`` are CSV, Parquet or NPZ (``classifiers.recorded_files.read_predictions`` says of what shape). A
+    ``setting`` that a suite has keeps that suite's label space, metric and reference. The true classes come from
+    ``data`` (the data set itself), from ``truth`` (a file of labels) or from the files. Images are found by id, else
+    by file name; ``in_order`` takes row i as image i where a file names no images. Predictions for images that the
+    data set lacks are refused, unless ``allow_unknown``; so are other predictions of a model that the workspace has
+    already, unless ``replace_old``.
+    """
+    store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+    chosen = setting if isinstance(setting, Setting) else find_setting(setting)
+    chosen = chosen if reference is None else replace(chosen, reference=reference)
+    asked = label_space(labels) if isinstance(labels, str) and labels != FOLDERS else labels
+    named = asked if isinstance(asked, LabelSpace) else None
+    many = [files] if isinstance(files, str | Path) else list(files)
+    read = [read_predictions(file, named, array=array, wide=True) for file in many]
+    _check_models(read)
+    dataset, space = _dataset(chosen, read, asked, truth, data)
+    # Labels without names beside predictions without names are in one order.
+    beside = data is None and truth is None
+    found = Matching(dataset, in_order=in_order or beside, allow_unknown=allow_unknown)
+    classifiers = [record(one, found.ids_of(one, file), space, file.source) for file in read for one in file.answers]
+    with progress_bar("models", len(classifiers), show=progress, console=console) as report:
+        cells, missing = _store(store, chosen, dataset, classifiers, replace_old, report)
+    result = Imported(StoredResults(store, cells), found.rule, missing, found.unknown)
+    for warning in [*_gaps(result), *result.results.warnings()]:
+        warnings.warn(warning, stacklevel=2)
+    return result
+
+
+def find_setting(name: str) -> Setting:
+    """The setting of that name in any suite, if its images are used as they are; else one of the user's own.
+
+    >>> find_setting("imagenetv2-topimages").reference, find_setting("my-survey").reference
+    ('val', None)
+    """
+    for suite in suites.names():
+        for setting in build_suite(suite).settings:
+            if setting.name == name and isinstance(setting.shift, NoShift):
+                return setting
+            if setting.name == name:
+                raise SettingError(
+                    f"the images of {name!r} are made by this package",
+                    found=f"{setting.shift.name}, with a generator and seeds of its own",
+                    hint="import predictions on images made elsewhere under another name",
+                )
+    return Setting(name, name)
+
+
+def _check_models(files: Sequence[PredictionFile]) -> None:
+    names = [answers.model for file in files for answers in file.answers]
+    if not names:
+        raise ClassifierError("the files record no model", found=", ".join(file.source for file in files) or "no file")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ClassifierError(
+            f"{len(twice)} models occur more than once", found=", ".join(twice[:5]), hint="give each its own name"
+        )
+
+
+def _dataset(
+    setting: Setting,
+    files: Sequence[PredictionFile],
+    asked: LabelSpace | str | None,
+    truth: str | Path | None,
+    data: str | Path | Dataset | None,
+) -> tuple[Dataset, LabelSpace]:
+    """The images with their true classes, and the label space that the predictions are read in."""
+    told = [read_truth(truth)] if truth is not None else [file.truth for file in files if file.truth is not None]
+    if data is not None:
+        dataset = open_dataset(data, space=asked)
+        space = asked if isinstance(asked, LabelSpace) else dataset.space
+        for one in told:
+            check_agreement(one, dataset, space)
+        return dataset, space
+    if not isinstance(asked, LabelSpace):
+        raise ClassifierError(
+            "nothing says which classes the predictions are about",
+            hint="--labels imagenet-1k, another name of `list spaces`, or a file of the classes in order",
+        )
+    if not told:
+        raise ClassifierError(
+            "nothing says which classes are right",
+            expected="a column or array `label` in the files",
+            hint="--truth FILE with the columns id and label, or --data FOLDER with the pictures themselves",
+        )
+    return _joined(setting.name, told, asked), asked
+
+
+def _joined(name: str, told: Sequence[Truth], space: LabelSpace) -> LabelsOnly:
+    """All images that the files name, each with one true class."""
+    known: dict[str, int] = {}
+    for truth in told:
+        labels = class_indices(truth.labels, space, truth.source).tolist()
+        # Rows without names get the setting's: equal numbers of two test sets are not the same picture.
+        ids = truth.ids if truth.ids is not None else [f"{name}/{row:05d}" for row in range(len(labels))]
+        for image, label in zip(ids, labels, strict=True):
+            if known.setdefault(image, label) != label:
+                raise ClassifierError(
+                    f"{truth.source} gives one image two true classes",
+                    found=f"{image}: {space.keys[known[image]]} and {space.keys[label]}",
+                )
+    return LabelsOnly(name, space, list(known), list(known.values()))
+
+
+def _store(
+    store: Workspace,
+    setting: Setting,
+    dataset: Dataset,
+    classifiers: Sequence[RecordedPredictions],
+    replace_old: bool,
+    report: Advance,
+) -> tuple[list[Cell], dict[str, int]]:
+    """The cells, written unless they are there, and how many images models lack."""
+    store.record_dataset(
+        dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe()
+    )
+    planned = [_plan(store, setting, dataset, classifier) for classifier in classifiers]
+    _clear_old(store, [one.cell for one in planned], replace_old)
+    missing: dict[str, int] = {}
+    for one, classifier in zip(planned, classifiers, strict=True):
+        found = classifier.lookup([dataset.ids[row] for row in one.rows], one.space)
+        if not is_complete(store, one):
+            scores = found.scores if one.needs.scores else None
+            block = PredictionBlock(found.top[:, : one.needs.top_k], found.confidence, scores)
+            write_block(store.predictions_path(one.cell), block, one.cell.spec, f"shiftbench {__version__}")
+        lacking = int((found.top[:, 0] == MISSING).sum())
+        missing |= {classifier.name: lacking} if lacking else {}
+        report(1)
+    return [one.cell for one in planned], missing
+
+
+def _plan(store: Workspace, setting: Setting, dataset: Dataset, classifier: RecordedPredictions) -> PlannedCell:
+    """As for a run, but the model is one and the same in all settings, whatever it answered in this one."""
+    with warnings.catch_warnings():
+        # Missing images are told once for all models.
+        warnings.simplefilter("ignore", UserWarning)
+        planned = plan_cell(classifier, setting, dataset, _NEEDS, 0, store)
+    spec = {**planned.cell.spec, "classifier": classifier.identity, "answers": classifier.fingerprint}
+    return replace(planned, cell=replace(planned.cell, spec=spec))
+
+
+def _clear_old(store: Workspace, cells: Sequence[Cell], wished: bool) -> None:
+    """Other answers of the same model in the same setting would make two numbers of one."""
+    fresh = {cell.classifier: cell for cell in cells}
+    old = [
+        cell
+        for cell in store.cells(fresh, [cells[0].setting])
+        if cell.spec["classifier"] == fresh[cell.classifier].spec["classifier"]
+        and cell.key != fresh[cell.classifier].key
+    ]
+    if old and not wished:
+        raise StoreError(
+            f"{len(old)} of these models have other predictions in {cells[0].setting!r} already",
+            found=", ".join(cell.classifier for cell in old[:5]),
+            hint="--replace puts the new ones in their place; or name another workspace",
+        )
+    for cell in old:
+        store.predictions_path(cell).unlink()
+
+
+def _gaps(imported: Imported) -> list[str]:
+    """One sentence for all models that lack images, and one for those that have too many."""
+    return [
+        f"{len(counts)} of {len(imported.results.cells)} models {what} ({_some(counts)})"
+        for counts, what in (
+            (imported.missing, "lack predictions for some images, which are left out of their scores"),
+            (imported.unknown, "have predictions for images that the data set lacks, which are left out"),
+        )
+        if counts
+    ]
+
+
+def _some(counts: Mapping[str, int], most: int = 3) -> str:
+    shown = [f"{model}: {count:,}" for model, count in list(counts.items())[:most]]
+    return ", ".join(shown) + (", ..." if len(counts) > most else "")

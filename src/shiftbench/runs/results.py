@@ -1,0 +1,108 @@
+"""The results of a workspace that belong together: their predictions, scores, problems and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Self
+
+from shiftbench.errors import StoreError, UnknownNameError
+from shiftbench.io.paths import is_object
+from shiftbench.jobs.threads import worker_count
+from shiftbench.labels.sanity_checks import outcome_warnings
+from shiftbench.metrics.base import Score, metrics
+from shiftbench.settings.natural_suites import CHOSEN_TO_FOOL
+from shiftbench.store.display_names import classifier_titles
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.workspace import Cell, Workspace
+
+
+class StoredResults:
+    """Complete results of a workspace. Every number is computed anew from their stored predictions."""
+
+    def __init__(
+        self, workspace: Workspace, cells: Sequence[Cell], *, left_out: Mapping[str, str] | None = None
+    ) -> None:
+        self.workspace, self.cells = workspace, list(cells)
+        #: Optional settings that were not evaluated, and why.
+        self.left_out = dict(left_out or {})
+        self._titles = classifier_titles(self.cells)
+
+    @classmethod
+    def open(
+        cls, workspace: str | Path | Workspace, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
+    ) -> Self:
+        """What earlier runs left in a workspace; empty arguments mean all."""
+        store = workspace if isinstance(workspace, Workspace) else Workspace(workspace, create=False)
+        return cls(store, list(store.cells(classifiers, settings)))
+
+    @property
+    def classifiers(self) -> list[str]:
+        return list(dict.fromkeys(cell.classifier for cell in self.cells))
+
+    @property
+    def settings(self) -> list[str]:
+        return list(dict.fromkeys(cell.setting for cell in self.cells))
+
+    def predictions(self, classifier: str | None = None, setting: str | None = None) -> Predictions:
+        """The predictions of one cell; the names may be left out where there is only one."""
+        found = [
+            cell for cell in self.cells if classifier in (None, cell.classifier) and setting in (None, cell.setting)
+        ]
+        if len(found) != 1:
+            raise StoreError(
+                "these names do not say which predictions are meant",
+                found=f"{len(found)} of {len(self.cells)} cells",
+                expected=f"a classifier of {self.classifiers} and a setting of {self.settings[:8]}",
+            )
+        return self.workspace.read(found[0])
+
+    def scores(self, metric: str | None = None, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
+        """(classifier, setting, score) of every cell: by each setting's own metric, or those named, with commas."""
+        named = tuple(name.strip() for name in metric.split(",")) if metric else ()
+        return self._scores(lambda cell: named or (cell.spec["metric"],), level)
+
+    def shown_scores(self, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
+        """As ``scores()``, with what each setting's metric is shown beside: mAP weighted by frequency and plain."""
+        return self._scores(lambda cell: (cell.spec["metric"], *metrics.get(cell.spec["metric"]).beside), level)
+
+    def _scores(self, names: Callable[[Cell], Sequence[str]], level: float) -> list[tuple[str, str, Score]]:
+        def score(cell: Cell) -> list[tuple[str, str, Score]]:
+            chosen = [metrics.get(name) for name in names(cell)]
+            needs = reduce(or_, (one.needs for one in chosen))
+            predictions = self.workspace.read(cell, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores)
+            return [(self._titles[cell.key], cell.setting, one(predictions, level=level)) for one in chosen]
+
+        # On a disk more threads than cores only wait for the interpreter; in an object store they wait for answers.
+        threads = None if is_object(self.workspace.root) else worker_count(None)
+        with ThreadPoolExecutor(threads) as pool:
+            return [entry for entries in pool.map(score, self.cells) for entry in entries]
+
+    def of_setting(self, setting: str | None) -> list[Cell]:
+        found = [cell for cell in self.cells if setting in (None, cell.setting)]
+        if not found:
+            raise UnknownNameError("setting", setting or "", self.settings)
+        return found
+
+    def problems(self) -> list[dict[str, str]]:
+        """Pictures that were skipped or converted, once each, with the data set's name."""
+        datasets = {(cell.spec["dataset"]["name"], cell.spec["dataset"]["fingerprint"]) for cell in self.cells}
+        return [
+            {"dataset": name, **problem}
+            for name, fingerprint in sorted(datasets)
+            for problem in self.workspace.problems(name, fingerprint)
+        ]
+
+    def warnings(self) -> list[str]:
+        """Signs of wrong labels or preprocessing on images as they are (corrupted ones may be beyond a classifier)."""
+        found = []
+        for cell in self.cells:
+            if cell.spec["shift"].get("shift") != "none" or cell.spec["source"] is not None:
+                continue
+            p = self.workspace.read(cell, top_k=1, confidence=False, scores=False)
+            signs = outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=cell.setting in CHOSEN_TO_FOOL)
+            found += [f"{cell.classifier} on {cell.setting}: {sign}" for sign in signs]
+        return found

@@ -1,0 +1,162 @@
+"""Filling the roles of a suite (``imagenet-val``, ``data``, ...) with the data sets that the user named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import dataset_openers, open_dataset, open_named
+from shiftbench.datasets.factors import open_splits
+from shiftbench.datasets.subset import per_class, sample
+from shiftbench.errors import SettingError
+from shiftbench.io.paths import place
+from shiftbench.labels.space import LabelSpace
+from shiftbench.settings.base import Setting, Suite
+
+DataSource = str | Path | Dataset
+Data = DataSource | Mapping[str, DataSource] | None
+
+#: Roles that need no folder: registry packages carry these images.
+_BUILT_IN = {"demo": "demo", "cifar-10": "cifar-10-test"}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A smaller data set: so many images of each class, or a seeded sample."""
+
+    per_class: int | None = None
+    sample: int | None = None
+    seed: int = 0
+
+    def of(self, dataset: Dataset) -> Dataset:
+        if self.per_class is not None:
+            dataset = per_class(dataset, self.per_class, seed=self.seed)
+        if self.sample is not None:
+            dataset = sample(dataset, self.sample, seed=self.seed)
+        return dataset
+
+
+def data_name(data: Data) -> str:
+    """What settings on the user's own data are called."""
+    own = data.get("data") if isinstance(data, Mapping) else data
+    if own is None:
+        return "data"
+    if isinstance(own, Dataset):
+        return own.name
+    kind, _, rest = str(own).partition(":")
+    return Path(rest if kind in dataset_openers else own).name or "data"
+
+
+def open_data(
+    suite: Suite, data: Data, *, space: LabelSpace | str | None = None, selection: Selection | None = None
+) -> tuple[dict[str, Dataset], dict[str, str]]:
+    """The data sets of a suite by ``Setting.dataset``, and why optional settings have none."""
+    chosen = selection or Selection()
+    opened: dict[str, Dataset] = {}
+    left_out: dict[str, str] = {}
+    missing: dict[str, None] = {}
+    search = _Search(suite, data, space)
+    for setting in suite.settings:
+        if setting.dataset in opened:
+            continue
+        found = search.find(setting)
+        if isinstance(found, Dataset):
+            opened[setting.dataset] = chosen.of(found)
+        elif setting.optional:
+            left_out[setting.name] = found
+        elif found == _NOT_GIVEN:
+            missing[setting.dataset.split("/")[0]] = None
+        else:
+            raise SettingError(f"{setting.name!r} can't be evaluated: {found}")
+    if missing:
+        raise _missing(suite, list(missing), data)
+    return opened, left_out
+
+
+_NOT_GIVEN = "no data was given for it"
+
+
+class _Search:
+    """Looks for the data of settings; a table that several are split from is read once."""
+
+    def __init__(self, suite: Suite, data: Data, space: LabelSpace | str | None) -> None:
+        self.suite, self.data, self.space = suite, data, space
+        self._splits: dict[str, dict[str, Dataset]] = {}
+
+    def find(self, setting: Setting) -> Dataset | str:
+        """The setting's data set, or why there is none."""
+        if isinstance(self.data, Mapping) and setting.dataset in self.data:
+            return open_dataset(self.data[setting.dataset], space=self.space)
+        role, _, below = setting.dataset.partition("/")
+        source = _role_source(role, self.suite, self.data)
+        if source is None:
+            source = self.suite.default_data(role)
+        if source is None:
+            return _NOT_GIVEN
+        if isinstance(source, Dataset) or not below:
+            if below:
+                what = "a folder" if setting.protocol is None else "a table"
+                raise SettingError(f"{setting.dataset!r} needs {what}, not an opened data set")
+            return open_dataset(source, space=self.space)
+        if setting.protocol is not None:
+            if role not in self._splits:
+                self._splits[role] = open_splits(source, setting.protocol, space=self.space)
+            return self._splits[role].get(setting.dataset, f"{source} has no picture for it")
+        path = place(source) / below
+        if setting.optional and not _lies_there(path):
+            return f"there is no {path}"
+        return _open_below(path, setting.dataset, self.space)
+
+
+def _open_below(path: Path, wanted: str, space: LabelSpace | str | None) -> Dataset:
+    """``fog/3`` below a role is a folder of released files, or a corruption's array at a severity."""
+    _, corruption, *severity = wanted.split("/")
+    array = path.parents[1] / f"{corruption}.npy"
+    if array.is_file() and severity and severity[0].isdigit():
+        return open_dataset(f"cifar-c:{array}", space=space, name=wanted, severity=int(severity[0]))
+    return open_dataset(path, space=space, name=wanted)
+
+
+def _lies_there(source: str | Path) -> bool:
+    """A folder below a role, or the array that stands for it."""
+    path = place(source)
+    return path.exists() or (len(path.parents) > 1 and path.parents[1].joinpath(f"{path.parent.name}.npy").is_file())
+
+
+def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
+    if data is None or (isinstance(data, Mapping) and role not in data):
+        return open_named(_BUILT_IN[role]) if role in _BUILT_IN else None
+    if isinstance(data, Mapping):
+        return data[role]
+    if isinstance(data, Dataset) or len(suite.roles) == 1:
+        return data if role == _main_role(suite) else None
+    inside = place(data) / role
+    if inside.exists():
+        return inside
+    return data if role == _main_role(suite) and not _holds_any_role(suite, place(data)) else None
+
+
+def _main_role(suite: Suite) -> str:
+    """The role that a single ``--data`` fills: that of the first setting which can't be left out."""
+    needed = (s.dataset.split("/")[0] for s in suite.settings if not s.optional)
+    return next(needed, suite.roles[0])
+
+
+def _holds_any_role(suite: Suite, folder: Path) -> bool:
+    return any((folder / role).exists() for role in suite.roles)
+
+
+def _missing(suite: Suite, roles: list[str], data: Data) -> SettingError:
+    if suite.roles == ["data"]:
+        return SettingError(f"suite {suite.name!r} needs your data", hint="--data FOLDER")
+    tables = {setting.dataset.split("/")[0] for setting in suite.settings if setting.protocol is not None}
+    example = " ".join(f"--data {role}={'TABLE' if role in tables else 'FOLDER'}" for role in roles)
+    found = "nothing" if data is None else str(data if not isinstance(data, Mapping) else ", ".join(data))
+    return SettingError(
+        f"suite {suite.name!r} needs data for {', '.join(roles)}",
+        found=found,
+        expected=", ".join(suite.roles),
+        hint=f"{example}, or one folder that holds folders of these names",
+    )

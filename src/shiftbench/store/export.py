@@ -1,0 +1,143 @@
+"""Predictions as one long table for other tools: a row an image, classifier and setting.
+
+Written cell by cell, so that a billion rows need no more memory than one cell.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from shiftbench.errors import StoreError
+from shiftbench.io.atomic import write_atomically
+from shiftbench.io.paths import place
+from shiftbench.labels.space import LabelSpace
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.workspace import Cell, Workspace
+
+_FORMATS = (".csv", ".parquet")
+#: Cells in memory at once.
+_AHEAD = 4
+
+
+def export_table(
+    workspace: Workspace,
+    path: str | Path,
+    cells: Iterable[Cell],
+    *,
+    top_k: int = 1,
+    images: Collection[str] = (),
+    advance: Callable[[int], None] = lambda count: None,
+) -> int:
+    """Write ``path`` (.csv or .parquet) and return the number of rows.
+
+    Columns: classifier, setting, image, label, top1 ... (keys of classes), confidence, correct. Empty are the
+    label of an image without one, and the answers for a skipped picture. ``images`` keeps these ids only.
+    """
+    target = place(path)
+    if target.suffix.lower() not in _FORMATS:
+        raise StoreError(
+            "predictions can't be exported in that format",
+            found=target.name,
+            expected=f"a file name that ends in {' or '.join(_FORMATS)}",
+        )
+    rows, find = 0, _Rows(images)
+
+    def write(temporary: Path) -> None:
+        nonlocal rows
+        with _writer(temporary, target.suffix.lower(), _schema(top_k)) as writer:
+            for table in _ahead(
+                cells, lambda cell: _long(workspace.read(cell, top_k=top_k, scores=False), top_k, find)
+            ):
+                writer.write_table(table)
+                rows += len(table)
+                advance(1)
+
+    write_atomically(target, write)
+    return rows
+
+
+def _ahead(cells: Iterable[Cell], read: Callable[[Cell], pa.Table]) -> Iterator[pa.Table]:
+    """The tables of all cells in order, a few of them read while the last one is written."""
+    reading: deque[Future[pa.Table]] = deque()
+    with ThreadPoolExecutor(_AHEAD) as pool:
+        for cell in cells:
+            reading.append(pool.submit(read, cell))
+            if len(reading) > _AHEAD:
+                yield reading.popleft().result()
+        while reading:
+            yield reading.popleft().result()
+
+
+@contextmanager
+def _writer(path: Path, suffix: str, schema: pa.Schema) -> Iterator[Any]:
+    if suffix == ".csv":
+        with pacsv.CSVWriter(path, schema) as writer:
+            yield writer
+    else:
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            yield writer
+
+
+def _schema(top_k: int) -> pa.Schema:
+    words = ["classifier", "setting", "image", "label", *(f"top{k + 1}" for k in range(top_k))]
+    return pa.schema([*((word, pa.string()) for word in words), ("confidence", pa.float32()), ("correct", pa.bool_())])
+
+
+class _Rows:
+    """Where the wanted images stand; looked up once for all cells on the same images."""
+
+    def __init__(self, images: Collection[str]) -> None:
+        self._wanted = set(images)
+        self._known: dict[int, tuple[Sequence[str], NDArray[np.int64]]] = {}
+
+    def __call__(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        if not self._wanted:
+            return np.arange(len(ids))
+        # The ids are kept beside the rows: as long as they are, no other list can have their identity.
+        known, rows = self._known.get(id(ids), (None, None))
+        if known is not ids or rows is None:
+            rows = np.array([row for row, image in enumerate(ids) if image in self._wanted], np.int64)
+            self._known[id(ids)] = (ids, rows)
+        return rows
+
+
+def _long(found: Predictions, top_k: int, find: _Rows) -> pa.Table:
+    rows = find(found.ids)
+    top, labels = found.top[rows], found.labels[rows]
+    right = pa.array(top[:, 0] == labels, mask=~found.valid[rows])
+    answers = [
+        _keys(found.space, top[:, k]) if k < top.shape[1] else pa.nulls(len(rows), pa.string()) for k in range(top_k)
+    ]
+    return pa.Table.from_arrays(
+        [
+            pa.repeat(pa.scalar(found.classifier), len(rows)),
+            pa.repeat(pa.scalar(found.setting), len(rows)),
+            pa.array(found.ids if len(rows) == len(found) else [found.ids[row] for row in rows], pa.string()),
+            _keys(found.space, labels) if found.label_sets is None else _sets(found, rows),
+            *answers,
+            pa.array(found.confidence[rows], mask=np.isnan(found.confidence[rows])),
+            right,
+        ],
+        schema=_schema(top_k),
+    )
+
+
+def _keys(space: LabelSpace, classes: NDArray[np.int32]) -> pa.Array:
+    return pa.array(space.keys, pa.string()).take(pa.array(classes, mask=classes < 0))
+
+
+def _sets(found: Predictions, rows: NDArray[np.int64]) -> pa.Array:
+    assert found.label_sets is not None
+    sets = [found.label_sets[row] for row in rows]
+    return pa.array([" ".join(found.space.keys[own] for own in labels) or None for labels in sets], pa.string())

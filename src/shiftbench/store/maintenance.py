@@ -1,0 +1,212 @@
+"""Looking after a workspace: what it holds, whether every byte is as it was written, and clearing up."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from shiftbench.errors import StoreError
+from shiftbench.io.atomic import read_json
+from shiftbench.io.errors import UnreachableError, UnwritableError
+from shiftbench.io.locks import claim
+from shiftbench.jobs.progress import Advance
+from shiftbench.store.catalogue import spec_key
+from shiftbench.store.prediction_files import canonical_json, read_block, read_made_by, read_spec
+from shiftbench.store.workspace import Cell, Workspace, shards_in
+
+#: A writer is done with its temporary file, or dead, after so many seconds.
+_ABANDONED = 3600
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a workspace holds."""
+
+    classifiers: int
+    settings: int
+    cells: int
+    predictions: int
+    bytes: int
+    unfinished_cells: int
+    unfinished_blocks: int
+    datasets: int
+    images: int
+    skipped_images: int
+
+    def as_dict(self) -> dict[str, Any]:
+        each = self.bytes / self.predictions if self.predictions else None
+        return {**asdict(self), "bytes_per_prediction": each}
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not as it was written."""
+
+    #: Within the workspace.
+    file: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What clearing up did."""
+
+    joined: int
+    removed_blocks: int
+    removed_temporary: int
+    removed_locks: int
+    catalogued: int
+
+
+def workspace_stats(workspace: Workspace) -> Stats:
+    """Counted from names, sizes and specs; no prediction is read."""
+    cells = list(workspace.cells())
+    files = {path for _, _, path in workspace.prediction_files()}
+    folders = [folder for folder in workspace.shard_folders() if _file_of(workspace, folder) not in files]
+    records = [path.parent for path in (workspace.root / "datasets").glob("*/record.json")]
+    problems = [problem for folder in records for path in folder.glob("problems/*.json") for problem in read_json(path)]
+    return Stats(
+        classifiers=len({cell.classifier for cell in cells}),
+        settings=len({cell.setting for cell in cells}),
+        cells=len(cells),
+        predictions=sum(int(cell.spec["images"]) for cell in cells),
+        bytes=sum(path.stat().st_size for path in files),
+        unfinished_cells=len(folders),
+        unfinished_blocks=sum(len(shards_in(folder)) for folder in folders),
+        datasets=len(records),
+        images=sum(_rows(folder / "images.parquet") for folder in records),
+        skipped_images=sum(problem["action"] == "skipped" for problem in problems),
+    )
+
+
+def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Iterator[Damage]:
+    """Read every column of every file against its digest, its spec and its data set; yields what is wrong."""
+    complete = [path for _, _, path in workspace.prediction_files()]
+    shards = [shard for folder in workspace.shard_folders() for shard in shards_in(folder)]
+
+    def check(path: Path) -> Damage | None:
+        why = _wrong_with(workspace, path, whole=path.parent.parent.parent.name == "predictions")
+        advance(1)
+        return None if why is None else Damage(str(path.relative_to(workspace.root)), why)
+
+    with ThreadPoolExecutor() as pool:
+        yield from (damage for damage in pool.map(check, [*complete, *shards]) if damage is not None)
+
+
+def file_count(workspace: Workspace) -> int:
+    """How many files ``verify`` reads."""
+    shards = sum(len(shards_in(folder)) for folder in workspace.shard_folders())
+    return shards + sum(1 for _ in workspace.prediction_files())
+
+
+def compact(workspace: Workspace) -> Compaction:
+    """Join what is whole, remove what nobody needs any more, and write the catalogue; safe beside a running eval."""
+    joined = removed = 0
+    for folder in workspace.shard_folders():
+        shards = shards_in(folder)
+        if _file_of(workspace, folder).exists() or not shards:
+            removed += len(shards)
+            workspace.clear_shards(folder)
+        else:
+            joined += _join(workspace, folder, shards)
+    return Compaction(
+        joined, removed, _remove_temporary(workspace.root), _remove_locks(workspace), workspace.write_catalogue()
+    )
+
+
+def _join(workspace: Workspace, folder: Path, shards: Sequence[Path]) -> bool:
+    """Make the cell's file of its shards; False where some are missing or damaged."""
+    try:
+        cell = Cell(unquote(folder.parent.parent.name), unquote(folder.parent.name), read_spec(shards[0]))
+        with claim(workspace.lock_path(f"complete-{cell.key}"), wait=True):
+            blocks = [read_block(shard, scores=True) for shard in shards]
+            if sum(map(len, blocks)) != cell.spec["images"]:
+                return False
+            workspace.complete(cell, blocks, read_made_by(shards[0]))
+    except UnwritableError:
+        raise
+    except (StoreError, FileNotFoundError):
+        # A run is just joining or clearing them, or must compute the damaged one anew.
+        return False
+    return True
+
+
+def _wrong_with(workspace: Workspace, path: Path, *, whole: bool) -> str | None:
+    try:
+        spec = read_spec(path)
+        rows = len(read_block(path, scores=True))
+        key = path.stem if whole else path.parent.name
+        if spec_key(canonical_json(spec)) != key:
+            return "it is not the file that its name says"
+        if whole and rows != spec["images"]:
+            return f"it has {rows} predictions, and its setting {spec['images']} images"
+        dataset = spec["dataset"]
+        if len(workspace.dataset(dataset["name"], dataset["fingerprint"]).ids) < rows:
+            return "it has more predictions than its data set images"
+    except FileNotFoundError:
+        return None  # joined or replaced while this went on
+    except UnreachableError:
+        raise  # says nothing about the file
+    except StoreError as error:
+        return error.message
+    return None
+
+
+def _remove_temporary(root: Path) -> int:
+    """What writers left that were killed.
+
+    A clock may jump, so that a file from the future is as old as one from the past: who writes now writes about now.
+    """
+    left = list(root.rglob(".*.tmp"))
+    now = _clock_of(root) if left else 0.0
+    old = [path for path in left if abs(now - _changed(path, now)) > _ABANDONED]
+    for path in old:
+        path.unlink(missing_ok=True)
+    return len(old)
+
+
+def _changed(path: Path, now: float) -> float:
+    """When a file was last written; now, where it has just been put in its place."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return now
+
+
+def _clock_of(root: Path) -> float:
+    """The time as the workspace's file system has it, which on a shared one need not be this machine's."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=root, prefix=".clock.") as probe:
+            return Path(probe.name).stat().st_mtime
+    except (OSError, TypeError):  # read-only, or an object store
+        return time.time()
+
+
+def _remove_locks(workspace: Workspace) -> int:
+    """Claims that nobody holds. One that is taken at this instant only costs work done twice."""
+    removed = 0
+    for path in (workspace.root / "locks").glob("*.lock"):
+        with claim(path, wait=False) as free:
+            if free:
+                path.unlink(missing_ok=True)
+                removed += 1
+    return removed
+
+
+def _rows(table: Path) -> int:
+    with table.open("rb") as file:
+        return int(pq.ParquetFile(file).metadata.num_rows)
+
+
+def _file_of(workspace: Workspace, folder: Path) -> Path:
+    """Where the predictions lie once these shards are joined."""
+    relative = folder.relative_to(workspace.root / "shards")
+    return workspace.root / "predictions" / relative.parent / f"{relative.name}.parquet"

@@ -1,0 +1,170 @@
+"""Freezing: the latest revision becomes a folder of files with a fingerprint, and is never changed again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from shiftbench.datasets.manifest import open_manifest
+from shiftbench.io.atomic import write_json
+from shiftbench.testsets.accounts import LEADS, permit
+from shiftbench.testsets.audit import record
+from shiftbench.testsets.card import write_card
+from shiftbench.testsets.database.tables import REFERENCE, Revision
+from shiftbench.testsets.eligibility import exclusions
+from shiftbench.testsets.errors import FrozenError, WorkshopError
+from shiftbench.testsets.export.base import fill_folder, place_file
+from shiftbench.testsets.frequencies import ImageFrequency, read_frequencies, selection_frequencies
+from shiftbench.testsets.frozen import RECORD, FrozenSet, read_frozen
+from shiftbench.testsets.pool.entries import read_entries
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.revisions import RevisionInfo, SetStatus, find_row, read_images, revision_images, set_status
+
+_COLUMNS = ("source", "source_id", "query", "keyword", "date", "licence", "author", "url")
+
+
+def freeze(project: Project, set_name: str, *, allow_short: bool = False, by: int | None = None) -> FrozenSet:
+    """Make the latest revision final. It must have converged; a class that is short of images needs a word.
+
+    Killed half-way, the same call begins anew.
+    """
+    with project.reading() as session:
+        permit(session, by, LEADS)
+    status = set_status(project, set_name)
+    _check(status, allow_short=allow_short)
+    target = project.folder / "frozen" / set_name
+    moment = project.now()
+    if target.exists():  # of a freeze that was killed before it was recorded, or of a database that was put back
+        target.rename(target.with_name(f".{set_name}-until-{moment:%Y%m%dT%H%M%S}"))
+    fill_folder(target, lambda folder: _fill(project, status, folder, moment.isoformat()))
+    frozen = read_frozen(target)
+    with project.writing() as session:
+        row = session.scalars(select(Revision).where(Revision.id == status.revision.id).with_for_update()).one()
+        _check_unchanged(session, project, row)
+        row.frozen_at, row.fingerprint = moment, frozen.fingerprint
+        record(project, session, "freeze", by=by, set=set_name, revision=row.number, fingerprint=frozen.fingerprint)
+    return frozen
+
+
+def verify(project: Project, set_name: str) -> FrozenSet:
+    """A frozen set as the database and the files agree on it; FrozenError if they do not."""
+    status = set_status(project, set_name)
+    if status.revision.frozen_at is None:
+        raise WorkshopError(f"the set {set_name!r} is not frozen")
+    frozen = read_frozen(project.folder / "frozen" / set_name)
+    if frozen.fingerprint != status.revision.fingerprint:
+        raise FrozenError(
+            f"the frozen set {set_name!r} is not the one that was frozen",
+            found=frozen.fingerprint,
+            expected=status.revision.fingerprint,
+        )
+    listed = {(image.class_key, image.digest) for image in revision_images(project, set_name)}
+    dataset = frozen.open()
+    found = {(key, name.partition(".")[0]) for key, _, name in (image_id.partition("/") for image_id in dataset.ids)}
+    if found != listed:
+        raise FrozenError(f"the database and the files of {set_name!r} list different images")
+    if frozen.references:
+        frozen.open("reference")
+    return frozen
+
+
+def _check(status: SetStatus, *, allow_short: bool) -> None:
+    revision = status.revision
+    if revision.frozen_at is not None:
+        raise FrozenError(f"the set {revision.set_name!r} is frozen already", found=f"revision {revision.number}")
+    if status.to_remove:
+        raise WorkshopError(
+            f"revision {revision.number} of {revision.set_name!r} has not converged",
+            found=f"{len(status.to_remove)} images were removed since it was sampled",
+            hint=f"shiftbench testset sample DIR --set {revision.set_name}",
+        )
+    if status.short and not allow_short:
+        raise WorkshopError(
+            f"{len(status.short)} classes have too few images",
+            found=", ".join(f"{key}: {count} short" for key, count in list(status.short.items())[:5]),
+            hint="import and annotate more candidates, or allow it: --allow-short",
+        )
+
+
+def _check_unchanged(session: Session, project: Project, row: Revision) -> None:
+    """Between the look at the set and this moment somebody may have marked, sampled or frozen."""
+    images = {image.entry for image in read_images(session, row.id)}
+    marked = images & exclusions(session, read_frequencies(project, session)).keys()
+    if row.frozen_at is not None or marked or find_row(session, row.set_name).id != row.id:
+        raise WorkshopError(f"the set {row.set_name!r} was changed in the meantime", hint="look at it and freeze again")
+
+
+def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> None:
+    revision = status.revision
+    images = revision_images(project, revision.set_name, revision.number)
+    rows = {row.entry: row for row in selection_frequencies(project)}
+    sampled = [rows[image.entry] for image in images]
+    references = _references(list(rows.values()), revision)
+    drawn = [
+        {"position": position, "drawn_for": image.drawn_for, "fallback": image.fallback}
+        for position, image in enumerate(images)
+    ]
+    _write_part(project, folder, "images", sampled, drawn)
+    _write_part(project, folder, "reference", references, [{} for _ in references])
+    values = {
+        "project": project.configuration.name,
+        "project_id": project.configuration.id,
+        "set": revision.set_name,
+        "revision": revision.number,
+        "frozen_at": frozen_at,
+        "labels": project.space.name,
+        "classes": list(project.space.keys),
+        "class_names": list(project.space.names),
+        "images": len(sampled),
+        "fingerprint": _fingerprint(project, folder, "images"),
+        "references": len(references),
+        "reference_fingerprint": _fingerprint(project, folder, "reference"),
+        "sampling": revision.sampling,
+        "report": revision.report,
+    }
+    write_json(folder / RECORD, values)
+    write_card(project, status, folder, values, sampled, references)
+
+
+def _references(rows: Sequence[ImageFrequency], revision: RevisionInfo) -> list[ImageFrequency]:
+    """The annotated reference images; all of them for a set that was made without annotations."""
+    least = max(1, int(revision.sampling["options"].get("min_annotations", 1)))
+    references = [row for row in rows if row.role == REFERENCE]
+    return [row for row in references if row.annotations >= least] or references
+
+
+def _write_part(
+    project: Project, folder: Path, part: str, rows: Sequence[ImageFrequency], more: Sequence[dict[str, Any]]
+) -> None:
+    """Files and manifest, in the order in which a reader of class folders would list them."""
+    with project.reading() as session:
+        entries = read_entries(session, [row.entry for row in rows])
+    (folder / part).mkdir()
+    lines = []
+    found = zip(rows, entries, more, strict=True)
+    for row, entry, details in sorted(found, key=lambda one: (project.space.index(one[0].class_key), one[0].digest)):
+        name = f"{row.class_key}/{row.digest}{entry.image.suffix}"
+        place_file(project.images.original(row.digest, entry.image.suffix), folder / part / name)
+        described = {
+            "path": name,
+            "label": row.class_key,
+            **details,
+            "selection_frequency": row.frequency,
+            "selected": row.selected,
+            "annotations": row.annotations,
+            **{column: getattr(entry, column) for column in _COLUMNS},
+            "extra": entry.extra,
+        }
+        lines.append(json.dumps(described, ensure_ascii=False) + "\n")
+    (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def _fingerprint(project: Project, folder: Path, part: str) -> str:
+    if not (folder / f"{part}.jsonl").stat().st_size:
+        return ""
+    return open_manifest(folder / f"{part}.jsonl", space=project.space, root=folder / part, name=part).fingerprint

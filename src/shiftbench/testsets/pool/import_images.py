@@ -1,0 +1,184 @@
+"""Import: offers become entries of the pool, each picture once, whatever happens in between."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from sqlalchemy import insert, select, tuple_
+from sqlalchemy.orm import Session
+
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import BadImageError
+from shiftbench.io.locks import claim
+from shiftbench.jobs.progress import progress_bar
+from shiftbench.jobs.threads import worker_count
+from shiftbench.testsets.audit import record
+from shiftbench.testsets.database.tables import Entry, Image
+from shiftbench.testsets.pool.images import StoredImage
+from shiftbench.testsets.pool.sources import Offer, Supply, check_columns, clean, known_details, open_supply
+from shiftbench.testsets.project import Project
+
+Role = Literal["candidate", "reference"]
+#: Pictures between two commits: what a killed import may have to do again.
+_BATCH = 128
+
+
+@dataclass
+class Imported:
+    """What became of the pictures of one source."""
+
+    source: str
+    role: str
+    new: int = 0
+    #: Bytes that the pool had already, in this role and class.
+    known: int = 0
+    #: Name and reason.
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def offered(self) -> int:
+        return self.new + self.known + len(self.refused)
+
+
+def import_pictures(
+    project: Project,
+    source: str | Path | Dataset,
+    role: Role = "candidate",
+    *,
+    class_key: str | None = None,
+    name: str | None = None,
+    workers: int | None = None,
+    progress: bool = False,
+    console: Console | None = None,
+) -> Imported:
+    """Add all pictures of a source to the pool, as candidates or as references.
+
+    Pictures that the pool has are not added twice, so that an import which was stopped is simply given again.
+    Broken pictures are refused by name, and the import goes on.
+    """
+    supply = open_supply(project, source, class_key=class_key)
+    done = Imported(clean(name or supply.name), role)
+    with (
+        # One import at a time: two would both find a picture missing.
+        claim(project.folder / "import.lock", wait=True),
+        ThreadPoolExecutor(worker_count(workers)) as pool,
+        progress_bar(f"{role}s", supply.count or 0, show=progress and bool(supply.count), console=console) as advance,
+    ):
+        for batch in _batches(supply.offers):
+            _import_batch(project, batch, supply, done, pool)
+            advance(len(batch))
+    with project.writing() as session:
+        record(
+            project, session, "import", source=done.source, role=role, new=done.new, known=done.known,
+            refused=len(done.refused),
+        )  # fmt: skip
+    return done
+
+
+def _batches(offers: Iterator[Offer]) -> Iterator[list[Offer]]:
+    while batch := list(itertools.islice(offers, _BATCH)):
+        yield batch
+
+
+def _import_batch(
+    project: Project, batch: Sequence[Offer], supply: Supply, done: Imported, pool: ThreadPoolExecutor
+) -> None:
+    wanted = [offer for offer in batch if _has_class(project, offer, done)]
+    if supply.stable:
+        wanted = _unfetched(project, wanted, done)
+    for offer in wanted:
+        check_columns(offer.details)
+    # The files first: a row in the database always has its picture on disk.
+    stored = list(pool.map(lambda offer: _store(project, offer), wanted))
+    good: list[tuple[Offer, StoredImage]] = []
+    for offer, result in zip(wanted, stored, strict=True):
+        if isinstance(result, StoredImage):
+            good.append((offer, result))
+        else:
+            done.refused.append((offer.id, result))
+    if good:
+        with project.writing() as session:
+            _add_entries(project, session, good, supply, done)
+
+
+def _has_class(project: Project, offer: Offer, done: Imported) -> bool:
+    if offer.class_key is not None and offer.class_key in project.space:
+        return True
+    done.refused.append(
+        (offer.id, f"{offer.class_key!r} is no class of the project" if offer.class_key else "no class")
+    )
+    return False
+
+
+def _unfetched(project: Project, batch: Sequence[Offer], done: Imported) -> list[Offer]:
+    """Without those that the pool has from this source; what was fetched once is not fetched again."""
+    with project.reading() as session:
+        here = select(Entry.source_id, Entry.class_key).where(Entry.source == done.source, Entry.role == done.role)
+        found = session.execute(here.where(Entry.source_id.in_([clean(offer.id) for offer in batch])))
+        known = {(source_id, key) for source_id, key in found}
+    new = [offer for offer in batch if (clean(offer.id), offer.class_key) not in known]
+    done.known += len(batch) - len(new)
+    return new
+
+
+def _store(project: Project, offer: Offer) -> StoredImage | str:
+    """The stored picture, or why it is refused."""
+    try:
+        data = offer.data if isinstance(offer.data, bytes) else offer.data()
+        return project.images.put(data, offer.id)
+    except BadImageError as error:
+        return str(error.found or error.message)
+
+
+def _add_entries(
+    project: Project, session: Session, good: Sequence[tuple[Offer, StoredImage]], supply: Supply, done: Imported
+) -> None:
+    image_ids = _image_ids(session, [stored for _, stored in good])
+    pairs = [(image_ids[stored.digest], offer.class_key) for offer, stored in good]
+    listed = tuple_(Entry.image_id, Entry.class_key).in_(set(pairs))
+    found = session.execute(select(Entry.image_id, Entry.class_key).where(Entry.role == done.role, listed))
+    known = {(image_id, key) for image_id, key in found}
+    rows: dict[tuple[int, str | None], dict[str, Any]] = {}
+    for pair, (offer, _) in zip(pairs, good, strict=True):
+        if pair in known or pair in rows:
+            done.known += 1
+        else:
+            rows[pair] = _row(project, offer, pair[0], supply, done)
+    if rows:
+        session.execute(insert(Entry), list(rows.values()))
+    done.new += len(rows)
+
+
+def _image_ids(session: Session, images: Sequence[StoredImage]) -> dict[str, int]:
+    unique = {image.digest: image for image in images}
+    found = session.execute(select(Image.digest, Image.id).where(Image.digest.in_(unique)))
+    ids: dict[str, int] = dict(found.all())
+    for digest in unique.keys() - ids.keys():
+        image = unique[digest]
+        row = Image(digest=digest, suffix=image.suffix, width=image.width, height=image.height, size=image.size)
+        session.add(row)
+        session.flush()
+        ids[digest] = row.id
+    return ids
+
+
+def _row(project: Project, offer: Offer, image_id: int, supply: Supply, done: Imported) -> dict[str, Any]:
+    known, extra = known_details(clean(offer.details))
+    named = known.pop("source")
+    return {
+        "role": done.role,
+        "image_id": image_id,
+        "class_key": offer.class_key,
+        # a plug-in's pictures are found again by its own name
+        "source": done.source if named is None or supply.stable else named,
+        "source_id": clean(offer.id),
+        **known,
+        "extra": extra,
+        "imported_at": project.now(),
+    }

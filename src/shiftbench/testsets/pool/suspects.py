@@ -1,0 +1,47 @@
+"""Near-duplicates in the pool: searched among candidates and against references, put before reviewers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shiftbench.classifiers.base import Classifier
+from shiftbench.jobs.base import Executor
+from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.near_duplicates import ReviewQueue, find_near_duplicates
+from shiftbench.testsets.near_duplicates.find import NEIGHBOURS, PLAIN
+from shiftbench.testsets.pool.datasets import pool_dataset
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.review import add_suspicions
+
+
+def suspect_near_duplicates(
+    project: Project,
+    *,
+    by: Sequence[str | Classifier] = PLAIN,
+    k: int = NEIGHBOURS,
+    thresholds: Mapping[str, float] | None = None,
+    flips: bool = False,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    show: bool = False,
+) -> tuple[ReviewQueue, int]:
+    """Search the whole pool; (what was found, how many pairs are new to the reviewers).
+
+    What pictures look like to the search is kept in the project's folder: after another import only the new ones
+    are looked at. A pair that was judged before stays judged.
+    """
+    candidates, references = pool_dataset(project, CANDIDATE), pool_dataset(project, REFERENCE)
+    if not len(candidates):
+        raise WorkshopError("the pool has no candidates", hint="shiftbench testset import DIR SOURCE")
+    queue = find_near_duplicates(
+        candidates, [references] if len(references) else [], by=by, k=k, thresholds=thresholds, flips=flips,
+        folder=project.folder / "descriptors", workers=workers, executor=executor, show=show,
+    )  # fmt: skip
+    entries = {dataset.name: dataset.metadata["entry"] for dataset in (candidates, references)}
+    own = entries[candidates.name]
+    new = add_suspicions(
+        project,
+        [(own[pair.candidate_index], entries[pair.target][pair.reference_index], pair.values) for pair in queue.pairs],
+    )
+    return queue, new

@@ -1,0 +1,56 @@
+"""What the two workshops, ``testsets`` and ``hardening``, add to the registries.
+
+Loaded through the entry point group ``shiftbench.plugins``, as a third party's module would be. It imports a workshop
+only when something of it is asked for, so that a plain evaluation loads neither.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.loading import classifier_loaders
+from shiftbench.classifiers.options import Options
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import dataset_openers, opener
+from shiftbench.labels.space import LabelSpace
+from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suites
+
+#: Files of a frozen test set; ``testsets.frozen`` writes them.
+FROZEN_RECORD, FROZEN_REFERENCE = "frozen.json", "reference.jsonl"
+
+
+@classifier_loaders.register("hardened")
+def load_hardened(target: str, options: Options) -> Classifier:
+    """A model trained by `shiftbench harden train`: hardened:FOLDER."""
+    from shiftbench.hardening import classifier
+
+    return classifier.load_hardened(target, options)
+
+
+def _is_frozen(path: Path) -> str | None:
+    folder = path.parent if path.name == FROZEN_REFERENCE else path
+    return "a frozen test set" if (folder / FROZEN_RECORD).is_file() else None
+
+
+@dataset_openers.register("testset")
+@opener(_is_frozen, first=True)
+def open_testset(
+    path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None, set: str | None = None
+) -> Dataset:
+    """A frozen test set: its folder, its project, or its reference.jsonl for the reference images."""
+    from shiftbench.testsets import suites as frozen
+
+    return frozen.open_testset(path, space=space, name=name, set=set)
+
+
+@suites.family("testset:DIR", "testset:(.+)")
+def testset(folder: str) -> SuiteBuilder:
+    """The frozen sets of a test-set project, each against its annotated reference images."""
+
+    def build(options: SuiteOptions) -> list[Setting]:
+        from shiftbench.testsets.suites import testset_settings
+
+        return testset_settings(folder)
+
+    return build

@@ -1,0 +1,42 @@
+"""Groups of options: one dataclass in a command's signature, several options on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from typer.testing import CliRunner
+
+from shiftbench.cli.options import grouped
+
+seen: list[object] = []
+
+
+@dataclass(frozen=True)
+class Size:
+    width: Annotated[int, typer.Option("--width", "-w", help="How wide.")]
+    unit: Annotated[str, typer.Option(help="Of what.")] = "cm"
+
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("draw")
+@grouped
+def draw(ctx: typer.Context, name: str, size: Size, loud: bool = False) -> None:
+    """Draws something."""
+    seen.append((ctx.info_name, name, size, loud))
+
+
+def test_a_group_is_filled_from_its_options() -> None:
+    result = CliRunner().invoke(app, ["box", "-w", "3", "--loud"])
+    assert result.exit_code == 0, result.output
+    assert seen[-1] == ("draw", "box", Size(3, "cm"), True)
+
+
+def test_help_and_errors_are_those_of_plain_options() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "Draws something." in shown and "How wide." in shown and "[default: cm]" in shown
+    missing = CliRunner().invoke(app, ["box"])
+    assert missing.exit_code == 2 and "--width" in missing.output

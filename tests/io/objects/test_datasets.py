@@ -1,0 +1,231 @@
+"""Data sets by URL: the ids, labels, pixels and fingerprint of the local copy, with few requests."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import describe_path, open_dataset
+from shiftbench.datasets.manifest import open_manifest
+from shiftbench.errors import BadImageError, DatasetError, StoreError
+from shiftbench.io.cache import local_copy
+from shiftbench.io.paths import place
+from tests.io.objects.server import Bucket
+from tests.runs.helpers import COLOURS, colour_folder
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHIFTBENCH_CACHE", str(tmp_path / "cache"))
+    local_copy.cache_clear()
+
+
+def folder(root: Path) -> str:
+    colour_folder(root / "photos", per_class=4)
+    (root / "photos" / "red" / "deep").mkdir()
+    (root / "photos" / "red" / "000.png").rename(root / "photos" / "red" / "deep" / "é 1.png")
+    (root / "photos" / "notes.txt").write_text("no picture")
+    (root / "photos" / "blue" / ".hidden.png").write_bytes(b"")
+    return "photos"
+
+
+def unlabelled(root: Path) -> str:
+    return f"unlabelled:{folder(root)}"
+
+
+def arrays() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 255, (600, 32, 32, 3), dtype=np.uint8), rng.integers(0, 3, 600)
+
+
+def npy(root: Path) -> str:
+    images, labels = arrays()
+    np.save(root / "x_images.npy", images)
+    np.save(root / "x_labels.npy", labels)
+    return "x_images.npy"
+
+
+def npz(root: Path) -> str:
+    images, labels = arrays()
+    np.savez(root / "both.npz", images=images, labels=labels)
+    return "both.npz"
+
+
+def npy_folder(root: Path) -> str:
+    images, labels = arrays()
+    (root / "set").mkdir()
+    np.save(root / "set" / "images.npy", images)
+    np.save(root / "set" / "labels.npy", labels)
+    return "set"
+
+
+def shards(root: Path) -> str:
+    photos = colour_folder(root / "photos", per_class=5)
+    (root / "tars").mkdir()
+    for number in range(2):
+        with tarfile.open(root / "tars" / f"s-{number}.tar", "w") as archive:
+            for i, path in enumerate(sorted(photos.rglob("*.png"))[number::2]):
+                for ending, data in (("png", path.read_bytes()), ("cls", path.parent.name.encode())):
+                    member = tarfile.TarInfo(f"{i:03d}.{ending}")
+                    member.size = len(data)
+                    archive.addfile(member, io.BytesIO(data))
+    return "tars"
+
+
+def shard_pattern(root: Path) -> str:
+    return f"{shards(root)}/s-{{0..1}}.tar"
+
+
+def manifest(root: Path) -> str:
+    photos = colour_folder(root / "photos", per_class=3)
+    lines = [f"photos/{path.relative_to(photos)},{path.parent.name},7" for path in sorted(photos.rglob("*.png"))]
+    (root / "list.csv").write_text("\n".join(["path,label,cage", *lines, "photos/none.png,red,8"]))
+    return "list.csv"
+
+
+def cifar_c(root: Path) -> str:
+    images, _ = arrays()
+    np.save(root / "fog.npy", images)
+    np.save(root / "labels.npy", np.tile(np.arange(10), 60))
+    return "fog.npy"
+
+
+def cifar10_1(root: Path) -> str:
+    images, _ = arrays()
+    np.save(root / "cifar10.1_v6_data.npy", images)
+    np.save(root / "cifar10.1_v6_labels.npy", np.arange(600) % 10)
+    return "cifar10.1_v6_data.npy"
+
+
+def cifar10_2(root: Path) -> str:
+    images, _ = arrays()
+    np.savez(root / "cifar102_test.npz", images=images, labels=np.arange(600) % 10)
+    return "cifar102_test.npz"
+
+
+def objectnet(root: Path) -> str:
+    for number, name in enumerate(("backpack", "banana", "umbrella")):
+        (root / "objectnet-1.0" / "images" / name).mkdir(parents=True)
+        picture = Image.new("RGB", (40, 30), (number, 9, 9))
+        picture.save(root / "objectnet-1.0" / "images" / name / "1.png")
+    return "objectnet-1.0"
+
+
+KINDS: list[Callable[[Path], str]] = [
+    folder, unlabelled, npy, npz, npy_folder, shards, shard_pattern, manifest,
+    cifar_c, cifar10_1, cifar10_2, objectnet,
+]  # fmt: skip
+
+
+def same(here: Dataset, there: Dataset) -> None:
+    assert (here.name, list(here.ids), here.labels.tolist()) == (there.name, list(there.ids), there.labels.tolist())
+    assert here.space == there.space and dict(here.metadata) == dict(there.metadata)
+    assert here.fingerprint == there.fingerprint
+    again = pickle.loads(pickle.dumps(there))  # as a worker gets it
+    for index in (0, len(here) // 2):
+        np.testing.assert_array_equal(here.read(index).pixels, again.read(index).pixels)
+
+
+@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+def test_a_data_set_by_url_is_that_of_the_disk(make: Callable[[Path], str], bucket: Bucket, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    kind, _, name = make(root).rpartition(":")
+    bucket.put_folder(root, "data")
+    prefix = f"{kind}:" if kind else ""
+    space = None if make in (cifar_c, cifar10_1, cifar10_2, objectnet) else COLOURS
+    here = open_dataset(f"{prefix}{root / name}", space=space)
+    there = open_dataset(f"{prefix}{bucket.url}/data/{name}", space=space)
+    same(here, there)
+
+
+def test_a_tree_is_listed_once_and_each_picture_fetched_once(bucket: Bucket, tmp_path: Path) -> None:
+    url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=12), "photos")
+    before = len(bucket.server.requests())
+    dataset = open_dataset(url, space=COLOURS)
+    assert len(bucket.server.requests()) - before < 12, "however many folders and pictures"
+    before = len(bucket.server.requests())
+    dataset.read(5)
+    assert [line.split()[0] for line in bucket.server.requests()[before:]] == ["HEAD", "GET"]
+
+
+def test_unchanged_objects_are_not_fetched_again_for_the_fingerprint(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shiftbench.datasets.fingerprint._SETTLED_NS", -(10**18))
+    url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=4), "photos")
+    first = open_dataset(url, space=COLOURS).fingerprint
+    before = len(bucket.server.requests())
+    assert open_dataset(url, space=COLOURS).fingerprint == first
+    assert not [line for line in bucket.server.requests()[before:] if line.endswith(".png")]
+    picture = io.BytesIO()
+    Image.new("RGB", (40, 40)).save(picture, "png")
+    bucket.put("photos/red/001.png", picture.getvalue())
+    assert open_dataset(url, space=COLOURS).fingerprint != first
+
+
+def test_folders_that_a_console_made_change_nothing(bucket: Bucket, tmp_path: Path) -> None:
+    """Such tools put an empty object whose name ends in a slash."""
+    url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=2), "photos")
+    for marker in ("photos/", "photos/red/"):
+        bucket.put(marker, b"")
+    same(open_dataset(tmp_path / "photos", space=COLOURS), open_dataset(url, space=COLOURS))
+
+
+def test_shards_are_copied_once(bucket: Bucket, tmp_path: Path) -> None:
+    shards(tmp_path)
+    url = bucket.put_folder(tmp_path / "tars", "tars")
+    for _ in range(2):
+        dataset = open_dataset(url, space=COLOURS)
+        assert dataset.fingerprint and dataset.read(3).pixels.size
+        local_copy.cache_clear()  # as in another process
+    fetched = [line for line in bucket.server.requests() if line == f"GET /{bucket.name}/tars/s-0.tar"]
+    assert len(fetched) == 1
+
+
+@pytest.mark.parametrize("key", ["photos/red/../../../etc/x.png", "photos/red//x.png"])
+def test_keys_that_lead_elsewhere_are_refused(bucket: Bucket, tmp_path: Path, key: str) -> None:
+    url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=1), "photos")
+    bucket.put(key, b"x")
+    with pytest.raises(StoreError, match="no paths"):
+        open_dataset(url, space=COLOURS)
+
+
+def test_a_manifest_does_not_lead_out_of_its_folder(bucket: Bucket) -> None:
+    bucket.put("lists/a.csv", b"path,label\n../secret.png,red\n")
+    with pytest.raises(DatasetError, match="leads out"):
+        open_manifest(f"{bucket.url}/lists/a.csv", space=COLOURS)
+
+
+def test_a_picture_bomb_is_refused_as_on_a_disk(bucket: Bucket, tmp_path: Path) -> None:
+    url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=1), "photos")
+    picture = io.BytesIO()
+    Image.new("1", (20_000, 20_000)).save(picture, "png")
+    bucket.put("photos/red/bomb.png", picture.getvalue())
+    dataset = open_dataset(url, space=COLOURS)
+    with pytest.raises(BadImageError, match="decompression bomb"):
+        dataset.read(list(dataset.ids).index("red/bomb.png"))
+
+
+def test_kinds_that_need_a_disk_say_so(bucket: Bucket) -> None:
+    bucket.put("cifar/test_batch", b"x")
+    with pytest.raises(DatasetError, match="is read from a disk") as caught:
+        open_dataset(f"{bucket.url}/cifar")
+    assert "folder" in str(caught.value.expected) and "copy" in str(caught.value.hint)
+
+
+def test_a_url_is_described_and_what_is_not_there_is_told(bucket: Bucket, tmp_path: Path) -> None:
+    url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=2), "photos")
+    found = describe_path(url, space=COLOURS)
+    assert (found.path, found.kind, found.images, found.classes, found.ok) == (url, "folder", 6, 3, True)
+    with pytest.raises(DatasetError, match="there is no data set"):
+        open_dataset(f"{bucket.url}/nothing")
+    assert str(place(url).parent) == bucket.url

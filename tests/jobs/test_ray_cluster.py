@@ -1,0 +1,198 @@
+"""A real Ray cluster of two nodes on this machine: the same files as a local run, whoever dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+import shiftbench as sb
+from shiftbench.api import IncompleteRunError
+from shiftbench.cli.app import app
+from shiftbench.jobs.base import TRIES
+from shiftbench.jobs.ray_executor import RayError, RayExecutor, Resources
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
+from tests.runs.kill_target import slow_channel
+from tests.runs.test_evaluate import as_classifier, run_small, stored
+from tests.runs.test_kill import files, shards, start
+from tests.runs.test_troubles import ThrowsOn
+
+ray = pytest.importorskip("ray")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    made: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return colour_folder(tmp_path_factory.mktemp("data") / "pictures", per_class=40)
+
+
+class Signed:
+    """A classifier that leaves a note where it ran."""
+
+    def __init__(self, notes: Path) -> None:
+        self.notes = notes
+        notes.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        (self.notes / f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}").touch()
+        return brightest_channel(images)
+
+
+class KillsItsWorkerOnce:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return brightest_channel(images)
+
+
+def places(notes: Path) -> set[tuple[str, str]]:
+    """(node, process)."""
+    return {tuple(path.name.split("-")) for path in notes.iterdir()}  # type: ignore[misc]
+
+
+def by_hand(run: sb.Run) -> list[tuple[str, list[list[int]], list[float]]]:
+    """What was predicted, without the classifier's name and fingerprint."""
+    found = [(cell.setting, run.predictions(cell.classifier, cell.setting)) for cell in run.cells]
+    return [(setting, own.top.tolist(), own.confidence.tolist()) for setting, own in found]
+
+
+def test_two_nodes_give_the_bytes_of_a_local_run(cluster: Any, pictures: Path, tmp_path: Path) -> None:
+    functions = {"signed": Signed(tmp_path / "notes"), "dark": darkest_channel}
+    with pytest.warns(UserWarning):
+        run_small(pictures, tmp_path / "ray", functions=functions, executor=RayExecutor(cluster.address))
+    used = places(tmp_path / "notes")
+    assert len({node for node, _ in used}) == 2, "both nodes worked"
+    assert len(used) == 2, "and each kept one warm worker"
+    functions = {"dark": darkest_channel}
+    with pytest.warns(UserWarning):
+        run_small(pictures, tmp_path / "local", functions=functions)
+    assert {name: data for name, data in stored(tmp_path / "ray").items() if name.startswith("dark/")} == stored(
+        tmp_path / "local"
+    )
+
+
+def test_the_command_with_a_real_network(cluster: Any, tmp_path: Path) -> None:
+    """SqueezeNet on photographs under corruptions: the bytes of threads, through the command line."""
+
+    def evaluate(workspace: Path, *options: str) -> None:
+        what = ["demo:squeezenet1_1", "--suite", "corruptions", "--data", "demo", "--sample", "24", "-q"]
+        chosen = ["--corruption", "gaussian_noise,fog", "--severity", "3", "-w", str(workspace)]
+        result = CliRunner().invoke(app, ["eval", *what, *chosen, *options])
+        assert result.exit_code == 0, result.output + str(result.exception)
+
+    evaluate(tmp_path / "ray", "--engine", "ray", "--address", cluster.address, "--cpus", "1", "--memory", "0.5")
+    evaluate(tmp_path / "threads", "--engine", "threads", "-j", "2")
+    assert stored(tmp_path / "ray") == stored(tmp_path / "threads")
+    assert len(stored(tmp_path / "ray")) == 3
+
+
+def test_a_poisoned_picture_and_a_classifier_that_throws(cluster: Any, tmp_path: Path) -> None:
+    data = colour_folder(tmp_path / "pictures", per_class=20)
+    (data / "blue" / "003.png").write_bytes(b"\x89PNG broken")
+    geometry = as_classifier(brightest_channel, "any").preprocessing.geometry
+    poison = geometry(sb.open_dataset(data, space=COLOURS).read(20).pixels)
+    functions: dict[str, Any] = {"dark": darkest_channel, "bad": ThrowsOn(poison, tmp_path / "log")}
+    with pytest.raises(IncompleteRunError, match=r"'bad' failed on 15 images.*bottom of the sea") as caught:
+        run_small(data, tmp_path / "ray", functions=functions, suite="clean", executor=RayExecutor(cluster.address))
+    assert (tmp_path / "log").read_text() == "x" * TRIES
+    assert [cell.classifier for cell in caught.value.run.cells] == ["dark"]
+    assert [problem["id"] for problem in caught.value.run.problems()] == ["blue/003.png"]
+    with pytest.warns(UserWarning):
+        run_small(data, tmp_path / "local", functions={"dark": darkest_channel}, suite="clean")
+    assert stored(tmp_path / "ray") == stored(tmp_path / "local")
+
+
+def test_a_worker_killed_with_nine(cluster: Any, pictures: Path, tmp_path: Path) -> None:
+    functions = {"mortal": KillsItsWorkerOnce(tmp_path / "mark")}
+    run = run_small(pictures, tmp_path / "ray", functions=functions, executor=RayExecutor(cluster.address))
+    assert (tmp_path / "mark").exists()
+    assert by_hand(run) == by_hand(run_small(pictures, tmp_path / "local"))
+
+
+def test_classifiers_of_the_same_needs_share_workers(cluster: Any, pictures: Path, tmp_path: Path) -> None:
+    functions = {name: Signed(tmp_path / name) for name in ("small-a", "small-b", "large")}
+    needs = {"large": Resources(cpus=0.5), "small-*": Resources(cpus=0.25)}
+    executor = RayExecutor(cluster.address, workers=1, resources=needs)
+    run = run_small(pictures, tmp_path / "ray", functions=functions, suite="clean", executor=executor)
+    assert len(run.cells) == 3
+    assert places(tmp_path / "small-a") == places(tmp_path / "small-b")
+    assert places(tmp_path / "large").isdisjoint(places(tmp_path / "small-a"))
+
+
+def test_more_than_any_machine_has_is_refused(cluster: Any, pictures: Path, tmp_path: Path) -> None:
+    executor = RayExecutor(cluster.address, resources=Resources(cpus=2))
+    with pytest.raises(RayError, match="no machine of the cluster has room") as caught:
+        run_small(pictures, tmp_path / "ray", executor=executor)
+    assert caught.value.expected == "2 CPUs, 0 GPUs on one machine"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:port"])
+def test_a_cluster_that_is_not_there_is_said_at_once(pictures: Path, tmp_path: Path, address: str) -> None:
+    with pytest.raises(RayError, match="can't be reached") as caught:
+        run_small(pictures, tmp_path / "ray", executor=RayExecutor(address))
+    assert caught.value.hint is not None and "ray start --head" in caught.value.hint
+
+
+def test_a_driver_killed_with_nine_and_started_again(cluster: Any, tmp_path: Path) -> None:
+    data = colour_folder(tmp_path / "pictures", per_class=30)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert start(whole, data, 2, "threads").wait(120) == 0
+    driver = start(broken, data, 2, cluster.address)
+    wait_until(lambda: shards(broken) >= 3 or driver.poll() is not None)
+    assert driver.poll() is None, "it must be killed in the middle"
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert files(broken) != files(whole)
+    assert start(broken, data, 2, cluster.address).wait(120) == 0
+    assert files(broken) == files(whole) and shards(broken) == 0
+
+
+def test_a_node_removed_in_the_middle(cluster: Any, pictures: Path, tmp_path: Path) -> None:
+    """Last: afterwards the cluster has one node."""
+    functions = {"slow": slow_channel}
+    local = run_small(pictures, tmp_path / "local", functions=functions)
+    (node,) = cluster.worker_nodes
+    left: list[int] = []
+
+    def remove() -> None:
+        wait_until(lambda: shards(tmp_path / "ray") >= 2)
+        cluster.remove_node(node, allow_graceful=False)
+        left.append(40 - shards(tmp_path / "ray"))
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    run = run_small(pictures, tmp_path / "ray", functions=functions, executor=RayExecutor(cluster.address))
+    remover.join()
+    assert left[0] > 0, "it must be removed in the middle: 8 blocks of 5 settings"
+    assert by_hand(run) == by_hand(local) and stored(tmp_path / "ray") == stored(tmp_path / "local")
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 90) -> None:
+    limit = time.monotonic() + seconds
+    while not true() and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert true()

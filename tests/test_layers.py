@@ -1,0 +1,135 @@
+"""The tree shows the architecture: a package imports only from packages above it in ``LAYERS``.
+
+Every import counts: at the top of a module, inside a function, under ``TYPE_CHECKING``, and module names in strings,
+which registries import later.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import shiftbench
+from shiftbench import workshops
+from shiftbench.testsets import frozen
+
+ROOT = Path(shiftbench.__file__).parent
+#: From the bottom of the package to the top, as in docs/architecture.md. Attacks are shifts that need a classifier's
+#: gradients, and no classifier needs a shift, so classifiers come first.
+LAYERS = (
+    "_version", "errors", "registry", "io", "jobs", "labels", "datasets", "classifiers", "shifts", "settings", "store",
+    "metrics", "runs", "studies", "published", "reports", "api", "testsets", "hardening", "workshops", "cli",
+)  # fmt: skip
+#: Looks names up in all layers when they are asked for, and imports nothing.
+FACADE = "__init__"
+WORKSHOPS = ("testsets", "hardening")
+MODULE_NAME = re.compile(r"shiftbench(\.[a-z_][a-z0-9_]*)+")
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    found = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert found == {*LAYERS, FACADE}
+
+
+def test_layers_import_only_from_layers_above() -> None:
+    wrong = sorted(
+        f"{path.relative_to(ROOT)}:{line} imports {layer}"
+        for path, own, line, layer in _imports()
+        if LAYERS.index(layer) > LAYERS.index(own)
+    )
+    assert wrong == []
+
+
+def test_only_the_command_line_and_the_plugin_know_the_workshops() -> None:
+    users = {own for _, own, _, layer in _imports() if layer in WORKSHOPS and own != layer}
+    assert users <= {"workshops", "cli", "hardening"}
+
+
+def _imports() -> Iterator[tuple[Path, str, int, str]]:
+    """(file, its layer, line, the layer that it imports or names)."""
+    for path in sorted(ROOT.rglob("*.py")):
+        own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if own == FACADE:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for module in _modules(node):
+                layer = module.split(".")[1]
+                if layer in LAYERS:
+                    yield path, own, getattr(node, "lineno", 0), layer
+
+
+def _modules(node: ast.AST) -> list[str]:
+    """The modules of this package that a node imports, or names in a string."""
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "relative imports hide the layer"
+        if node.module == "shiftbench":
+            return [f"shiftbench.{name.name}" for name in node.names]
+        return [node.module] if (node.module or "").startswith("shiftbench.") and node.module else []
+    if isinstance(node, ast.Import):
+        return [name.name for name in node.names if name.name.startswith("shiftbench.")]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE_NAME.fullmatch(node.value):
+        return [node.value]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("source", "layers"),
+    [
+        ("def f():\n    from shiftbench.cli.app import app", ["cli"]),
+        ("if TYPE_CHECKING:\n    import shiftbench.reports.page", ["reports"]),
+        ("Registry('suite', builtin=('shiftbench.testsets.suites',))", ["testsets"]),
+        ("from shiftbench import api", ["api"]),
+        ('"""See ``shiftbench.cli`` for more."""', []),
+    ],
+)
+def test_imports_are_found_wherever_they_stand(source: str, layers: list[str]) -> None:
+    found = [module.split(".")[1] for node in ast.walk(ast.parse(source)) for module in _modules(node)]
+    assert found == layers
+
+
+def test_workshops_register_as_a_third_party_would() -> None:
+    assert "shiftbench.workshops" in {entry.value for entry in entry_points(group="shiftbench.plugins")}
+    assert (workshops.FROZEN_RECORD, workshops.FROZEN_REFERENCE) == (frozen.RECORD, frozen.REFERENCE_FILE)
+
+
+#: A model of two classes by brightness, evaluated by the command line; then the modules of ours that were loaded.
+EVALUATION = """
+import sys
+from shiftbench.cli import main
+try:
+    main()
+finally:
+    ours = sorted(name for name in sys.modules if name.startswith("shiftbench"))
+    print("MODULES", *ours, file=sys.stderr)
+"""
+MODEL = """
+import numpy as np
+def model():
+    def by_brightness(images):
+        bright = images.mean(axis=(1, 2, 3)) / 255
+        return np.stack([1 - bright, bright], axis=1)
+    return by_brightness
+"""
+
+
+def test_a_plain_evaluation_loads_no_workshop(tmp_path: Path) -> None:
+    for name, level in (("dark", 20), ("light", 230)):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        Image.new("RGB", (32, 32), (level,) * 3).save(tmp_path / "data" / name / "1.png")
+    (tmp_path / "model.py").write_text(MODEL)
+    done = subprocess.run(
+        [sys.executable, "-c", EVALUATION, "eval", "model.py:model", "--data", "data", "--labels", "folders"],
+        cwd=tmp_path, env={**os.environ, "COLUMNS": "100"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert "100.0" in done.stdout, done.stderr
+    loaded = done.stderr.rsplit("MODULES", 1)[1].split()
+    assert [name for name in loaded if name.startswith(tuple(f"shiftbench.{name}" for name in WORKSHOPS))] == []

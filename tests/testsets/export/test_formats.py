@@ -1,0 +1,132 @@
+"""Frozen sets as others read them: by torchvision, webdataset and datasets themselves, and by our own readers."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.testsets.errors import FrozenError, WorkshopError
+from shiftbench.testsets.export.base import export, exporters
+from shiftbench.testsets.export.records import read_records
+from shiftbench.testsets.freeze import freeze
+from shiftbench.testsets.frozen import FrozenSet
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.revisions import revision_images, sample
+from shiftbench.testsets.sampling.base import make_sampling
+from tests.testsets.helpers import annotators, by_share, fill, small_configuration, work
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    project = Project.create(tmp_path_factory.mktemp("export") / "pets", small_configuration())
+    fill(project)
+    work(project, annotators(project, 3), by_share)
+    sample(project, "easy", make_sampling("top-images", min_annotations=3), per_class=4)
+    yield project
+    project.close()
+
+
+@pytest.fixture(scope="module")
+def frozen(project: Project) -> FrozenSet:
+    return freeze(project, "easy")
+
+
+def pixels(dataset: Dataset) -> dict[bytes, int]:
+    return {dataset.read(i).pixels.tobytes(): int(dataset.labels[i]) for i in range(len(dataset))}
+
+
+def test_records_come_in_the_sets_own_order(project: Project, frozen: FrozenSet) -> None:
+    assert [record.path.stem for record in read_records(frozen)] == [
+        image.digest for image in revision_images(project, "easy")
+    ]
+
+
+@pytest.mark.parametrize("format", ["folder", "webdataset", "huggingface"])
+def test_our_own_readers_find_the_same_pictures(frozen: FrozenSet, format: str, tmp_path: Path) -> None:
+    target = export(frozen, format, tmp_path / format)
+    found = open_dataset(target, space=frozen.space)
+    assert pixels(found) == pixels(frozen.open()) and len(found) == frozen.images
+    assert (target / "README.md").read_text() == (frozen.folder / "README.md").read_text()
+    assert format in exporters
+
+
+@pytest.mark.soak  # importing torchvision takes longer than all other tests here
+def test_class_folders_are_those_of_image_folder(frozen: FrozenSet, tmp_path: Path) -> None:
+    from shiftbench.classifiers.torchvision_import import import_torchvision
+
+    import_torchvision()
+    from torchvision.datasets import ImageFolder
+
+    theirs = ImageFolder(str(export(frozen, "folder", tmp_path / "folder")))
+    assert theirs.classes == list(frozen.space.keys) and len(theirs) == frozen.images
+    expected = pixels(frozen.open())
+    for picture, label in theirs:
+        assert expected[np.asarray(picture).tobytes()] == label
+
+
+def test_shards_are_those_of_webdataset(frozen: FrozenSet, tmp_path: Path) -> None:
+    import webdataset
+
+    target = export(frozen, "webdataset", tmp_path / "shards")
+    (shard,) = target.glob("*.tar")
+    samples = list(webdataset.WebDataset(str(shard), shardshuffle=False).decode("rgb8"))
+    expected = pixels(frozen.open())
+    assert len(samples) == frozen.images
+    for one in samples:
+        assert expected[one["png"].tobytes()] == one["cls"] == one["json"]["label"]
+        assert one["json"]["annotations"] == 3 and 0 <= one["json"]["selection_frequency"] <= 1
+    assert (target / "classes.txt").read_text().split() == list(frozen.space.keys)
+    again = export(frozen, "webdataset", tmp_path / "again")
+    assert next(again.glob("*.tar")).read_bytes() == shard.read_bytes()
+    with tarfile.open(shard) as archive:
+        assert all("/" not in name and not name.startswith(".") for name in archive.getnames())
+
+
+def test_tables_are_those_of_datasets(frozen: FrozenSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import datasets
+
+    target = export(frozen, "huggingface", tmp_path / "hub")
+    loaded = datasets.load_dataset(str(target), cache_dir=str(tmp_path / "cache"))
+    assert list(loaded) == ["test"]
+    table = loaded["test"]
+    assert table.features["label"].names == list(frozen.space.keys) and len(table) == frozen.images
+    expected = pixels(frozen.open())
+    for row in table:
+        assert expected[np.asarray(row["image"]).tobytes()] == row["label"]
+        assert row["annotations"] == 3 and row["selection_frequency"] == row["selected"] / 3
+    assert datasets.load_dataset_builder(str(target), cache_dir=str(tmp_path / "cache")).info.features is not None
+
+
+def test_nothing_is_overwritten(frozen: FrozenSet, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "precious").write_text("x")
+    with pytest.raises(WorkshopError, match="is there already"):
+        export(frozen, "folder", tmp_path / "there")
+    (tmp_path / "empty").mkdir()
+    export(frozen, "folder", tmp_path / "empty")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "there"]
+
+
+def test_the_manifest_is_complete(frozen: FrozenSet) -> None:
+    rows = [json.loads(line) for line in (frozen.folder / "images.jsonl").read_text().splitlines()]
+    wanted = {"path", "label", "position", "drawn_for", "fallback", "selection_frequency", "selected", "annotations",
+              "source", "source_id", "query", "keyword", "date", "licence", "author", "url", "extra"}  # fmt: skip
+    assert len(rows) == frozen.images and all(set(row) == wanted for row in rows)
+    assert sorted(row["position"] for row in rows) == list(range(frozen.images))
+
+
+def test_a_changed_set_is_not_passed_on(frozen: FrozenSet, tmp_path: Path) -> None:
+    """The last test of this file: it breaks the set."""
+    path = next((frozen.folder / "images").rglob("*.png"))
+    path.unlink()
+    with pytest.raises(FrozenError):
+        export(frozen, "folder", tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()

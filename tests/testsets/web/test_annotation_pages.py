@@ -1,0 +1,209 @@
+"""Annotators at the real pages: the whole way of a task, and what is refused on it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import timedelta
+
+from sqlalchemy import select, update
+
+from shiftbench.testsets.annotation import Grid
+from shiftbench.testsets.audit import audit_log
+from shiftbench.testsets.database.tables import Assignment, Entry, Selection
+from shiftbench.testsets.frequencies import annotator_quality, selection_frequencies
+from shiftbench.testsets.pool.counts import pool_counts
+from tests.testsets.conftest import NewProject
+from tests.testsets.helpers import entries_behind, fill
+from tests.testsets.web.conftest import Site, served
+from tests.testsets.web.visitors import Fields, Sheet
+
+
+def behind(site: Site, sheet: Sheet) -> dict[str, Entry]:
+    grid = Grid(sheet.task, "", "", "", "", tuple(sheet.images), site.project.now())
+    return entries_behind(site.project, grid)
+
+
+def stored(site: Site, task: str) -> tuple[str, int]:
+    """(state, how many selected) of a task as the database has it."""
+    with site.project.reading() as session:
+        row = session.scalars(select(Assignment).where(Assignment.token == task)).one()
+        return row.state, len(session.scalars(select(Selection).where(Selection.assignment_id == row.id)).all())
+
+
+def refusals(site: Site) -> list[str]:
+    return [line.details["what"] for line in audit_log(site.project, last=30) if line.action == "refused"]
+
+
+def test_a_grid_from_link_to_answer(site: Site) -> None:
+    with site.person() as person:
+        grid = person.sheet
+        assert grid.is_grid and len(set(grid.images)) == len(grid.images) > 6
+        assert grid.class_name in ("cat", "dog", "frog")
+        again = person.get("/task")
+        assert (again.task, again.images) == (grid.task, grid.images)  # reload-safe
+        second = person.post(f"/tasks/{grid.task}/check", {"image": grid.images[2:5]})
+        assert second.images == grid.images[2:5] and "You selected 3 of" in second.text
+        assert stored(site, grid.task) == ("leased", 0)
+        back = person.post(f"/tasks/{grid.task}", {"image": grid.images[2:5]})
+        assert back.text.count(" checked>") == 3 and back.images == grid.images
+        assert person.answer(grid.images[2:5], task=grid.task).headers["location"] == "/task"
+        assert stored(site, grid.task) == ("submitted", 3)
+        following = person.get("/task")
+        assert following.task != grid.task and "pictures answered, thank you" in following.text
+
+
+def test_none_is_an_answer_and_nothing_is_not(site: Site) -> None:
+    with site.person() as person:
+        task = person.sheet.task
+        unsure = person.post(f"/tasks/{task}/check")
+        assert unsure.is_grid and "None of these" in unsure.text and 'role="alert"' in unsure.text
+        assert person.post(f"/tasks/{task}/answer").status == 400
+        both: Fields = {"image": unsure.images[:1], "none": "1"}
+        assert person.post(f"/tasks/{task}/answer", both).status == 400
+        assert stored(site, task) == ("leased", 0)
+        assert "None of the" in person.post(f"/tasks/{task}/check", {"none": "1"}).text
+        assert person.post(f"/tasks/{task}/answer", {"none": "1"}).status == 303
+        assert stored(site, task) == ("submitted", 0)
+
+
+def test_sending_twice_is_one_answer(site: Site) -> None:
+    with site.person() as person:
+        grid = person.sheet
+        assert person.answer(grid.images[:2], task=grid.task).status == 303
+        assert person.answer(grid.images[:2], task=grid.task).status == 303
+        assert person.answer(grid.images[:3], task=grid.task).status == 409
+        assert stored(site, grid.task) == ("submitted", 2)
+
+
+def test_forged_tasks_and_pictures(site: Site) -> None:
+    with site.person() as one, site.person() as other:
+        mine, theirs = one.sheet, other.sheet
+        wrong = [
+            other.answer(mine.images[:1], task=mine.task),
+            other.get(f"/tasks/{mine.task}/pictures/{mine.images[0]}"),
+        ]
+        other.get("/task")
+        forged = other.answer(theirs.images[:1], task="A" * 24)
+        other.get("/task")
+        foreign_picture = other.answer(mine.images[:1], task=theirs.task)
+        assert [answer.status for answer in [*wrong, forged, foreign_picture]] == [404] * 4
+        # A forged id and another's task can't be told apart.
+        plain = [re.sub(r'value="[0-9a-f]+"', "", answer.text) for answer in (wrong[0], forged)]
+        assert plain[0] == plain[1]
+        assert stored(site, mine.task) == stored(site, theirs.task) == ("leased", 0)
+        assert "there is no such task for this account" in refusals(site)
+
+
+def test_an_expired_lease(site: Site) -> None:
+    with site.person() as person:
+        grid = person.sheet
+        with site.project.writing() as session:
+            over = site.project.now() - timedelta(seconds=1)
+            session.execute(update(Assignment).where(Assignment.token == grid.task).values(expires_at=over))
+        late = person.answer(grid.images[:2], task=grid.task)
+        assert late.status == 410 and "back in the queue" in late.text
+        assert stored(site, grid.task) == ("expired", 0)
+        assert person.get("/task").is_grid
+        assert person.answer(person.sheet.images[:1]).status == 303
+
+
+def test_renewal_and_giving_back(site: Site) -> None:
+    with site.person() as person:
+        grid = person.sheet
+        soon = site.project.now() + timedelta(seconds=30)
+        with site.project.writing() as session:
+            session.execute(update(Assignment).where(Assignment.token == grid.task).values(expires_at=soon))
+        renewed = person.post(f"/tasks/{grid.task}/renew")
+        assert renewed.status == 200 and 590 < float(renewed.text.partition(":")[2].rstrip("}")) <= 600
+        assert person.post(f"/tasks/{grid.task}/return").status == 303
+        assert stored(site, grid.task)[0] == "expired"
+
+
+def test_a_lease_is_not_renewed_for_ever(site: Site) -> None:
+    with site.person() as person:
+        grid = person.sheet
+        long_ago = site.project.now() - timedelta(minutes=39)
+        with site.project.writing() as session:
+            session.execute(update(Assignment).where(Assignment.token == grid.task).values(leased_at=long_ago))
+        person.post(f"/tasks/{grid.task}/renew")
+        with site.project.reading() as session:
+            ends = session.scalars(select(Assignment.expires_at).where(Assignment.token == grid.task)).one()
+        assert ends < site.project.now() + timedelta(minutes=11)
+
+
+def test_pictures_tell_nothing(site: Site) -> None:
+    """Control images and candidates differ in nothing but what they show, and their order is everybody's own."""
+    with site.person() as one, site.person() as other:
+        entries = behind(site, one.sheet)
+        assert len({(entry.role, entry.class_key) for entry in entries.values()}) >= 3  # candidates, controls of both
+        shapes = set()
+        for image in one.sheet.images:
+            answer = one.http.get(f"/tasks/{one.sheet.task}/pictures/{image}")
+            assert answer.content[:3] == b"\xff\xd8\xff" and b"Exif" not in answer.content
+            assert hashlib.blake2b(answer.content, digest_size=20).hexdigest() != entries[image].image.digest
+            kept = {k: v for k, v in answer.headers.items() if k not in ("date", "content-length")}
+            assert not {"etag", "last-modified", "content-disposition"} & kept.keys()
+            assert kept["cache-control"] == "private, max-age=86400, immutable"
+            shapes.add((answer.status_code, len(image), tuple(sorted(kept.items()))))
+        assert len(shapes) == 1
+        tiles = re.findall(r'<label class="tile">.*?</label>', one.sheet.text)
+        bare = {re.sub(r"[\w-]{20}|\d+", "", tile) for tile in tiles}
+        assert len(tiles) == len(entries) and len(bare) == 1
+        assert not set(one.sheet.images) & set(other.sheet.images)
+
+
+def test_examples_are_never_controls(site: Site) -> None:
+    with site.person() as person:
+        examples = re.findall(r'pictures/([\w-]+)" alt="An example', person.sheet.text)
+        assert examples and not set(examples) & set(person.sheet.images)
+        inside = {person.http.get(f"/tasks/{person.sheet.task}/pictures/{one}").content for one in person.sheet.images}
+        for example in examples:
+            picture = person.http.get(f"/tasks/{person.sheet.task}/pictures/{example}")
+            assert picture.status_code == 200 and picture.content not in inside
+
+
+#: How often, of 256, each annotator says the opposite of the truth.
+ERRORS = {"careful": 8, "quick": 26, "tired": 60, "guesser": 200}
+
+
+def says(name: str, entry: Entry, class_name: str) -> bool:
+    chance = hashlib.blake2b(f"{name}/{entry.id}/{class_name}".encode(), digest_size=1).digest()[0]
+    return (entry.class_key == class_name) != (chance < ERRORS[name])
+
+
+def test_everybody_works_to_the_end(new_project: NewProject) -> None:
+    """Annotators with known error rates; what the database says afterwards is what they did, and no more."""
+    project = new_project(annotators=len(ERRORS))
+    fill(project)
+    with served(project) as site:
+        seen: dict[int, Entry] = {}
+        right = dict.fromkeys(ERRORS, 0)
+        for name in ERRORS:
+            with site.person(name=name) as person:
+
+                def choose(sheet: Sheet, name: str = name) -> list[str]:
+                    entries = behind(site, sheet)
+                    seen.update({entry.id: entry for entry in entries.values()})
+                    said = {image: says(name, entry, sheet.class_name) for image, entry in entries.items()}
+                    truth = {image: entry.class_key == sheet.class_name for image, entry in entries.items()}
+                    controls = [image for image, entry in entries.items() if entry.role == "reference"]
+                    right[name] += sum(said[image] == truth[image] for image in controls)
+                    return [image for image in said if said[image]]
+
+                person.work(choose)
+                assert "Nothing is left" in person.sheet.text
+        quality = {row.name: row for row in annotator_quality(project)}
+        assert {name: row.right for name, row in quality.items()} == right
+        with site.person("lead", "boss") as lead:
+            shown = lead.get("/lead").text
+            for one in quality.values():
+                assert f"{one.right} of {one.controls}" in shown
+            account = quality["guesser"].account
+            assert lead.post(f"/lead/accounts/{account}/exclude", {"because": "guesses"}).status == 303
+            assert "excluded: guesses" in lead.get("/lead").text
+        candidates = [row for row in selection_frequencies(project) if row.role == "candidate"]
+        assert len(candidates) == sum(count.candidates for count in pool_counts(project)) > 20
+        for row in candidates:
+            votes = [says(name, seen[row.entry], row.class_key) for name in ERRORS if name != "guesser"]
+            assert (row.selected, row.annotations) == (sum(votes), 3)

@@ -1,0 +1,129 @@
+"""Reviewers and the lead at the real pages: sample, mark, next revision, differences, freeze."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from shiftbench.testsets.freeze import verify
+from shiftbench.testsets.frequencies import ImageFrequency, selection_frequencies
+from shiftbench.testsets.review import add_suspicions, suspicions
+from shiftbench.testsets.revisions import difference, find_revision, revision_images, set_status
+from shiftbench.testsets.web.lead_pages import BINS, histogram
+from tests.testsets.conftest import NewProject
+from tests.testsets.helpers import annotators, by_share, fill, work
+from tests.testsets.web.conftest import Site, served
+
+
+def entries(text: str) -> list[int]:
+    return [int(entry) for entry in re.findall(r'id="picture-(\d+)"', text)]
+
+
+def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
+    project = new_project()
+    fill(project)
+    work(project, annotators(project, 3), by_share)
+    with served(project) as site, site.person("lead") as lead, site.person("reviewer") as reviewer:
+        chosen = {"strategy": "top-images", "name": "top", "per_class": "4", "least": "3"}
+        assert reviewer.get("/review").status == 200 and "Sample a new set" not in reviewer.sheet.text
+        assert lead.get("/review").status == 200
+        assert lead.post("/review/sets", chosen).headers["location"] == "/review/sets/top"
+        assert lead.post("/review/sets", chosen).status == 400  # taken
+
+        page = reviewer.get("/review/sets/top/classes/cat")
+        shown = entries(page.text)
+        assert sorted(shown) == sorted(i.entry for i in revision_images(project, "top") if i.class_key == "cat")
+        here = "/review/sets/top/classes/cat"
+        gone, twin = shown[:2]
+        assert reviewer.post(f"{here}/marks", {"entry": str(gone), "kind": "blacklist", "note": "a toy"}).status == 303
+        assert reviewer.post(f"{here}/marks", {"entry": str(twin), "kind": "near-duplicate"}).status == 303
+        assert reviewer.post(f"{here}/marks", {"entry": str(shown[2]), "kind": "nonsense"}).status == 400
+        elsewhere = entries(reviewer.get("/review/sets/top/classes/dog").text)[0]
+        assert reviewer.post(f"{here}/marks", {"entry": str(elsewhere), "kind": "blacklist"}).status == 400
+        page = reviewer.get(here)
+        assert "a toy" in page.text and page.text.count("card marked") == 2
+        withdrawn = re.findall(r"/marks/(\d+)/withdraw", page.text)
+        assert reviewer.post(f"{here}/marks/{withdrawn[1]}/withdraw", {"entry": str(twin)}).status == 303
+        assert len(set_status(project, "top").to_remove) == 1
+
+        assert lead.post("/review/sets/top/freeze", {"confirm": "top"}).status == 400  # not converged
+        assert reviewer.post("/review/sets/top/revisions", {"note": "no toys"}).status == 303
+        assert find_revision(project, "top").number == 2
+        change = reviewer.get("/review/sets/top/differences/1/2").text
+        assert "blacklist: a toy" in change and f"/review/pictures/{gone}" in change
+        assert len(difference(project, "top", 1, 2).removed) == 1
+        for key in ("cat", "dog", "frog"):
+            assert reviewer.post(f"/review/sets/top/classes/{key}/finish").status == 303
+        assert set_status(project, "top").reviewed_classes == ("cat", "dog", "frog")
+
+        assert "final" in lead.get("/review/sets/top/freeze").text
+        short = {"allow_short": "1"} if set_status(project, "top").short else {}
+        assert lead.post("/review/sets/top/freeze", {"confirm": "tip", **short}).status == 400
+        assert lead.post("/review/sets/top/freeze", {"confirm": "top", **short}).status == 200
+        frozen = verify(project, "top")
+        assert frozen.fingerprint in lead.sheet.text and frozen.images == find_revision(project, "top").images
+        assert reviewer.post("/review/sets/top/revisions").status == 409
+        assert "Black-list" not in reviewer.get(here).text
+        log = lead.get("/lead/log").text
+        for action in ("freeze", "mark", "withdraw mark", "sample", "login", "refused"):
+            assert f"<td>{action}<td>" in log
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_pages_show_nothing_of_models(new_project: NewProject) -> None:
+    project = new_project()
+    fill(project)
+    work(project, annotators(project, 3), by_share)
+    with served(project) as site, site.person("lead") as lead:
+        chosen = {"strategy": "top-images", "name": "top", "per_class": "4", "least": "3"}
+        lead.get("/review")
+        lead.post("/review/sets", chosen)
+        for path in ("/review", "/review/sets/top", "/review/sets/top/classes/cat", "/lead", "/lead/frequencies"):
+            text = lead.get(path).text.lower()
+            assert not any(word in text for word in ("predict", "confidence", "classifier", "accuracy of"))
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_suspected_pairs(new_project: NewProject) -> None:
+    project = new_project()
+    fill(project)
+    rows = selection_frequencies(project)
+    candidates = [row.entry for row in rows if row.role == "candidate"]
+    references = [row.entry for row in rows if row.role == "reference"]
+    add_suspicions(project, [(candidates[i], references[i], {"l2": 0.25 + i}) for i in range(2)])
+    with served(project) as site, site.person("reviewer") as reviewer:
+        assert "2 suspected near-duplicates" in reviewer.get("/review").text
+        page = reviewer.get("/review/pairs")
+        assert "l2 0.25" in page.text and f"/review/pictures/{references[0]}" in page.text
+        first, second = suspicions(project)
+        assert reviewer.post(f"/review/pairs/{first.pair}", {"verdict": "duplicate", "note": "same"}).status == 303
+        assert reviewer.post(f"/review/pairs/{second.pair}", {"verdict": "different"}).status == 303
+        assert reviewer.post(f"/review/pairs/{second.pair}", {"verdict": "perhaps"}).status == 400
+        assert reviewer.post(f"/review/pairs/{second.pair}", {"verdict": "duplicate"}).status == 400
+        assert suspicions(project) == [] and len(suspicions(project, "confirmed")) == 1
+
+
+def test_exports_are_what_the_service_says(site: Site) -> None:
+    with site.person("lead") as lead:
+        rows = list(csv.DictReader(io.StringIO(lead.http.get("/lead/frequencies.csv").text)))
+        again = json.loads(lead.http.get("/lead/frequencies.json").text)
+        assert lead.http.get("/lead/frequencies.parquet").content[:4] == b"PAR1"
+        assert [row["image"] for row in rows] == [row["image"] for row in again] and len(rows) > 100
+        assert lead.get("/lead/frequencies").status == 200
+
+
+def frequency(selected: int, annotations: int, role: str = "candidate") -> ImageFrequency:
+    return ImageFrequency(1, "d", role, "cat", None, selected, annotations)
+
+
+@pytest.mark.parametrize(
+    "selected, annotations, place", [(0, 7, 0), (7, 7, 9), (1, 10, 1), (3, 10, 3), (9, 10, 9), (1, 3, 3)]
+)
+def test_histogram_edges(selected: int, annotations: int, place: int) -> None:
+    bars = histogram([frequency(selected, annotations), frequency(0, 0)])
+    assert [bar.candidates for bar in bars] == [int(i == place) for i in range(BINS)]
+    assert bars[place].low <= selected / annotations <= bars[place].high and bars[place].candidate_share == 1
