@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.page import save, table
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions import Corruption, corruptions
 
 HERE = Path(__file__).parent

@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from benchmarks.page import save, saved, table
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample
 from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation

@@ -17,9 +17,9 @@ import statsmodels.api
 from scipy.stats import linregress
 
 from benchmarks.page import save, table
+from shiftbench.arrays import FloatArray
 from shiftbench.published.tables import published
 from shiftbench.studies import Fit, Models, Results, fit, read_models, read_results
-from shiftbench.studies.base import FloatArray
 from shiftbench.studies.models import ModelInfo
 from shiftbench.studies.resampling import TESTBED_SEED
 from shiftbench.studies.scales import inverse_logit, logit

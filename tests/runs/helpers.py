@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from shiftbench.arrays import Pixels
 from shiftbench.labels.space import LabelSpace
-from shiftbench.shifts.base import Pixels, Shift
+from shiftbench.shifts.base import Shift
 
 COLOURS = LabelSpace("colours", ("red", "green", "blue"))
 

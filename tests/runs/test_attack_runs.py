@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
+from shiftbench.arrays import Pixels
 from shiftbench.errors import ClassifierError, SettingError
 from shiftbench.labels.space import Labels, LabelSpace, Projection, Scores
 from shiftbench.runs.plan import _check_classifier_shift
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attackable, ClassifierShift
-from shiftbench.shifts.base import Pixels
 from shiftbench.store.prediction_files import canonical_json
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 

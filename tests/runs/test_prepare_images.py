@@ -13,6 +13,7 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
+from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset, Picture
 from shiftbench.jobs.base import Executor, Failure, Job, Trouble
 from shiftbench.jobs.executors import ThreadExecutor
@@ -21,7 +22,7 @@ from shiftbench.labels.space import Scores
 from shiftbench.runs.plan import WorkItem
 from shiftbench.runs.prepare_images import Ready, SharedPictureMaker, Wanted
 from shiftbench.settings.base import Setting
-from shiftbench.shifts.base import NoShift, Pixels
+from shiftbench.shifts.base import NoShift
 from shiftbench.shifts.corruptions import Corruption
 from tests.runs.helpers import COLOURS, Broken, brightest_channel, colour_folder, darkest_channel
 from tests.runs.test_evaluate import SMALL, as_classifier, run_small, stored

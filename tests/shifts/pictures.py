@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 
 
 def landscape(side: int, width: int | None = None) -> Pixels:

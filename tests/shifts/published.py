@@ -17,7 +17,7 @@ from numpy.random import RandomState
 from PIL import Image
 from scipy import ndimage
 
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions.frost import ORIGINALS
 from shiftbench.shifts.corruptions.severities import TABLES
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.random import RandomState
 
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions import corrupt, corruptions
 from tests.shifts.pictures import cut_out, landscape, patches, ramps
 from tests.shifts.published import published

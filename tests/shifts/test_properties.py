@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions import Corruption, corrupt, corruptions
 from shiftbench.shifts.seeds import derive_key
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.labels.space import LabelSpace, Scores
 
-Pixels = NDArray[np.uint8]
 Outputs = Literal["logits", "probabilities"]
 
 

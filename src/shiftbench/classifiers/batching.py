@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.classifiers.base import Classifier, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.base import Classifier
 from shiftbench.errors import ClassifierError
 from shiftbench.labels.space import Scores
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shiftbench.classifiers.base import Classifier, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.export import TOLERANCE
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.labels.space import Scores

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.classifiers.base import Classifier, Outputs, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.errors import ClassifierError

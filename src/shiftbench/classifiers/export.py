@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.classifiers.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.onnx_ import open_session
 from shiftbench.classifiers.preprocessing import Preprocessing

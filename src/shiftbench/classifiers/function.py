@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.classifiers.base import Outputs, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier
 from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.options import Options

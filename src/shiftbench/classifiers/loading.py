@@ -23,7 +23,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shiftbench.classifiers.base import Classifier, Outputs, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Engine, Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.sidecar import with_sidecar

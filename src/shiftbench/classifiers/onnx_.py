@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.classifiers.base import Outputs, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier
 from shiftbench.classifiers.hashing import digest, file_digest, fingerprint
 from shiftbench.classifiers.options import Options, available_threads, looks_like_probabilities, space_for

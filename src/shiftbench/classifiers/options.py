@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shiftbench.classifiers.base import Outputs, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError
 from shiftbench.labels import label_space

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from shiftbench.arrays import Pixels
 from shiftbench.errors import ClassifierError
 
-Pixels = NDArray[np.uint8]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 ResizeRule = Literal["short", "exact", "fit", "cover"]
 #: One side for a square, or (height, width).

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.classifiers.base import Classifier, Outputs, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.options import Options, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing

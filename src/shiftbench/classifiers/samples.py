@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.classifiers.base import Pixels
+from shiftbench.arrays import Pixels
 
 
 def sample_images(count: int = 4, size: tuple[int, int] = (224, 224)) -> Pixels:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.classifiers.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier
 from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.options import Options

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from shiftbench.classifiers.base import Classifier, Outputs, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.batching import BatchedClassifier
 from shiftbench.classifiers.export import onnx_twin, twin_path
 from shiftbench.classifiers.hashing import digest, fingerprint

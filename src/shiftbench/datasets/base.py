@@ -7,13 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shiftbench.arrays import Pixels
 from shiftbench.labels.multilabel import LabelSets
 from shiftbench.labels.space import Labels, LabelSpace
-
-Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

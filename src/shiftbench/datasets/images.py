@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shiftbench.datasets.base import Picture, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.datasets.base import Picture
 from shiftbench.errors import BadImageError
 from shiftbench.io.objects import ObjectPath
 from shiftbench.io.paths import is_object

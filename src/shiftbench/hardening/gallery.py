@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftbenchError
 from shiftbench.hardening.augmentations.base import (
     BatchAugmentation,

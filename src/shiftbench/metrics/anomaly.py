@@ -13,8 +13,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import FloatArray, real_matrix
+from shiftbench.metrics.arrays import real_matrix
 from shiftbench.metrics.probabilities import gives_probabilities, kept_scores, log_probabilities, log_softmax
 from shiftbench.store.predictions import Predictions
 

@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 
 
 def confidences_and_hits(

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
-
-FloatArray = NDArray[np.float64]
 
 RESAMPLES = 2000
 

@@ -17,15 +17,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftbench.arrays import FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import (
-    FloatArray,
-    IntArray,
-    class_labels,
-    confidences_and_hits,
-    positive_whole,
-    probability_matrix,
-)
+from shiftbench.metrics.arrays import class_labels, confidences_and_hits, positive_whole, probability_matrix
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.probabilities import log_softmax
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
@@ -16,8 +17,6 @@ from shiftbench.metrics.corruption import ALEXNET, SEVERITIES, Baseline
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
-
-FloatArray = NDArray[np.float64]
 
 #: One classifier's predictions by (corruption, severity).
 Grid = Mapping[tuple[str, int], Predictions]

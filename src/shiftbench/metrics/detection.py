@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.anomaly import AnomalyScore, anomaly_scores_of
-from shiftbench.metrics.arrays import BoolArray, FloatArray, IntArray, real_vector
+from shiftbench.metrics.arrays import real_vector
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.resampling import RESAMPLES, draw_counts, resampled_score, unseen_share
 from shiftbench.store.predictions import Predictions

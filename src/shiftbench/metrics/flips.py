@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
 from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.integer[Any]]
 
 _DEPTH = 5

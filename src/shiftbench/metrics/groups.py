@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shiftbench.arrays import IntArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import IntArray, truths
+from shiftbench.metrics.arrays import truths
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import Predictions

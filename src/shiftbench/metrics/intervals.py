@@ -12,11 +12,10 @@ from collections.abc import Callable
 from typing import NamedTuple, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
-
-FloatArray = NDArray[np.float64]
 
 #: No search goes beyond this many images.
 _MOST_IMAGES = 10**12

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import BoolArray, FloatArray, IntArray, real_matrix, truths
+from shiftbench.metrics.arrays import real_matrix, truths
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.resampling import draw_counts, resampled_score
 

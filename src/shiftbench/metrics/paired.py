@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import Predictions
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import FloatArray, real_matrix
+from shiftbench.metrics.arrays import real_matrix
 from shiftbench.store.predictions import Predictions
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shiftbench.metrics.arrays import FloatArray, IntArray
+from shiftbench.arrays import FloatArray, IntArray
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import percentile_interval
 from shiftbench.metrics.intervals import clopper_pearson

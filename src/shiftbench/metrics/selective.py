@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shiftbench.metrics.arrays import BoolArray, FloatArray, confidences_and_hits, positive_whole
+from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.metrics.arrays import confidences_and_hits, positive_whole
 from shiftbench.metrics.intervals import clopper_pearson
 
 

@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import BoolArray, FloatArray, class_labels, real_matrix
+from shiftbench.metrics.arrays import class_labels, real_matrix
 from shiftbench.metrics.probabilities import gives_probabilities, kept_scores, log_probabilities, softmax
 from shiftbench.store.predictions import Predictions
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.metrics.accuracy import hits as top1_hits
-from shiftbench.metrics.arrays import BoolArray, FloatArray, confidences_and_hits
+from shiftbench.metrics.arrays import confidences_and_hits
 from shiftbench.metrics.base import Needs, Score, metric
 from shiftbench.metrics.bootstrap import resampled_means
 from shiftbench.metrics.calibration import (

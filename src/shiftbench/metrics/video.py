@@ -16,8 +16,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from shiftbench.arrays import BoolArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import BoolArray
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import SKIPPED, Predictions

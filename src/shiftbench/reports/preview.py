@@ -8,7 +8,7 @@ from math import ceil
 
 from PIL import Image, ImageDraw, ImageFont
 
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions import CORRUPTIONS, Corruption
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont

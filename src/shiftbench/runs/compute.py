@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
@@ -29,7 +30,6 @@ from shiftbench.store.prediction_files import PredictionBlock, canonical_json, w
 from shiftbench.store.predictions import SKIPPED
 from shiftbench.store.workspace import Workspace, setting_rows
 
-Pixels = NDArray[np.uint8]
 T = TypeVar("T")
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset, Picture
 from shiftbench.errors import BadImageError, ClassifierError, explain
@@ -26,7 +26,6 @@ from shiftbench.runs.plan import WorkItem
 from shiftbench.shifts.base import Shift
 from shiftbench.store.workspace import Workspace
 
-Pixels = NDArray[np.uint8]
 #: Blocks that a maker of pictures remembers: enough for workers that are at nearly the same one.
 _REMEMBERED = 4
 

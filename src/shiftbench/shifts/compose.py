@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shiftbench.shifts.base import Pixels, Shift
+from shiftbench.arrays import Pixels
+from shiftbench.shifts.base import Shift
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shiftbench.shifts.base import Pixels, Shift
+from shiftbench.arrays import Pixels
+from shiftbench.shifts.base import Shift
 from shiftbench.shifts.corruptions import GENERATOR_VERSION
 from shiftbench.shifts.perturbations import CROP, FRAMES, perturbation_frames
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
 from shiftbench.registry import Registry
-from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions.blur import gaussian_blur_levels, to_float32, trail
 from shiftbench.shifts.corruptions.noise import gaussian_noise, shot_noise, speckle_noise
 from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws

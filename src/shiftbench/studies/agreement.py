@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import Interval
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import FloatArray, StudyError, check_unique, finite_or_none
+from shiftbench.studies.base import StudyError, check_unique, finite_or_none
 from shiftbench.studies.image_bootstrap import common_hits
 
 

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 PERCENT, FRACTION = "percent", "fraction"
 UNITS = (PERCENT, FRACTION)

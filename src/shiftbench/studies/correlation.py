@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import Interval
-from shiftbench.studies.base import Accuracies, FloatArray, StudyError, count_of, few, named_values
+from shiftbench.studies.base import Accuracies, StudyError, count_of, few, named_values
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import Interval
-from shiftbench.studies.base import FRACTION, FloatArray, StudyError
+from shiftbench.studies.base import FRACTION, StudyError
 from shiftbench.studies.fits import Fit, fit
 from shiftbench.studies.scales import inverse_probit
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shiftbench.studies.base import FloatArray, StudyError
+from shiftbench.arrays import FloatArray
+from shiftbench.studies.base import StudyError
 from shiftbench.studies.difficulty import Difficulty, Recovered, implied_difficulty, line_of, simulate
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.image_bootstrap import image_bootstrap

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.metrics.intervals import Interval, Intervals
 from shiftbench.studies.base import (
     Accuracies,
-    BoolArray,
-    FloatArray,
     StudyError,
     count_of,
     few,

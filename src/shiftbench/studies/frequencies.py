@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.studies.base import FloatArray, StudyError, count_of, few
+from shiftbench.arrays import FloatArray
+from shiftbench.studies.base import StudyError, count_of, few
 from shiftbench.studies.results import read_rows
 
 ID_COLUMNS = ("id", "image_id", "image", "filename", "file", "path")

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.studies.base import FloatArray, StudyError, count_of, few, whole
+from shiftbench.arrays import FloatArray
+from shiftbench.studies.base import StudyError, count_of, few, whole
 from shiftbench.studies.reproducibility import GapParts, decompose_gap
 from shiftbench.studies.results import Results
 

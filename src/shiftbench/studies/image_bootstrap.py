@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.intervals import Interval
 from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import FRACTION, BoolArray, FloatArray, StudyError, check_unique, few
+from shiftbench.studies.base import FRACTION, StudyError, check_unique, few
 from shiftbench.studies.fits import Fit, baseline_mask, fit
 from shiftbench.studies.robustness import Effective, EffectiveRobustness
 from shiftbench.studies.scales import Scale, get_scale

@@ -24,7 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shiftbench.studies.base import BoolArray, StudyError, few
+from shiftbench.arrays import BoolArray
+from shiftbench.studies.base import StudyError, few
 from shiftbench.studies.results import NAME_COLUMNS, read_rows
 
 STANDARD = "standard"

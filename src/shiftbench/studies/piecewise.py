@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.metrics.intervals import Intervals
-from shiftbench.studies.base import Accuracies, BoolArray, FloatArray, StudyError, named_values, recognise_unit
+from shiftbench.studies.base import Accuracies, StudyError, named_values, recognise_unit
 from shiftbench.studies.fits import RESAMPLES, Fit, baseline_mask, fit
 
 

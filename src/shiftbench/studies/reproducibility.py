@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import Interval, clopper_pearson
-from shiftbench.studies.base import Accuracies, FloatArray, StudyError, count_of, few, named_values, recognise_unit
+from shiftbench.studies.base import Accuracies, StudyError, count_of, few, named_values, recognise_unit
 from shiftbench.studies.robustness import accuracy_interval
 
 

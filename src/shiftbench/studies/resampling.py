@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import Interval
-from shiftbench.studies.base import FloatArray, StudyError
+from shiftbench.studies.base import StudyError
 
 #: The seed that the ImageNet testbed draws its resamples of models with.
 TESTBED_SEED = 720257663

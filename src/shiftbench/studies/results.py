@@ -13,18 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import UnknownNameError
-from shiftbench.studies.base import (
-    FRACTION,
-    BoolArray,
-    FloatArray,
-    StudyError,
-    check_unique,
-    count_of,
-    few,
-    recognise_unit,
-    whole,
-)
+from shiftbench.studies.base import FRACTION, StudyError, check_unique, count_of, few, recognise_unit, whole
 
 NAME_COLUMNS = ("model", "classifier")
 #: What stands for a missing accuracy in the tables one meets.

@@ -24,11 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.studies.base import (
     Accuracies,
-    BoolArray,
-    FloatArray,
     StudyError,
     count_of,
     few,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import UnknownNameError
-from shiftbench.studies.base import FloatArray
 
 
 @dataclass(frozen=True)

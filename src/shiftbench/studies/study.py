@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from shiftbench.arrays import BoolArray
 from shiftbench.studies import testbed
-from shiftbench.studies.base import BoolArray, StudyError, few, whole
+from shiftbench.studies.base import StudyError, few, whole
 from shiftbench.studies.correlation import Correlation, correlate
 from shiftbench.studies.fits import fit
 from shiftbench.studies.models import STANDARD, Models

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import UnknownNameError
-from shiftbench.studies.base import FloatArray
 from shiftbench.studies.results import Results
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.hashing import digest
-from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError, StoreError
 from shiftbench.io.atomic import read_json, write_atomically, write_json
 from shiftbench.io.locks import claim

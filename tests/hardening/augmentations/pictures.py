@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from tests.shifts.writing.helpers import scene
 
 #: Square, wide, high, a line, a single pixel.

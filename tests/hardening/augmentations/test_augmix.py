@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.augmix import AugMix
 from shiftbench.hardening.augmentations.augmix_operations import OPERATIONS, WITHHELD
 from shiftbench.hardening.augmentations.base import make_image_augmentation

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.torchvision_import import import_torchvision
-from shiftbench.datasets.base import Pixels
 from shiftbench.hardening.augmentations.base import make_image_augmentation
 from shiftbench.hardening.augmentations.streams import stream
 from tests.hardening.augmentations.pictures import flat

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.errors import DatasetError, ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations, make_image_augmentation
 from shiftbench.hardening.augmentations.folder import Shard, augment_folder, names_of_copies

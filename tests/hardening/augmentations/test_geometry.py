@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import stats
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.torchvision_import import import_torchvision
-from shiftbench.datasets.base import Pixels
 from shiftbench.hardening.augmentations.base import make_image_augmentation
 from shiftbench.hardening.augmentations.geometry import random_window
 from shiftbench.hardening.augmentations.streams import stream

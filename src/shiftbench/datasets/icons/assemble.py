@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.datasets.icons.classes import Icon, capped, icons
 from shiftbench.datasets.icons.drawings import Drawing, drawings
 from shiftbench.datasets.icons.rasterise import difference, is_blank, png_bytes, rasterise

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions.kernels.compiling import compiled
 
 Operation = Callable[[Pixels, float, int], Pixels]

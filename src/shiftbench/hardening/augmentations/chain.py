@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation
 
 

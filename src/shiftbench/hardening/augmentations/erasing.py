@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.options import AugmentationError, colour, number, span, whole
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import open_unlabelled
 from shiftbench.errors import DatasetError, ShiftbenchError, StoreError

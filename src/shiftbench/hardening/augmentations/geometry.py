@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.options import number, span, whole
 

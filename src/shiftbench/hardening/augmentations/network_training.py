@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from shiftbench._version import __version__
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.hashing import digest
-from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.augmentations.networks import (
     ImageNetwork,

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.datasets.base import Pixels
 from shiftbench.errors import ClassifierError, MissingExtraError, ShiftbenchError
 from shiftbench.hardening.augmentations.options import whole
 from shiftbench.io.atomic import write_atomically

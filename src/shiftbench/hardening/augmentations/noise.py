@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.options import AugmentationError, number, numbers
 from shiftbench.shifts.corruptions.noise import gaussian_noise, speckle_noise

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError
 from shiftbench.hardening.augmentations.base import ImageAugmentation
 from shiftbench.hardening.augmentations.streams import stream

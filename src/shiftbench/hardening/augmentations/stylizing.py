@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.torch_ import torch_device
-from shiftbench.datasets.base import Pixels
 from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.images import decode
 from shiftbench.errors import BadImageError

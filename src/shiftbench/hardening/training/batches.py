@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.augmentations.base import make_image_augmentation
 from shiftbench.hardening.augmentations.chain import Chain

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Console
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.hashing import digest
-from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.datasets.base import Dataset
 from shiftbench.hardening.augmentations.base import make_image_augmentation
 from shiftbench.hardening.augmentations.network_training import NEEDS, network_for
 from shiftbench.hardening.augmentations.precomputing import in_memory

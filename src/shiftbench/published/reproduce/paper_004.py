@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 
+from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.base import PublishedValue
 from shiftbench.published.reproduce.base import (
@@ -20,7 +21,6 @@ from shiftbench.published.reproduce.base import (
 )
 from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import published
-from shiftbench.studies.base import FloatArray
 from shiftbench.studies.fits import Fit, fit
 
 #: The full tables: new test set, metric, and images of the original and the new one.

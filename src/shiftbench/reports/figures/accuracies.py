@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shiftbench.studies.base import FRACTION, BoolArray, FloatArray, whole
+from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.studies.base import FRACTION, whole
 from shiftbench.studies.results import Results
 from shiftbench.studies.robustness import accuracy_interval
 

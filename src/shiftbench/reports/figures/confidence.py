@@ -11,6 +11,7 @@ from matplotlib.gridspec import GridSpecFromSubplotSpec
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
+from shiftbench.arrays import FloatArray
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram
 from shiftbench.metrics.selective import response_rate_accuracy
@@ -34,7 +35,7 @@ from shiftbench.reports.figures.style import (
     wrapped_name,
 )
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import FloatArray, StudyError
+from shiftbench.studies.base import StudyError
 
 #: Reliability diagrams in one figure; curves in one figure are as many as there are colours.
 _MOST_PANELS = 12

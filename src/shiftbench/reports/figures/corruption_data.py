@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shiftbench.arrays import FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.errors import UnknownNameError
 from shiftbench.reports.corruption import results_corruption_table
 from shiftbench.reports.figures.accuracies import Accuracies, accuracies
 from shiftbench.runs.results import StoredResults
-from shiftbench.studies.base import FloatArray, StudyError, few
+from shiftbench.studies.base import StudyError, few
 from shiftbench.studies.results import Results
 
 #: ``imagenet-c.fog.3``, and the testbed's ``imagenet-c.fog.3_on-disk``, whose suffix makes another family.

@@ -9,6 +9,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize, TwoSlopeNorm
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.reports import formatting
 from shiftbench.reports.figures.corruption_data import ErrorMap
 from shiftbench.reports.figures.style import (
@@ -24,7 +25,7 @@ from shiftbench.reports.figures.style import (
     text_width,
     width_in_cm,
 )
-from shiftbench.studies.base import BoolArray, FloatArray, StudyError
+from shiftbench.studies.base import StudyError
 from shiftbench.studies.correlation import Correlation
 
 #: Height of a row, in points.

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
+from shiftbench.arrays import FloatArray
 from shiftbench.reports.figures.style import BLACK, GREY, SMALL, text_width, wrapped_name
-from shiftbench.studies.base import FloatArray
 
 #: Points between a mark and its name.
 _NEAR = 4.0

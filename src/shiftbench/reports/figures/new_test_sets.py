@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from shiftbench.arrays import FloatArray
 from shiftbench.reports import formatting
 from shiftbench.reports.figures.naming import name_points, ring
 from shiftbench.reports.figures.percent_axes import PercentAxis
@@ -30,7 +31,7 @@ from shiftbench.reports.figures.style import (
     width_in_cm,
 )
 from shiftbench.reports.new_test_set_summaries import bin_text
-from shiftbench.studies.base import FloatArray, StudyError, few, whole
+from shiftbench.studies.base import StudyError, few, whole
 from shiftbench.studies.frequency_bins import BinnedAccuracies
 from shiftbench.studies.reproducibility import Reproducibility
 from shiftbench.studies.scales import get_scale

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shiftbench.studies.base import FloatArray
+from shiftbench.arrays import FloatArray
 from shiftbench.studies.scales import Scale
 
 if TYPE_CHECKING:

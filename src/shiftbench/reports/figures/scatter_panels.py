@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.reports.figures.accuracies import Accuracies, accuracies
 from shiftbench.reports.figures.percent_axes import PercentAxis, percent_text
-from shiftbench.studies.base import BoolArray, FloatArray, StudyError, count_of, few, whole
+from shiftbench.studies.base import StudyError, count_of, few, whole
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.piecewise import Line, PiecewiseFit
 from shiftbench.studies.scales import Scale, get_scale

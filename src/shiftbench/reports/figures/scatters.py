@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import UnknownNameError
 from shiftbench.reports import formatting
 from shiftbench.reports.figures.naming import name_points, ring, write_in_corner
@@ -36,7 +37,7 @@ from shiftbench.reports.figures.style import (
     panel_letter,
     width_in_cm,
 )
-from shiftbench.studies.base import BoolArray, FloatArray, StudyError, few
+from shiftbench.studies.base import StudyError, few
 from shiftbench.studies.study import Shift, Study
 
 #: Colour and mark of the categories of 001; others get what is left.

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from shiftbench.arrays import FloatArray
 from shiftbench.reports.figures.corruption_data import SeverityGrid
 from shiftbench.reports.figures.style import (
     CM,
@@ -25,7 +26,7 @@ from shiftbench.reports.figures.style import (
     shortened,
     width_in_cm,
 )
-from shiftbench.studies.base import FloatArray, StudyError, few
+from shiftbench.studies.base import StudyError, few
 
 #: Width and height of a panel in centimetres.
 _PANEL, _TALL = 2.9, 2.6

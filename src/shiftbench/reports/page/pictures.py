@@ -12,6 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets, open_dataset, open_named
@@ -19,7 +20,7 @@ from shiftbench.datasets.subset import Subset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.settings.base import Setting, Suite
 from shiftbench.settings.roles import open_data
-from shiftbench.shifts.base import Pixels, Shift
+from shiftbench.shifts.base import Shift
 from shiftbench.store.prediction_files import canonical_json
 from shiftbench.store.workspace import DatasetRecord, Workspace
 

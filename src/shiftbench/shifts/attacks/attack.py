@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift, attack_batch
 from shiftbench.shifts.attacks.norms import REFERENCE_SIDE, Norm, project, radius, steepest, unit_start
 from shiftbench.shifts.attacks.objective import Victim, import_torch
-from shiftbench.shifts.base import Pixels
 
 if TYPE_CHECKING:
     from torch import Tensor

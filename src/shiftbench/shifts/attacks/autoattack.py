@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shiftbench.arrays import Pixels
 from shiftbench.errors import MissingExtraError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
@@ -20,7 +21,6 @@ from shiftbench.shifts.attacks.attack import batches
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
 from shiftbench.shifts.attacks.norms import REFERENCE_SIDE, Norm, radius
 from shiftbench.shifts.attacks.objective import Victim, import_torch
-from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.seeds import derive_seed
 
 _PACKAGE = "adversarial-robustness-toolbox"

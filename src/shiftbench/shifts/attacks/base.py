@@ -6,9 +6,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
 from shiftbench.labels.space import Labels, LabelSpace, Scores
-from shiftbench.shifts.base import Pixels, Shift
+from shiftbench.shifts.base import Shift
 
 #: An attack keeps the activations of every layer for the way back, so it takes an eighth of the images at once.
 BATCH_SHARE = 8

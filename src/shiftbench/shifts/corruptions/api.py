@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
-from shiftbench.shifts.base import Pixels, Shift
+from shiftbench.shifts.base import Shift
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, Definition
 from shiftbench.shifts.corruptions.frost import resolve_textures, texture_source
 from shiftbench.shifts.corruptions.greyscale import luma

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions.blur_tables import (
     UNIT,
     disk_boxes,

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions.blur import to_float32
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.elastic import displacement_fields, random_affine

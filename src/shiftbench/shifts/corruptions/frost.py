@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
-from shiftbench.shifts.base import Pixels
 
 PROCEDURAL, PACKAGE = "procedural", "package"
 PROCEDURAL_VERSION = "1"

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.shifts.base import Pixels, Shift
+from shiftbench.arrays import Pixels
+from shiftbench.shifts.base import Shift
 
 
 @dataclass(frozen=True)

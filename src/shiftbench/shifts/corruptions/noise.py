@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import Row

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
-from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.randomness import Draws
 

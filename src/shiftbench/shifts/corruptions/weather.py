@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.shifts.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions import frost as frost_pictures
 from shiftbench.shifts.corruptions.blur import to_float32, trail
 from shiftbench.shifts.corruptions.blur_tables import gaussian_weights, zoom_positions

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import Pixels
 from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.errors import DatasetError, StoreError
 from shiftbench.io.atomic import read_json, write_json
 from shiftbench.jobs.threads import for_each
-from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.job import Job, Layout
 from shiftbench.shifts.writing.record import WORKSHOP

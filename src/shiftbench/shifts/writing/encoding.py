@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from shiftbench.arrays import Pixels
 from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.errors import ShiftError
-from shiftbench.shifts.base import Pixels
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError
 from shiftbench.io.atomic import read_json, write_json
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import for_each
-from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.encoding import Encoding
 from shiftbench.shifts.writing.record import WORKSHOP

@@ -11,8 +11,8 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from shiftbench.arrays import Pixels
 from shiftbench.jobs.threads import for_each
-from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.writing.job import Job, Layout
 from shiftbench.shifts.writing.places import shard_keys

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.preprocessing import Geometry, centre_crop
 from shiftbench.datasets.images import MAX_PIXELS, bad_image
 from shiftbench.errors import ShiftError
-from shiftbench.shifts.base import Pixels
 from shiftbench.shifts.corruptions.api import MIN_SIDE
 
 

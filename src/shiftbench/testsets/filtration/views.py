@@ -22,18 +22,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.defences import TenCrop
 from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.preprocessing import Geometry, centre_crop
 from shiftbench.classifiers.recorded import RecordedPredictions
-from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.metrics.probabilities import softmax
 from shiftbench.testsets.blocks import Computation, PerImage, per_image
-
-FloatArray = NDArray[np.float64]
 
 VIEW = np.dtype(
     [

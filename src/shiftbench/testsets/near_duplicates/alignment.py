@@ -12,11 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.errors import ShiftbenchError
 from shiftbench.shifts.corruptions.kernels.compiling import compiled
 
-FloatArray = NDArray[np.float64]
 _Floats = NDArray[np.float32]
 
 #: (vertical, horizontal) magnification of the first picture; both ways, since either may be the crop.

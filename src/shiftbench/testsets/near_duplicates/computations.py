@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.testsets.blocks import Computation, PerImage
 from shiftbench.testsets.near_duplicates.alignment import aligned_correlation
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, pair_distances
 from shiftbench.testsets.near_duplicates.search import Chosen, ExactIndex, Projection
 from shiftbench.testsets.near_duplicates.ssim import ssim
 
-FloatArray = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 #: Raised when another search, or another comparison, would find something else than what is kept of earlier ones.

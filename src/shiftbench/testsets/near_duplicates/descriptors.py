@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.preprocessing import Geometry
-from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError, ShiftbenchError
 from shiftbench.jobs.base import Executor
 from shiftbench.testsets.blocks import Computation, PerImage, per_image
 from shiftbench.testsets.near_duplicates.kernels import pair_squares
 from shiftbench.testsets.near_duplicates.penultimate import Layer, features_of
 
-FloatArray = NDArray[np.float64]
 Rows = NDArray[Any]
 #: Side of the squashed picture, which SSIM and alignment compare too.
 SIDE = 32

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
@@ -24,7 +25,6 @@ from shiftbench.testsets.near_duplicates.descriptors import Descriptor, PixelDes
 from shiftbench.testsets.near_duplicates.review_queue import ReviewQueue, SuspectedPair, metrics_for
 from shiftbench.testsets.near_duplicates.search import QUERIES, REFERENCES
 
-FloatArray = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 #: What candidates are searched by where nothing else is said: needs no classifier.

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.shifts.corruptions.kernels.compiling import compiled
-
-FloatArray = NDArray[np.float64]
 
 #: So many squares of bytes fit into 32 bits.
 _STRIDE = 16384

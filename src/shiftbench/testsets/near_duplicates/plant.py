@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageEnhance
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.hashing import digest
-from shiftbench.datasets.base import Dataset, Picture, Pixels
+from shiftbench.datasets.base import Dataset, Picture
 from shiftbench.datasets.subset import sample
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.metrics.intervals import clopper_pearson

@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.study_tables import Field, StudyTable
-
-FloatArray = NDArray[np.float64]
 
 #: Distances up to these are suspicious, and similarities from these on. They come from the ten nearest training
 #: images of each of CIFAR-10's 10,000 test images, of which 004 called about 800 near-duplicates by eye, and from

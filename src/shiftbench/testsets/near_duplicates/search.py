@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.classifiers.hashing import digest
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.blocks import side_by_side
 from shiftbench.testsets.near_duplicates.kernels import least_bounds, refine, square_distance
 
 Rows = NDArray[Any]
-FloatArray = NDArray[np.float64]
 
 #: Directions of the basis; fewer let more pairs through to the true distance, more make the product dearer.
 DIRECTIONS = 128

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image as Pillow
 
-from shiftbench.datasets.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.datasets.images import bad_image, decode
 from shiftbench.io.atomic import write_atomically
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.classifiers.base import Pixels
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier
 from shiftbench.classifiers.hashing import digest
 from shiftbench.hardening.architectures.baselines.examples import Examples, preprocessing_for

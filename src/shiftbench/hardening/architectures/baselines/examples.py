@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
 from shiftbench.datasets.arrays import ArrayDataset, InMemory
-from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.labels.space import LabelSpace
 

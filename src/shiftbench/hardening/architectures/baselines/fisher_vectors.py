@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError, MissingExtraError
 from shiftbench.hardening.architectures.baselines.classifier import (
     BATCH,

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from shiftbench.datasets.base import Dataset, Pixels
+from shiftbench.arrays import Pixels
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError
 from shiftbench.hardening.architectures.baselines.classifier import BaselineClassifier, check_arrays, fit_classifier
 from shiftbench.hardening.architectures.baselines.examples import LARGEST, Examples

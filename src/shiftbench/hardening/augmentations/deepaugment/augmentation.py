@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.torch_ import torch_device
-from shiftbench.datasets.base import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.deepaugment.cae import STRIDE, CompressiveAutoencoder, uniform_for
 from shiftbench.hardening.augmentations.deepaugment.cae_codes import AFTER_BITS, cae_codes
