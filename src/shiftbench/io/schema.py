@@ -1,0 +1,229 @@
+"""Typed records from TOML documents and from keyword options, checked by msgspec.
+
+A record is a ``msgspec.Struct`` (or a dataclass); ``Annotated[int, Meta(ge=1)]`` and ``Literal`` state what its fields
+accept. Every error names the key by its path in the document (``train.epochs``), what was found there and what was
+expected; an unknown key or choice comes with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar, cast, get_type_hints
+
+import msgspec
+from msgspec import Meta
+from msgspec import inspect as shapes
+
+from shiftbench.errors import ShiftbenchError
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+# What fields accept. msgspec wants finite bounds; this one refuses infinity and NaN.
+_LARGEST = sys.float_info.max
+Probability = Annotated[float, Meta(ge=0, le=1)]
+NonNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
+Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
+Count = Annotated[int, Meta(ge=1)]
+
+#: How msgspec names a type, and how TOML's users do.
+_WORDS = {"object": "table", "array": "list", "str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+
+def parse_toml(text: str, source: object, error: type[ShiftbenchError] = ShiftbenchError) -> dict[str, Any]:
+    """The tables of a TOML document; ``source`` names it in errors."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise error(f"{source} is not valid TOML", found=problem) from problem
+
+
+def read_toml(path: Path, error: type[ShiftbenchError] = ShiftbenchError) -> dict[str, Any]:
+    """The tables of a TOML file. A missing file raises ``FileNotFoundError``."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as problem:
+        raise error(f"{path} is not valid TOML", found=problem) from problem
+    return parse_toml(text, path, error)
+
+
+def to_toml(tables: Mapping[str, Any]) -> str:
+    """A TOML document of plain values, lists and tables. Needs tomlkit."""
+    import tomlkit
+
+    return tomlkit.dumps(tables)
+
+
+def decode(
+    document: object, kind: type[T], what: str, error: type[ShiftbenchError] = ShiftbenchError, path: str = ""
+) -> T:
+    """``document`` as a ``kind``; ``what`` names the document in errors, ``path`` is where it stands in a larger one.
+
+    >>> class Train(msgspec.Struct):
+    ...     epochs: Count = 100
+    >>> decode({"epochs": 3}, Train, "the recipe")
+    Train(epochs=3)
+    >>> decode({"epoch": 3}, Train, "the recipe")
+    Traceback (most recent call last):
+    shiftbench.errors.ShiftbenchError: unknown key in the recipe
+      found:    epoch
+      expected: epochs
+      try:      did you mean 'epochs'?
+    >>> decode({"epochs": 0}, Train, "the recipe")
+    Traceback (most recent call last):
+    shiftbench.errors.ShiftbenchError: invalid value of epochs in the recipe
+      found:    0
+      expected: integer >= 1
+    """
+    _check_names(_shape(cast(Hashable, kind)), document, path, what, error)
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as problem:
+        raise _explained(problem, document, path, what, error) from problem
+
+
+def check_keys(
+    found: Iterable[str],
+    known: Iterable[str],
+    what: str,
+    error: type[ShiftbenchError] = ShiftbenchError,
+    path: str = "",
+) -> None:
+    """Refuse an unknown key and suggest the nearest known one."""
+    allowed = list(known)
+    for key in found:
+        if key not in allowed:
+            raise error(
+                f"unknown key in {what}",
+                found=_join(path, str(key)),
+                expected=", ".join(allowed) or "no keys",
+                hint=_nearest(str(key), allowed),
+            )
+
+
+def checked(what: str, error: type[ShiftbenchError] = ShiftbenchError) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A decorator: arguments are converted to the annotated types of the parameters before the function is called.
+
+    >>> @checked("the augmentation 'noise'")
+    ... def noise(strength: Probability = 0.5) -> float:
+    ...     return strength
+    >>> noise(strength=1)
+    1.0
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            given = bound_arguments(function, args, kwargs, what, error)
+            return function(**check_options(given, function, what, error))  # type: ignore[call-arg]
+
+        return call
+
+    return decorate
+
+
+def bound_arguments(
+    function: Callable[..., Any],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    what: str,
+    error: type[ShiftbenchError] = ShiftbenchError,
+) -> dict[str, object]:
+    """The given arguments by the names of their parameters."""
+    names = list(inspect.signature(function).parameters)
+    check_keys(kwargs, names, what, error)
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def check_options(
+    options: Mapping[str, object], function: Callable[..., Any], what: str, error: type[ShiftbenchError]
+) -> dict[str, Any]:
+    """All arguments of ``function``: the given options, converted to its annotated types, over its defaults."""
+    decoded = decode(options, _arguments(function), what, error)
+    return {field: getattr(decoded, field) for field in decoded.__struct_fields__}
+
+
+@functools.cache
+def _arguments(function: Callable[..., Any]) -> type[msgspec.Struct]:
+    """The parameters of a function as a record."""
+    hints = get_type_hints(function, include_extras=True)
+    fields: list[Any] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        default = () if parameter.default is parameter.empty else (parameter.default,)
+        fields.append((name, hints.get(name, Any), *default))
+    return msgspec.defstruct(getattr(function, "__name__", "Arguments"), fields, kw_only=True)
+
+
+@functools.cache
+def _shape(kind: Hashable) -> shapes.Type:
+    return shapes.type_info(kind)
+
+
+def _check_names(shape: shapes.Type, value: object, path: str, what: str, error: type[ShiftbenchError]) -> None:
+    """Unknown keys and choices, wherever they stand: msgspec does not name the known ones."""
+    if isinstance(shape, shapes.StructType | shapes.DataclassType) and isinstance(value, Mapping):
+        known = {field.encode_name: field.type for field in shape.fields}
+        check_keys(value, known, f"[{path}] of {what}" if path else what, error, path)
+        for key, below in value.items():
+            _check_names(known[key], below, _join(path, key), what, error)
+    elif isinstance(shape, shapes.ListType | shapes.VarTupleType) and isinstance(value, list | tuple):
+        for i, below in enumerate(value):
+            _check_names(shape.item_type, below, f"{path}[{i}]", what, error)
+    elif isinstance(shape, shapes.DictType) and isinstance(value, Mapping):
+        for key, below in value.items():
+            _check_names(shape.value_type, below, _join(path, str(key)), what, error)
+    elif isinstance(shape, shapes.UnionType) and value is not None:
+        kinds = [one for one in shape.types if not isinstance(one, shapes.NoneType)]
+        if len(kinds) == 1:
+            _check_names(kinds[0], value, path, what, error)
+    elif isinstance(shape, shapes.LiteralType) and value not in shape.values:
+        raise error(
+            f"invalid value of {path} in {what}",
+            found=repr(value),
+            expected=" or ".join(map(str, shape.values)),
+            hint=_nearest(str(value), [str(one) for one in shape.values]),
+        )
+
+
+def _explained(
+    problem: msgspec.ValidationError, document: object, path: str, what: str, error: type[ShiftbenchError]
+) -> ShiftbenchError:
+    message, _, place = str(problem).partition(" - at `$")
+    where = _join(path, place.removesuffix("`"))
+    if missing := re.fullmatch(r"Object missing required field `(.+)`", message):
+        return error(f"missing key in {what}", found=f"no {_join(where, missing[1])}", expected=missing[1])
+    # "Expected `int`, got `str`", "Expected `int` >= 1", "Expected `array` of length 2, got 1"
+    expected = re.sub(r", got .*|^Expected ", "", message)
+    expected = re.sub(r"`([^`]*)`", lambda kinds: _kinds(kinds[1]), expected)
+    expected = expected.replace(f"number <= {_LARGEST}", "finite number")
+    title = f"invalid value of {where} in {what}" if where else f"invalid {what}"
+    return error(title, found=repr(_value_at(document, place.removesuffix("`"))), expected=expected)
+
+
+def _kinds(names: str) -> str:
+    return " or ".join(_WORDS.get(name, "nothing" if name == "null" else name) for name in names.split(" | "))
+
+
+def _value_at(document: object, place: str) -> object:
+    """What stands at msgspec's ``.train.milestones[1]``; a value under any key (``[...]``) is not told apart."""
+    for key, position in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", place):
+        if position == "...":
+            break
+        document = document[key or int(position)]  # type: ignore[index]
+    return document
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key.lstrip('.')}" if path and not key.startswith("[") and key else path + key.lstrip(".")
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else None
