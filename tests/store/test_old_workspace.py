@@ -1,0 +1,79 @@
+"""A workspace of version 0.1.0 opens, verifies, is scored and continued; see ``fixtures/README.md``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import shiftbench as sb
+from shiftbench.cli.app import app
+from shiftbench.runs.compute import Evaluation
+from shiftbench.store.maintenance import verify
+from tests.store.fixtures.evaluations import evaluate
+
+OLD = Path(__file__).parent / "fixtures" / "workspace-0.1"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A copy with its images, in a folder of its own."""
+    return Path(shutil.copytree(OLD, tmp_path / "old"))
+
+
+def stored(workspace: Path) -> dict[str, bytes]:
+    files = [*workspace.glob("predictions/*/*/*.parquet"), *workspace.glob("datasets/*/images.parquet")]
+    return {str(path.relative_to(workspace)): path.read_bytes() for path in files}
+
+
+def test_every_key_is_the_hash_of_the_spec() -> None:
+    found = {cell.relative: cell for cell in sb.Workspace(OLD / "workspace", create=False).cells()}
+    files = [path.relative_to(OLD / "workspace/predictions").with_suffix("") for path in _files()]
+    assert sorted(map(str, found)) == sorted(map(str, files)) and len(files) == 20
+
+
+def _files() -> list[Path]:
+    return sorted((OLD / "workspace/predictions").glob("*/*/*.parquet"))
+
+
+def test_it_is_whole() -> None:
+    assert list(verify(sb.Workspace(OLD / "workspace", create=False))) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["table"],
+        ["table", "--mce", "-s", "colours", "-s", "colours-c.fog.1", "-s", "colours-c.fog.5"],
+        ["compare", "-s", "colours"],
+        ["store", "verify"],
+        ["store", "stats"],
+    ],
+    ids=" ".join,
+)
+def test_commands_read_it(old: Path, command: list[str]) -> None:
+    where = [str(old / "workspace")] if command[0] == "store" else ["-w", str(old / "workspace")]
+    done = CliRunner().invoke(app, [*command, *where])
+    assert done.exit_code == 0, done.output
+
+
+def test_the_report_shows_it_with_its_images(old: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    command = ["report", "-w", str(old / "workspace"), "-o", str(page), "--images", str(old / "colours"), "--json"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["pictures"] > 0 and page.stat().st_size > 10_000
+
+
+def test_the_same_evaluation_finds_everything_complete(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = stored(old / "workspace")
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a stored result was computed again")
+
+    monkeypatch.setattr(Evaluation, "compute", fail)
+    assert evaluate(old, old / "workspace") == 20
+    assert stored(old / "workspace") == before
