@@ -13,8 +13,8 @@ from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.page.build import empty_page
 from shiftbench.reports.page.payload import (
     CalibrationEntry,
-    Cell,
     CorruptionFamily,
+    Estimate,
     FailureList,
     ModelEntry,
     Page,
@@ -26,7 +26,7 @@ SECTIONS = ["robustness", "results", "corruptions", "calibration", "failures", "
 CORRUPTIONS, GROUPS = ["gaussian_noise", "fog", "pixelate"], ["noise", "weather", "digital"]
 
 
-def share(hits: float, n: int) -> Cell:
+def share(hits: float, n: int) -> Estimate:
     """An accuracy with its Clopper-Pearson interval."""
     low, high = clopper_pearson(np.array([hits]), np.array([n]), 0.95)
     return (hits / n, float(low[0]), float(high[0]), n)
@@ -46,7 +46,7 @@ def model(
 
 
 #: A model's cells, one a setting.
-Row = Sequence[Cell | None]
+Row = Sequence[Estimate | None]
 
 
 def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: ModelEntry) -> Results:
@@ -104,11 +104,11 @@ def corruption_family() -> CorruptionFamily:
     """Two models; the second lacks one corruption."""
     rng = np.random.default_rng(0)
 
-    def curves(level: float) -> list[list[Cell | None]]:
+    def curves(level: float) -> list[list[Estimate | None]]:
         hits = [[int(100 * level * (1 - 0.15 * s * (1 + 0.1 * c))) for s in (1, 2, 3)] for c in range(3)]
         return [[share(k, 100) for k in row] for row in hits]
 
-    def errors(level: float) -> list[Cell | None]:
+    def errors(level: float) -> list[Estimate | None]:
         values = level + rng.uniform(-0.2, 0.2, 3)
         return [(float(v), float(v - 0.05), float(v + 0.05), 300) for v in values]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +13,12 @@ from scipy.stats import beta
 from sklearn.calibration import calibration_curve
 
 import shiftbench as sb
-from shiftbench.reports.page.numbers import cell
-from shiftbench.reports.page.payload import FORMAT, Page
+from shiftbench.reports.page.payload import FORMAT, Page, estimate
 from shiftbench.reports.page.published import read_published
 from tests.reports.page.making import SMALL, page_of, results_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +28,14 @@ def page(run: sb.Run) -> Page:
 
 def test_numbers_that_do_not_exist_are_null() -> None:
     nan, inf = float("nan"), float("inf")
-    assert cell(nan, 0, 1, 5) is None and cell(inf) is None
-    assert cell(0.5, nan, 1.0, 10) == (0.5, None, None, 10) and cell(0.5, 0.4, 0.6, nan) == (0.5, 0.4, 0.6, None)
+    assert estimate(nan, 0, 1, 5) is None and estimate(inf) is None
+    assert estimate(0.5, nan, 1.0, 10) == (0.5, None, None, 10)
+    assert estimate(0.5, 0.4, 0.6, nan) == (
+        0.5,
+        0.4,
+        0.6,
+        None,
+    )
 
 
 def test_the_page_says_what_it_is(page: Page) -> None:
@@ -159,3 +168,7 @@ def test_signs_of_wrong_labels_are_warnings(pictures: Path, tmp_path: Path) -> N
     dark = sb.load_classifier(darkest_channel, labels=COLOURS, preprocessing=SMALL, name="dark")
     page = page_of(run_colours(pictures, tmp_path / "w", chosen=dark, suite="clean"), failures=0)
     assert any("dark on pictures" in warning for warning in page["warnings"])
+
+
+def test_the_types_of_the_scripts_are_current() -> None:
+    subprocess.run([sys.executable, ROOT / "scripts" / "payload_types.py", "--check"], check=True)

@@ -10,9 +10,8 @@ from shiftbench.metrics.base import metrics
 from shiftbench.metrics.calibration import reliability_diagram
 from shiftbench.metrics.selective import response_rate_accuracy
 from shiftbench.reports.page.corruptions import Family
-from shiftbench.reports.page.numbers import rounded, score_cell
 from shiftbench.reports.page.own import judged_by_image
-from shiftbench.reports.page.payload import CalibrationEntry
+from shiftbench.reports.page.payload import CalibrationEntry, rounded, score_estimate
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Cell
 
@@ -41,9 +40,9 @@ def calibration_entry(title: str, predictions: Predictions, level: float) -> Cal
         "model": title,
         "setting": predictions.setting,
         "n": int(valid.sum()),
-        "rms": score_cell(rms),
-        "ece": score_cell(ece),
-        "aurra": score_cell(aurra),
+        "rms": score_estimate(rms),
+        "ece": score_estimate(ece),
+        "aurra": score_estimate(aurra),
         "bins": [
             {
                 "confidence": round(bar.confidence, _PLACES),

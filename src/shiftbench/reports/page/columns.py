@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shiftbench.reports.page.payload import Cell, SettingEntry
+from shiftbench.reports.page.payload import Estimate, SettingEntry
 
 #: The source of a setting that the workspace evaluated.
 OWN = "own"
@@ -16,7 +16,7 @@ class GridColumn:
     """``cells`` by model; a model that was not evaluated in the setting is missing."""
 
     name: str
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, Estimate]
     source: str
     metric: str = "accuracy"
     unit: str = "%"

@@ -10,8 +10,7 @@ from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores
 from shiftbench.reports.corruption import all_corruption_scores, comparability, corruption_prefixes
-from shiftbench.reports.page.numbers import score_cell
-from shiftbench.reports.page.payload import CorruptionFamily, CorruptionRow
+from shiftbench.reports.page.payload import CorruptionFamily, CorruptionRow, score_estimate
 from shiftbench.runs.results import StoredResults
 from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
 from shiftbench.store.display_names import classifier_titles
@@ -145,14 +144,14 @@ def _row(family: Family, title: str, scores: ScoresByPlace) -> CorruptionRow:
     mean = None if found is None else (found.mce or found.mean_error)
     return {
         "model": title,
-        "mce": score_cell(mean),
-        "relative_mce": score_cell(found.relative_mce if found else None),
-        "ce": [score_cell(by_type.get(name)) for name in family.corruptions],
+        "mce": score_estimate(mean),
+        "relative_mce": score_estimate(found.relative_mce if found else None),
+        "ce": [score_estimate(by_type.get(name)) for name in family.corruptions],
         "accuracy": [
-            [score_cell(scores.get((title, family.setting(name, severity)))) for severity in family.severities]
+            [score_estimate(scores.get((title, family.setting(name, severity)))) for severity in family.severities]
             for name in family.corruptions
         ],
-        "clean": score_cell(scores.get((title, family.clean))) if family.clean else None,
+        "clean": score_estimate(scores.get((title, family.clean))) if family.clean else None,
     }
 
 

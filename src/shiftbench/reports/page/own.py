@@ -10,8 +10,7 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.base import Score
 from shiftbench.reports.page.columns import OWN, GridColumn
 from shiftbench.reports.page.corruptions import Family
-from shiftbench.reports.page.numbers import cell, score_cell
-from shiftbench.reports.page.payload import Cell as Number
+from shiftbench.reports.page.payload import Estimate, estimate, score_estimate
 from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
 from shiftbench.reports.tables import Column, ResultTable
 from shiftbench.runs.results import StoredResults
@@ -73,8 +72,8 @@ def _column(table: ResultTable, column: Column, cells: Sequence[Cell]) -> GridCo
     )
 
 
-def _numbers(table: ResultTable, column: Column) -> dict[str, Number]:
-    found = {name: score_cell(table.score(name, column)) for name in table.classifiers}
+def _numbers(table: ResultTable, column: Column) -> dict[str, Estimate]:
+    found = {name: score_estimate(table.score(name, column)) for name in table.classifiers}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -96,7 +95,7 @@ def _mean_column(family: Family) -> GridColumn | None:
     if not family.scores:
         return None
     errors = {title: scores.mean_error for title, scores in family.scores.items()}
-    numbers = {title: cell(1 - e.value, 1 - e.high, 1 - e.low, e.n) for title, e in errors.items()}
+    numbers = {title: estimate(1 - e.value, 1 - e.high, 1 - e.low, e.n) for title, e in errors.items()}
     first = next(iter(errors.values()))
     return GridColumn(
         family.prefix,

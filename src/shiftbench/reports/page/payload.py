@@ -1,17 +1,24 @@
-"""What the report page knows: one JSON value, made by Python and read by the page's script.
+"""The data of the report page: one JSON value, built by Python and read by the page's scripts.
 
-Every accuracy and every confidence is a fraction. A number that is not defined is null, never nan. Models and
-settings are named once and meant by their index afterwards.
+Every accuracy and every confidence is a fraction. An undefined number is null, never nan. The types below are
+written once: ``scripts/payload_types.py`` translates them to ``assets/payload.d.ts``, which the scripts are checked
+against.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NotRequired, TypedDict
 
+from shiftbench.metrics.base import Score
+
 FORMAT = 1
+#: Significant digits of a value: lines through accuracies near 0 then agree with Python's to four digits.
+_DIGITS = 7
+_END_PLACES = 5
 
 #: value, low, high, n. The interval and n are null where a published table has none.
-Cell = tuple[float, float | None, float | None, float | None]
+Estimate = tuple[float, float | None, float | None, float | None]
 
 
 class SettingEntry(TypedDict):
@@ -53,7 +60,7 @@ class Results(TypedDict):
     settings: list[SettingEntry]
     models: list[ModelEntry]
     #: cells[model][setting]
-    cells: list[list[Cell | None]]
+    cells: list[list[Estimate | None]]
     shifts: list[ShiftEntry]
     #: What the page must say about the grid: missing cells, models left out, percent recognised, ...
     notes: list[str]
@@ -64,13 +71,13 @@ class Results(TypedDict):
 
 class CorruptionRow(TypedDict):
     model: str
-    mce: Cell | None
-    relative_mce: Cell | None
+    mce: Estimate | None
+    relative_mce: Estimate | None
     #: One a corruption: the corruption error, as a fraction of the baseline's; the plain error without a baseline.
-    ce: list[Cell | None]
+    ce: list[Estimate | None]
     #: accuracy[corruption][severity]
-    accuracy: list[list[Cell | None]]
-    clean: Cell | None
+    accuracy: list[list[Estimate | None]]
+    clean: Estimate | None
 
 
 class CorruptionFamily(TypedDict):
@@ -98,9 +105,9 @@ class CalibrationEntry(TypedDict):
     model: str
     setting: str
     n: int
-    rms: Cell | None
-    ece: Cell | None
-    aurra: Cell | None
+    rms: Estimate | None
+    ece: Estimate | None
+    aurra: Estimate | None
     bins: list[ReliabilityBin]
     #: Response rate and the accuracy on what is answered, most confident first; at most some 60 points.
     curve: list[tuple[float, float]]
@@ -164,3 +171,31 @@ class Page(TypedDict):
     #: Pictures that were skipped or converted, wrong-label warnings, settings left out.
     warnings: list[str]
     progress: Progress | None
+
+
+def estimate(value: float, low: float = math.nan, high: float = math.nan, n: float = math.nan) -> Estimate | None:
+    """Round a number so that the file stays small; None if the value is undefined.
+
+    >>> estimate(0.76134567, 0.7575, 0.7651, 50_000), estimate(0.5), estimate(float("nan"))
+    ((0.7613457, 0.7575, 0.7651, 50000), (0.5, None, None, None), None)
+    """
+    if not math.isfinite(value):
+        return None
+    both = math.isfinite(low) and math.isfinite(high)
+    ends = (round(low, _END_PLACES), round(high, _END_PLACES)) if both else (None, None)
+    return rounded(value), *ends, _count(n)
+
+
+def score_estimate(score: Score | None) -> Estimate | None:
+    return None if score is None else estimate(score.value, score.low, score.high, score.n)
+
+
+def rounded(value: float) -> float:
+    """Round as ``estimate`` does, so that a threshold and a value that were equal stay equal."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _count(n: float) -> float | None:
+    if not math.isfinite(n):
+        return None
+    return int(n) if n == int(n) else float(n)

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.reports.page.columns import GridColumn
-from shiftbench.reports.page.numbers import cell
 from shiftbench.reports.page.own import known_settings
-from shiftbench.reports.page.payload import Cell
+from shiftbench.reports.page.payload import Estimate, estimate
 from shiftbench.settings.base import SuiteOptions, suites
 from shiftbench.studies.base import StudyError, few, whole
 from shiftbench.studies.models import STANDARD, read_models
@@ -90,14 +89,14 @@ def _reference(name: str, results: Results) -> str | None:
     return reference if reference in results.settings else None
 
 
-def _numbers(results: Results, setting: str, level: float) -> Mapping[str, Cell]:
+def _numbers(results: Results, setting: str, level: float) -> Mapping[str, Estimate]:
     values = results.column(setting)
     size = results.size(setting)
     sizes = np.broadcast_to(np.nan if size is None else size, values.shape)
     lows, highs = accuracy_interval(values, sizes, results.unit, level)
     one = whole(results.unit)
     found = {
-        model: cell(value / one, low / one, high / one, n)
+        model: estimate(value / one, low / one, high / one, n)
         for model, value, low, high, n in zip(results.models, values, lows, highs, sizes, strict=True)
     }
     return {model: number for model, number in found.items() if number is not None}

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from shiftbench.labels import label_space
 from shiftbench.reports.formatting import count
 from shiftbench.reports.page.columns import OWN, GridColumn
-from shiftbench.reports.page.numbers import rounded
 from shiftbench.reports.page.own import known_settings
-from shiftbench.reports.page.payload import ModelEntry, Results, ShiftEntry
+from shiftbench.reports.page.payload import ModelEntry, Results, ShiftEntry, rounded
 from shiftbench.reports.page.published import Published, published_columns, testbed_names
 from shiftbench.store.workspace import space_key
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, few, whole
