@@ -33,13 +33,24 @@ class ShiftbenchError(Exception):
         self.message, self.found, self.expected, self.hint = message, found, expected, hint
 
 
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """The first few names, and how many more there are.
+
+    >>> listed(["fog", "snow", "frost"], most=2)
+    'fog, snow and 1 more'
+    """
+    names = list(names)
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
 class UnknownNameError(ShiftbenchError):
     """A name that no registry knows; suggests the nearest ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        shown = ", ".join(known[:12]) + (f", ... ({len(known)} in all)" if len(known) > 12 else "")
+        shown = listed(known, 12)
         super().__init__(
             f"unknown {kind} {name!r}",
             expected=f"one of {shown}" if known else f"a registered {kind}",

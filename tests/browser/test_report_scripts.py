@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from shiftbench.errors import listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
 from shiftbench.studies import effective_robustness, fit, fit_piecewise, relative_robustness
-from shiftbench.studies.base import few
 from shiftbench.studies.resampling import TESTBED_SEED
 from shiftbench.studies.scales import SCALES
 
@@ -73,7 +73,7 @@ def test_other_words_as_in_the_terminal(run: RunScript) -> None:
     assert run("format.js", "(f, n) => n.map(f.levelText)", levels) == [formatting.level_text(n) for n in levels]
     sizes = [1, 114, 999, 1000, 50_000]
     assert run("format.js", "(f, n) => n.map((k) => f.digits(k))", sizes) == [formatting.digits(n) for n in sizes]
-    assert run("format.js", "(f, names) => f.few(names, 2)", ["a", "b", "c"]) == few(["a", "b", "c"], most=2)
+    assert run("format.js", "(f, names) => f.few(names, 2)", ["a", "b", "c"]) == listed(["a", "b", "c"], most=2)
 
 
 @pytest.mark.parametrize("name", list(SCALES))

@@ -17,7 +17,7 @@ import pytest
 
 from shiftbench.datasets import (
     Dataset,
-    Picture,
+    DecodedImage,
     check_dataset,
     dataset_openers,
     describe_path,
@@ -166,7 +166,7 @@ class Faulty(Dataset):
         self.calls += 1
         return f"{self.calls:032d}" if self.fault == "fingerprint" else "0" * 32
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         if index >= 2 and self.fault != "outside":
             raise IndexError(index)
         if self.fault == "raises":
@@ -174,12 +174,12 @@ class Faulty(Dataset):
         if self.fault == "all bad":
             raise BadImageError("bad")
         if self.fault == "random":
-            return Picture(np.random.default_rng().integers(0, 256, (4, 4, 3), dtype=np.uint8))
+            return DecodedImage(np.random.default_rng().integers(0, 256, (4, 4, 3), dtype=np.uint8))
         if self.fault == "float":
-            return Picture(np.zeros((4, 4, 3)))  # type: ignore[arg-type]
+            return DecodedImage(np.zeros((4, 4, 3)))  # type: ignore[arg-type]
         if self.fault == "shared":
-            return Picture(self.kept[index])
-        return Picture(np.zeros((4, 4, 3), dtype=np.uint8))
+            return DecodedImage(self.kept[index])
+        return DecodedImage(np.zeros((4, 4, 3), dtype=np.uint8))
 
 
 @pytest.mark.parametrize(

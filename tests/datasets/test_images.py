@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shiftbench.datasets.base import Picture
+from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.images import MAX_PIXELS, decode
 from shiftbench.errors import BadImageError
@@ -163,7 +163,7 @@ def test_mutated_bytes_give_a_picture_or_the_one_error(form: str) -> None:
             del data[chance.randrange(len(data)) :]
         try:
             picture = decode(bytes(data), "mutant", max_pixels=1 << 22)
-            assert isinstance(picture, Picture) and picture.pixels.dtype == np.uint8
+            assert isinstance(picture, DecodedImage) and picture.pixels.dtype == np.uint8
             outcomes["picture"] += 1
         except BadImageError:
             outcomes["bad"] += 1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiftbench.datasets import Dataset, Picture, from_arrays, of_classes, per_class, sample, take, with_classes
+from shiftbench.datasets import Dataset, DecodedImage, from_arrays, of_classes, per_class, sample, take, with_classes
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.labels import label_space
 from tests.datasets.makers import assert_conforms, class_folders, small_images
@@ -133,8 +133,8 @@ class Foreign(Dataset):
     def fingerprint(self) -> str:
         return "0123456789abcdef"
 
-    def read(self, index: int) -> Picture:
-        return Picture(np.full((4, 4, 3), [10, 20][index], dtype=np.uint8))
+    def read(self, index: int) -> DecodedImage:
+        return DecodedImage(np.full((4, 4, 3), [10, 20][index], dtype=np.uint8))
 
 
 def test_of_a_third_partys_data_set() -> None:

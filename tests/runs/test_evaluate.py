@@ -11,7 +11,7 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
-from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.runs.plan import work_items
 from shiftbench.store.prediction_files import canonical_json
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
@@ -156,7 +156,7 @@ def test_each_image_is_read_once_for_all_settings_and_classifiers(pictures: Path
     class Counting(Dataset):
         name, space, ids, labels, fingerprint = base.name, base.space, base.ids, base.labels, base.fingerprint
 
-        def read(self, index: int) -> Picture:
+        def read(self, index: int) -> DecodedImage:
             reads.append(index)
             return base.read(index)
 

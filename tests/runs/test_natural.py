@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import shiftbench as sb
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.cli.app import app
-from shiftbench.datasets.base import Picture
+from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.objectnet import open_objectnet
 from shiftbench.metrics.detection import aupr
@@ -183,7 +183,7 @@ class CountingDataset(sb.Dataset):
     def fingerprint(self) -> str:
         return self.base.fingerprint
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         self.reads += 1
         return self.base.read(index)
 

@@ -14,7 +14,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.jobs.base import Executor, Failure, Job, Trouble
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.progress import Advance
@@ -41,7 +41,7 @@ class Noted(Dataset):
     def fingerprint(self) -> str:
         return self.base.fingerprint
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         with self.notes.open("a") as file:
             file.write(f"{index} {os.getpid()}\n")
         return self.base.read(index)

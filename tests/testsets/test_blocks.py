@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.datasets.arrays import ArrayDataset
-from shiftbench.datasets.base import Picture
+from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.subset import Subset, take
 from shiftbench.errors import StoreError
@@ -41,7 +41,7 @@ class Counting:
 class Damaged(Subset):
     """Every seventh picture can't be read."""
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         if index % 7 == 3:
             raise bad_image(self.ids[index], "the file is empty")
         return super().read(index)
@@ -119,7 +119,7 @@ def test_several_computations_read_each_picture_once(cifar: ArrayDataset, tmp_pa
     class Watched(Subset):
         reads = 0
 
-        def read(self, index: int) -> Picture:
+        def read(self, index: int) -> DecodedImage:
             Watched.reads += 1
             return super().read(index)
 

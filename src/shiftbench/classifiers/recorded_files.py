@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, listed
 from shiftbench.labels.space import LabelSpace, Scores
 
 Top = NDArray[np.int32]
@@ -85,7 +85,7 @@ def read_predictions(
     if array is not None and "models" not in columns:
         raise ClassifierError(
             f"{path.name} has no array of several models",
-            found=f"{'arrays' if path.suffix == '.npz' else 'columns'} {_some(columns)}",
+            found=f"{'arrays' if path.suffix == '.npz' else 'columns'} {listed(columns, 8)}",
             expected="an NPZ file with the arrays models and " + array,
         )
     if "models" in columns:
@@ -98,7 +98,7 @@ def read_predictions(
             return _wide(path, columns, ids)
         raise ClassifierError(
             f"{path.name} records neither classes nor scores",
-            found=f"columns {_some(columns)}",
+            found=f"columns {listed(columns, 8)}",
             expected="prediction, or top1, top2, ..., or scores",
         )
     confidence = _column(columns, _CONFIDENCE_COLUMNS)
@@ -119,7 +119,7 @@ def read_truth(path: str | Path) -> Truth:
     if found is None:
         raise ClassifierError(
             f"{path.name} does not tell the true classes",
-            found=f"columns {_some(columns)}",
+            found=f"columns {listed(columns, 8)}",
             expected=f"a column {' or '.join(_TRUTH_COLUMNS)}",
         )
     return found
@@ -319,7 +319,7 @@ def unnamed(source: str, titles: Sequence[str], hint: str | None = None) -> Clas
     """For a file that does not say which images it is about."""
     return ClassifierError(
         f"{source} does not name its images",
-        found=f"columns {_some(titles)}",
+        found=f"columns {listed(titles, 8)}",
         expected=f"a column {' or '.join(_ID_COLUMNS)}",
         hint=hint,
     )
@@ -357,7 +357,3 @@ def numbers(values: Any, column: str) -> NDArray[np.float32]:
         return np.array([np.nan if value in ("", None) else float(value) for value in values], np.float32)
     except (TypeError, ValueError) as error:
         raise ClassifierError(f"the column {column!r} holds something else than numbers", found=error) from error
-
-
-def _some(titles: Iterable[str]) -> str:
-    return ", ".join(list(titles)[:8])

@@ -14,6 +14,7 @@ import typer
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.options import grouped
 from shiftbench.cli.paths import workspace_option
+from shiftbench.errors import listed
 
 if TYPE_CHECKING:
     from shiftbench.api import Run
@@ -277,8 +278,7 @@ def report_run(run: Run, caught: Sequence[str], level: float, *, as_json: bool) 
         errors.print(f"[yellow]warning:[/] {warning}", highlight=False)
     for reason in dict.fromkeys(run.left_out.values()):
         names = [name for name, why in run.left_out.items() if why == reason]
-        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        errors.print(f"left out: {shown}: {reason}", style="dim", markup=False, highlight=False)
+        errors.print(f"left out: {listed(names, 8)}: {reason}", style="dim", markup=False, highlight=False)
     errors.print(f"predictions: {run.workspace.root}/predictions", style="dim", highlight=False)
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shiftbench.datasets.arrays import from_arrays
-    from shiftbench.datasets.base import Dataset, Picture
+    from shiftbench.datasets.base import Dataset, DecodedImage
     from shiftbench.datasets.catalogue import dataset_openers, describe_path, named_datasets, open_dataset
     from shiftbench.datasets.check import check_dataset
     from shiftbench.datasets.subset import Subset, of_classes, per_class, sample, take, with_classes
 
 _HOMES = {
     "arrays": ("from_arrays",),
-    "base": ("Dataset", "Picture"),
+    "base": ("Dataset", "DecodedImage"),
     "catalogue": ("dataset_openers", "describe_path", "named_datasets", "open_dataset"),
     "check": ("check_dataset",),
     "subset": ("Subset", "of_classes", "per_class", "sample", "take", "with_classes"),
@@ -23,7 +23,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Dataset",
-    "Picture",
+    "DecodedImage",
     "Subset",
     "check_dataset",
     "dataset_openers",

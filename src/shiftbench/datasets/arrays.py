@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.datasets.base import Picture
+from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.fingerprint import ContentDataset, Opened, digest_bytes
 from shiftbench.datasets.images import bad_image
 from shiftbench.errors import DatasetError
@@ -142,12 +142,12 @@ class ArrayDataset(ContentDataset):
     def metadata(self) -> Mapping[str, Sequence[Any]]:
         return self._metadata
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         try:
             pixels = np.array(self.array[self._row(index)])
         except (OSError, DatasetError) as error:
             raise bad_image(self.ids[index], str(error)) from error
-        return Picture(pixels if pixels.ndim == 3 and pixels.shape[2] == 3 else _grey(pixels))
+        return DecodedImage(pixels if pixels.ndim == 3 and pixels.shape[2] == 3 else _grey(pixels))
 
     def digests(self, indices: Sequence[int]) -> list[bytes]:
         array = self.array

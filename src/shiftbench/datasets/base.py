@@ -13,7 +13,7 @@ from shiftbench.labels.space import Labels, LabelSpace
 
 
 @dataclass(frozen=True)
-class Picture:
+class DecodedImage:
     """One decoded image: RGB uint8 (H, W, 3), and what had to be done to read it ("" if nothing)."""
 
     pixels: Pixels
@@ -36,7 +36,7 @@ class Dataset(ABC):
         """A hash of the ids, labels and image bytes: equal content, equal fingerprint."""
 
     @abstractmethod
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         """Decode one image; raises BadImageError, never anything else, for a picture that can't be used."""
 
     @property

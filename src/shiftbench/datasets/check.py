@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.errors import BadImageError
 
 
@@ -70,7 +70,7 @@ def _require(condition: bool, message: str) -> None:
         raise _FailedError(message)
 
 
-def _read(dataset: Dataset, index: int) -> Picture | str:
+def _read(dataset: Dataset, index: int) -> DecodedImage | str:
     """The picture, or the text of its error: bad pictures are allowed, if they are so each time."""
     try:
         return dataset.read(index)
@@ -78,7 +78,7 @@ def _read(dataset: Dataset, index: int) -> Picture | str:
         return str(error)
 
 
-def _equal(one: Picture | str, other: Picture | str) -> bool:
+def _equal(one: DecodedImage | str, other: DecodedImage | str) -> bool:
     if isinstance(one, str) or isinstance(other, str):
         return isinstance(one, str) and isinstance(other, str)
     return np.array_equal(one.pixels, other.pixels) and one.converted == other.converted
@@ -139,12 +139,12 @@ def _same_reads(dataset: Dataset, chosen: Sequence[int]) -> None:
 def _fresh_reads(dataset: Dataset, chosen: Sequence[int]) -> None:
     for index in chosen[:4]:
         picture = _read(dataset, index)
-        if isinstance(picture, Picture) and picture.pixels.flags.writeable:
+        if isinstance(picture, DecodedImage) and picture.pixels.flags.writeable:
             again = picture.pixels.copy()
             picture.pixels[...] = 255 - picture.pixels
             kept = _read(dataset, index)
             _require(
-                isinstance(kept, Picture) and np.array_equal(kept.pixels, again),
+                isinstance(kept, DecodedImage) and np.array_equal(kept.pixels, again),
                 "a caller can change the data",
             )
 

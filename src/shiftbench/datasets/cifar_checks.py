@@ -7,9 +7,9 @@ from pathlib import Path
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.cifar import LAYOUTS, Layout, find_layout
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-from shiftbench.datasets.official import DataReport, some
+from shiftbench.datasets.official import DataReport
 from shiftbench.datasets.official_checks import array_length, missing_files
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, listed
 
 _CIFAR_HOME = "Alex Krizhevsky's page at cs.toronto.edu, the Python or the binary version"
 _SIZES = {"v4": 2_021, "v6": 2_000}
@@ -29,7 +29,7 @@ def check_cifar(path: Path) -> DataReport | None:
         lacking = missing_files(path, layout.files[split])
         if lacking:
             where = report.missing if split == "test" else report.notes
-            where.append(f"the {split} set: no {some(lacking)}")
+            where.append(f"the {split} set: no {listed(lacking)}")
     if not report.missing:
         _count(report, path)
     return report
@@ -48,7 +48,7 @@ def check_cifar10_1(path: Path) -> DataReport | None:
     files = sorted(folder.glob("cifar10.1_v*_data.npy")) if folder.is_dir() else []
     if not files or (path.is_file() and path not in files):
         return None
-    report = DataReport(str(path), "CIFAR-10.1", some([file.name for file in files]), "cifar-10.1", "cifar")
+    report = DataReport(str(path), "CIFAR-10.1", listed([file.name for file in files]), "cifar-10.1", "cifar")
     report.space, report.home = "cifar-10", "GitHub, modestyachts/CIFAR-10.1, folder datasets"
     for version, size in _SIZES.items():
         data, labels = (folder / f"cifar10.1_{version}_{part}.npy" for part in ("data", "labels"))
@@ -89,11 +89,11 @@ def check_cifar_c(path: Path) -> DataReport | None:
     report.home = f"Zenodo, {title}"
     absent = [name for name in BENCHMARK_CORRUPTIONS if name not in known]
     if absent:
-        report.missing.append(f"{len(absent)} of the 15 corruptions: {some(absent)}")
+        report.missing.append(f"{len(absent)} of the 15 corruptions: {listed(absent)}")
     short = {name: array_length(path / f"{name}.npy") for name in (*known, "labels")}
     wrong = [f"{name}.npy has {count or 'no readable array'}" for name, count in short.items() if count != 50_000]
     if wrong:
-        report.missing.append(f"50,000 rows in each of {len(wrong)} files: {some(wrong)}")
+        report.missing.append(f"50,000 rows in each of {len(wrong)} files: {listed(wrong)}")
     report.images = sum(count or 0 for name, count in short.items() if name != "labels")
     return report
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from shiftbench.datasets.deepfashion2 import is_deepfashion2
-from shiftbench.datasets.official import DataReport, some
+from shiftbench.datasets.official import DataReport
+from shiftbench.errors import listed
 
 #: Annotated pictures of the released parts.
 _EXPECTED = {"train": 191_961, "validation": 32_153}
@@ -26,7 +27,7 @@ def check_deepfashion2(path: Path) -> DataReport | None:
         pictured = {file.stem for file in (path / part / "image").glob("*.jpg")}
         report.images += len(annotated & pictured)
         if without := sorted(annotated - pictured):
-            report.missing.append(f"the pictures of {len(without):,} annotations of {part}: {some(without, most=3)}")
+            report.missing.append(f"the pictures of {len(without):,} annotations of {part}: {listed(without, most=3)}")
         if len(annotated) < expected:
             report.missing.append(f"{expected - len(annotated):,} of {expected:,} annotation files of {part}")
     report.notes.append(f"shiftbench data factors {path} deepfashion-remixed says how many fall into each set")

@@ -37,7 +37,7 @@ SCIKIT_IMAGE = Package(
     ("--platform=manylinux_2_28_x86_64", "--python-version=3.11", "--implementation=cp", "--abi=cp311"),
 )
 
-#: Picture number : ImageNet class.
+#: DecodedImage number : ImageNet class.
 _AI_BENCHMARK_LABELS = """
 0:130 1:448 2:386 3:387 4:388 5:393 6:11 8:14 9:457 10:466 11:17 13:18 14:475 15:19 16:481 17:483 19:1
 20:528 21:23 22:25 23:29 24:550 25:554 26:33 27:555 28:561 29:42 30:563 32:404 33:572 34:49 35:574 36:579

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shiftbench.datasets.base import Picture
+from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.fingerprint import UNREADABLE, ContentDataset, digest_bytes
 from shiftbench.datasets.images import decode
 from shiftbench.errors import BadImageError
@@ -26,7 +26,7 @@ class EncodedDataset(ContentDataset):
     def metadata(self) -> Mapping[str, Sequence[Any]]:
         return self._metadata
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         return decode(self._bytes(index), self.ids[index], max_pixels=self._max_pixels)
 
     def digests(self, indices: Sequence[int]) -> list[bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.datasets.base import Picture
+from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.fingerprint import ContentDataset, digest_files
 from shiftbench.datasets.images import MAX_PIXELS, decode
 from shiftbench.labels.multilabel import LabelSets
@@ -47,7 +47,7 @@ class FileDataset(ContentDataset):
     def metadata(self) -> Mapping[str, Sequence[Any]]:
         return self._metadata
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         return decode(self.root / self.paths[index], self.ids[index], max_pixels=self._max_pixels)
 
     def digests(self, indices: Sequence[int]) -> list[bytes]:

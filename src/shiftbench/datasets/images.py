@@ -2,7 +2,7 @@
 
 An ordinary picture gives the pixels of ``PIL.Image.open(path).convert("RGB")``, bit for bit: EXIF orientation
 and colour profiles are ignored, as in the pipelines that ImageNet classifiers were trained with. What needed
-a conversion that can change a score is noted in ``Picture.converted``:
+a conversion that can change a score is noted in ``DecodedImage.converted``:
 
 * CMYK and YCCK: Pillow's plain conversion;
 * palette, 1-bit: expanded;
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.base import Picture
+from shiftbench.datasets.base import DecodedImage
 from shiftbench.errors import BadImageError
 from shiftbench.io.objects import ObjectPath
 from shiftbench.io.paths import is_object
@@ -43,7 +43,7 @@ _PLAIN = {"RGB", "L"}
 _ALPHA = {"LA", "PA", "La", "RGBA", "RGBa", "RGBX"}
 
 
-def decode(source: bytes | str | os.PathLike[str], image_id: str, *, max_pixels: int = MAX_PIXELS) -> Picture:
+def decode(source: bytes | str | os.PathLike[str], image_id: str, *, max_pixels: int = MAX_PIXELS) -> DecodedImage:
     """Encoded bytes, or the path of a file, to RGB pixels. Raises BadImageError and nothing else.
 
     >>> decode(b"", "cats/1.gif")
@@ -103,7 +103,7 @@ def _quieten() -> None:
         warnings.filterwarnings("ignore", "", UserWarning, _PILLOW.pattern, append=True)
 
 
-def _decode(data: bytes, image_id: str, max_pixels: int) -> Picture:
+def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
     from PIL import Image
 
     _quieten()
@@ -121,7 +121,7 @@ def _decode(data: bytes, image_id: str, max_pixels: int) -> Picture:
         pixels, note = _to_rgb(image, bits, image_id)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise bad_image(image_id, f"it has no pixels (decoded to shape {pixels.shape})")
-    return Picture(pixels, ", ".join([note, *notes] if note else notes))
+    return DecodedImage(pixels, ", ".join([note, *notes] if note else notes))
 
 
 def _bits(image: Image) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.fingerprint import combine
 from shiftbench.datasets.images import bad_image
 from shiftbench.errors import DatasetError
@@ -39,7 +39,7 @@ class LabelsOnly(Dataset):
     def fingerprint(self) -> str:
         return combine(self.ids, self.labels, self.space, (b"" for _ in self.ids))
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         raise bad_image(self.ids[index], "only its label is known, not the picture")
 
     def describe(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shiftbench.datasets.base import Picture
+from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
 from shiftbench.datasets.folder import list_classes
@@ -39,14 +39,14 @@ class Borderless(ContentDataset):
     def metadata(self) -> Mapping[str, Sequence[Any]]:
         return self.base.metadata
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         picture = self.base.read(index)
         height, width = picture.pixels.shape[:2]
         b = self.border
         if min(height, width) <= 2 * b:
             raise bad_image(self.ids[index], f"{width} x {height} pixels are all border")
         # A copy: a view would keep the whole picture in memory.
-        return Picture(picture.pixels[b : height - b, b : width - b].copy(), picture.converted)
+        return DecodedImage(picture.pixels[b : height - b, b : width - b].copy(), picture.converted)
 
     def digests(self, indices: Sequence[int]) -> list[bytes]:
         """The same files with another border are other images."""

@@ -6,7 +6,7 @@ Nothing is downloaded here: most of these archives ask for an account or a licen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,16 +50,6 @@ class DataReport:
     def as_dict(self) -> dict[str, Any]:
         parts = [part.as_dict() for part in self.parts]
         return {**asdict(self), "parts": parts, "ok": self.ok}
-
-
-def some(names: Iterable[str], most: int = 5) -> str:
-    """A few names and how many there are.
-
-    >>> some(["fog", "snow", "frost"], most=2)
-    'fog, snow, ... (3 in all)'
-    """
-    names = list(names)
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CO
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import Listing, list_classes
 from shiftbench.datasets.objectnet import find_objectnet
-from shiftbench.datasets.official import DataReport, OfficialSet, identify, is_number, some
-from shiftbench.errors import ShiftbenchError
+from shiftbench.datasets.official import DataReport, OfficialSet, identify, is_number
+from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.superclasses import objectnet_folders
 
@@ -59,17 +59,17 @@ def _compare(report: DataReport, wanted: OfficialSet, listing: Listing) -> None:
         keys = [str(i) for i in range(len(keys))]
     extra = sorted(set(listing.classes) - set(keys))
     if extra:
-        report.missing.append(f"a known class for {len(extra)} folders: {some(extra)}")
+        report.missing.append(f"a known class for {len(extra)} folders: {listed(extra)}")
     if wanted.classes is None:
         absent = [key for key in keys if not listing.classes.get(key)]
         if absent:
-            report.missing.append(f"{len(absent)} of {len(keys)} classes: {some(absent)}")
+            report.missing.append(f"{len(absent)} of {len(keys)} classes: {listed(absent)}")
     elif report.classes < wanted.classes:
         report.missing.append(f"{wanted.classes - report.classes} of {wanted.classes} classes")
     if wanted.each is not None:
         counts = {key: len(files) for key, files in listing.classes.items() if files and len(files) != wanted.each}
         if counts:
-            shown = some([f"{key} has {count}" for key, count in counts.items()])
+            shown = listed([f"{key} has {count}" for key, count in counts.items()])
             report.missing.append(f"{wanted.each} images in each of {len(counts)} classes: {shown}")
     if listing.images < wanted.images:
         report.missing.append(f"{wanted.images - listing.images:,} of {wanted.images:,} images")
@@ -135,10 +135,10 @@ def check_objectnet(path: Path) -> DataReport | None:
     )
     absent = [key for key in space.keys if key not in present]
     if absent:
-        report.missing.append(f"{len(absent)} of the 113 classes that ImageNet has too: {some(absent)}")
+        report.missing.append(f"{len(absent)} of the 113 classes that ImageNet has too: {listed(absent)}")
     unknown = sorted(set(listing.classes) - set(objectnet_folders()))
     if unknown:
-        report.missing.append(f"a known class for {len(unknown)} folders: {some(unknown)}")
+        report.missing.append(f"a known class for {len(unknown)} folders: {listed(unknown)}")
     others = len(set(listing.classes) - set(space.keys))
     if others:
         report.notes.append(f"{others} folders of classes that ImageNet lacks are left out")
@@ -228,13 +228,13 @@ def check_imagenet_c(path: Path) -> DataReport | None:
     )
     absent = [name for name in BENCHMARK_CORRUPTIONS if name not in known]
     if absent:
-        report.missing.append(f"{len(absent)} of the 15 corruptions of mCE: {some(absent)}")
+        report.missing.append(f"{len(absent)} of the 15 corruptions of mCE: {listed(absent)}")
     extra = [name for name in EXTRA_CORRUPTIONS if name not in known]
     if extra:
-        report.notes.append(f"without the extra corruptions {some(extra)}, which mCE does not need")
+        report.notes.append(f"without the extra corruptions {listed(extra)}, which mCE does not need")
     gaps = [f"{name}/{s}" for name in known for s in SEVERITIES if not (path / name / s).is_dir()]
     if gaps:
-        report.missing.append(f"{len(gaps)} severities: {some(gaps)}")
+        report.missing.append(f"{len(gaps)} severities: {listed(gaps)}")
     short = {}
     for name in known:
         for severity in SEVERITIES:
@@ -245,7 +245,7 @@ def check_imagenet_c(path: Path) -> DataReport | None:
                 if count != 50_000:
                     short[f"{name}/{severity}"] = count
     if short:
-        shown = some([f"{place} has {count:,}" for place, count in short.items()])
+        shown = listed([f"{place} has {count:,}" for place, count in short.items()])
         report.missing.append(f"50,000 images in each of {len(short)} folders: {shown}")
     return report
 

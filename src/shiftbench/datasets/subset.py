@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
@@ -62,7 +62,7 @@ class Subset(ContentDataset):
         chosen = self.indices.tolist()
         return {column: [values[i] for i in chosen] for column, values in self.base.metadata.items()}
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         return self.base.read(int(self.indices[index]))
 
     def digests(self, indices: Sequence[int]) -> list[bytes]:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from shiftbench.errors import LabelError
+from shiftbench.errors import LabelError, listed
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.sanity_checks import outcome_warnings
 from shiftbench.labels.space import LabelSpace
@@ -138,7 +138,7 @@ def _unnamed_integers(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int
             missing = sorted(set(range(len(space))) - set(values))
             raise LabelError(
                 "the folders look like the 1,000 ImageNet classes by index, but not all are there",
-                found=f"{len(values)} of 1000 folders; missing {_some(map(str, missing))}",
+                found=f"{len(values)} of 1000 folders; missing {listed(map(str, missing))}",
                 expected="0 to 999",
                 hint="if that is intended, name the label space: --labels imagenet-1k",
             )
@@ -172,7 +172,7 @@ def _foreign(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace, 
         hint = "open it as --labels imagenet-1k and take the subset of classes"
     return LabelError(
         f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
-        found=_some(unknown),
+        found=listed(unknown),
         expected=f"{what} of {space.name!r}, such as {space.keys[0]}",
         hint=hint or "a set of your own classes: --labels folders, or a file of classes",
     )
@@ -227,8 +227,8 @@ def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelS
             near[folder] = plain[close[0]]
     return LabelError(
         f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
-        found=_some(unknown),
-        expected=f"indices 0 to {len(space) - 1}, or names such as {_some(space.names)}",
+        found=listed(unknown),
+        expected=f"indices 0 to {len(space) - 1}, or names such as {listed(space.names)}",
         hint="; ".join(f"did you mean {name!r} for {folder!r}?" for folder, name in near.items()) or None,
     )
 
@@ -250,7 +250,7 @@ def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
     if inside:
         raise LabelError(
             "the folders are classes of a known space, but not all of them",
-            found=f"{len(folders)} folders: {_some(folders)}",
+            found=f"{len(folders)} folders: {listed(folders)}",
             expected=" or ".join(f"all {len(label_space(n))} classes of {n!r}" for n in inside[:2]),
             hint=f"say which: --labels {inside[0]}, or --labels folders if they are classes of your own",
         )
@@ -258,7 +258,7 @@ def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
         _words(folders, max(near_misses, key=lambda pair: pair[0])[1])  # raises, naming the odd ones
     raise LabelError(
         "the class folders match no known label space",
-        found=f"{len(folders)} folders: {_some(folders)}{_mixture(folders)}",
+        found=f"{len(folders)} folders: {listed(folders)}{_mixture(folders)}",
         expected="integers 0 to 999, wnids such as n01440764, or the class names of a known space",
         hint="classes of your own: --labels folders (sorted folder names), or a file of the classes in order",
     )
@@ -267,8 +267,3 @@ def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
 def _mixture(folders: Sequence[str]) -> str:
     integers = sum(map(_is_integer, folders))
     return f" ({integers} integers among {len(folders)} names)" if integers else ""
-
-
-def _some(names: Iterable[str], most: int = 4) -> str:
-    names = list(names)
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")

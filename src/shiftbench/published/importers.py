@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shiftbench.studies.base import FRACTION, PERCENT, StudyError, few
+from shiftbench.errors import listed
+from shiftbench.studies.base import FRACTION, PERCENT, StudyError
 from shiftbench.studies.results import Results, read_rows
 
 _TIMM_PREFIX = "results-"
@@ -42,7 +43,7 @@ def _timm_column(path: Path, metric: str) -> dict[str, float]:
     header, rows = read_rows(path)
     needed = ("model", "img_size", metric)
     if any(name not in header for name in needed):
-        raise StudyError(f"{path.name} is no result file of timm", found=few(header), expected=", ".join(needed))
+        raise StudyError(f"{path.name} is no result file of timm", found=listed(header), expected=", ".join(needed))
     name_at, size_at, value_at = (header.index(name) for name in needed)
     names = [str(row[name_at]) for row in rows]
     several = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
@@ -62,7 +63,7 @@ def read_clip_benchmark(path: str | Path, *, metric: str = "acc1") -> Results:
     header, rows = read_rows(path)
     needed = ("dataset", "model", "pretrained", "task", metric)
     if any(name not in header for name in needed):
-        raise StudyError(f"{path.name} is no table of CLIP benchmark", found=few(header), expected=", ".join(needed))
+        raise StudyError(f"{path.name} is no table of CLIP benchmark", found=listed(header), expected=", ".join(needed))
     at = [header.index(name) for name in needed]
     cells: dict[tuple[str, str], float] = {}
     for row in rows:

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shiftbench.errors import listed
 from shiftbench.published.reproduce import MARKS, TITLES, Checked, Comparison
 from shiftbench.published.reproduce.base import ABSENT, DIFFERS, SAME, Group, needed
 from shiftbench.reports import formatting
 from shiftbench.reports.base import Report
-from shiftbench.studies.base import count_of, few
+from shiftbench.studies.base import count_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -167,7 +168,7 @@ def remarks_of(one: Checked) -> list[str]:
     differing = [row for group in one.groups for row in group.compared if row.mark == DIFFERS]
     if differing:
         names = [f"{row.name} ({_number(row, row.difference or 0.0, extra=1, signed=True)})" for row in differing]
-        remarks.append(f"differing: {few(names, _QUOTED)}")
+        remarks.append(f"differing: {listed(names, _QUOTED)}")
     if one.claim.remark and len(lines_of(one)):
         remarks.append(one.claim.remark)
     for what, waiting in needed(one.rows).items():

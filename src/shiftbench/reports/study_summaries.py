@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shiftbench.errors import listed
 from shiftbench.reports import formatting
 from shiftbench.reports.study_tables import Field, StudyTable
 from shiftbench.studies.agreement import Agreement
-from shiftbench.studies.base import count_of, few, whole
+from shiftbench.studies.base import count_of, whole
 from shiftbench.studies.correlation import Correlation
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
@@ -196,7 +197,7 @@ def agreement_table(result: Agreement, setting: str) -> StudyTable:
         "kappa: agreement on right and wrong beyond what the accuracies make likely; 0 is chance, 1 the same errors; "
         f"{formatting.level_text(result.level)} intervals",
         "only weaker right: 0 means that the stronger model dominates",
-        *([f"all fail on: {few(list(result.all_fail), 8)}"] if result.all_fail else []),
+        *([f"all fail on: {listed(result.all_fail, 8)}"] if result.all_fail else []),
     ]
     data = {"setting": setting, **result.as_dict(), "notes": notes}
     pairs = sorted(data["pairs"], key=lambda pair: 2.0 if pair["kappa"] is None else -pair["kappa"])

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.metrics.base import Score
 from shiftbench.reports import formatting
 from shiftbench.reports.base import Report
@@ -260,7 +260,7 @@ class ResultTable(Report):
             kinds.setdefault((column.level, column.method), []).append(column.metric)
         parts = []
         for (level, method), names in kinds.items():
-            whose = f" ({_few(list(dict.fromkeys(names)))})" if len(kinds) > 1 else ""
+            whose = f" ({listed(dict.fromkeys(names), 3)})" if len(kinds) > 1 else ""
             parts.append(f"{formatting.level_text(level)} intervals: {method}{whose}")
         if self.same_n:
             parts.append(f"n = {formatting.count(self.n(self.columns[0]))}")
@@ -281,10 +281,10 @@ class ResultTable(Report):
                 if score.n != self.n(column):
                     odd.setdefault((name, score.n), []).append(column.heading)
         parts = [
-            f"{name} n = {formatting.count(n)} in {_few(list(dict.fromkeys(settings)))}"
+            f"{name} n = {formatting.count(n)} in {listed(dict.fromkeys(settings), 3)}"
             for (name, n), settings in odd.items()
         ]
-        return [f"* another number of images than its column: {_few(parts)}"] if parts else []
+        return [f"* another number of images than its column: {listed(parts, 3)}"] if parts else []
 
     def _provenance_notes(self) -> list[str]:
         unmarked = [column for column in self.columns if not column.mark and column.provenance]
@@ -300,7 +300,7 @@ class ResultTable(Report):
         notes = []
         for line, columns in lines.items():
             names = [c.setting if several[c.setting] == 1 else f"{c.setting} {c.metric}" for c in columns]
-            notes.append(f"provenance of {_few(list(dict.fromkeys(names)))}: {formatting.one_line(line)}")
+            notes.append(f"provenance of {listed(dict.fromkeys(names), 3)}: {formatting.one_line(line)}")
         return notes
 
 
@@ -347,7 +347,3 @@ def _shared_parts(lines: list[str]) -> str:
         if count > 1
     ]
     return "; ".join(shared) if shared else f"{len(lines)} different lines"
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"

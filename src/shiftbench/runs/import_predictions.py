@@ -23,7 +23,7 @@ from shiftbench.classifiers.recorded_files import (
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.labels_only import LabelsOnly
-from shiftbench.errors import ClassifierError, SettingError, StoreError
+from shiftbench.errors import ClassifierError, SettingError, StoreError, listed
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.labels import label_space
 from shiftbench.labels.catalogue import FOLDERS
@@ -233,16 +233,13 @@ def _clear_old(store: Workspace, cells: Sequence[Cell], wished: bool) -> None:
 
 def _gaps(imported: Imported) -> list[str]:
     """One sentence for all models that lack images, and one for those that have too many."""
-    return [
-        f"{len(counts)} of {len(imported.results.cells)} models {what} ({_some(counts)})"
-        for counts, what in (
-            (imported.missing, "lack predictions for some images, which are left out of their scores"),
-            (imported.unknown, "have predictions for images that the data set lacks, which are left out"),
-        )
-        if counts
-    ]
-
-
-def _some(counts: Mapping[str, int], most: int = 3) -> str:
-    shown = [f"{model}: {count:,}" for model, count in list(counts.items())[:most]]
-    return ", ".join(shown) + (", ..." if len(counts) > most else "")
+    problems = (
+        (imported.missing, "lack predictions for some images, which are left out of their scores"),
+        (imported.unknown, "have predictions for images that the data set lacks, which are left out"),
+    )
+    notes = []
+    for counts, what in problems:
+        if counts:
+            models = listed([f"{model}: {count:,}" for model, count in counts.items()], 3)
+            notes.append(f"{len(counts)} of {len(imported.results.cells)} models {what} ({models})")
+    return notes

@@ -18,7 +18,7 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.preprocessing import Geometry
-from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.errors import BadImageError, ClassifierError, explain
 from shiftbench.jobs.base import Trouble
 from shiftbench.jobs.threads import on_threads
@@ -141,7 +141,7 @@ class _Read:
 
 def _read(dataset: Dataset, index: int, geometries: Sequence[Geometry]) -> _Read:
     try:
-        picture: Picture = dataset.read(index)
+        picture: DecodedImage = dataset.read(index)
     except BadImageError as error:
         return _Read(None, error.message)
     return _Read([geometry(picture.pixels) for geometry in geometries], picture.converted)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.arrays import FloatArray
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, listed
 
 PERCENT, FRACTION = "percent", "fraction"
 UNITS = (PERCENT, FRACTION)
@@ -59,7 +59,7 @@ def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) ->
     if unit is None and percent and fraction:
         raise StudyError(
             "percent and fractions in one table",
-            found=f"above 1: {few(percent)}; within [0, 1]: {few(fraction)}",
+            found=f"above 1: {listed(percent)}; within [0, 1]: {listed(fraction)}",
             expected="accuracies in one unit",
             hint="convert one of them, or, if all of it is percent, say so: unit='percent' (--unit percent)",
         )
@@ -110,19 +110,10 @@ def check_unique(names: Sequence[str]) -> None:
     twice = list(dict.fromkeys(name for name in names if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
     raise StudyError(
         "a model is listed twice",
-        found=few(twice),
+        found=listed(twice),
         expected="one row for each model; twice the same would count twice in every fit",
         hint="drop or rename one of them",
     )
-
-
-def few(names: Sequence[str], most: int = 4) -> str:
-    """
-    >>> few(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def count_of(n: int, what: str) -> str:

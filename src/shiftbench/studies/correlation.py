@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from shiftbench.arrays import FloatArray
+from shiftbench.errors import listed
 from shiftbench.metrics.intervals import Interval
-from shiftbench.studies.base import Accuracies, StudyError, count_of, few, named_values
+from shiftbench.studies.base import Accuracies, StudyError, count_of, named_values
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def correlate(
     notes = []
     lost = [name for name, out in zip(names, chosen & ~known, strict=True) if out]
     if lost:
-        notes.append(f"left out, a value is missing: {count_of(len(lost), 'model')} ({few(lost)})")
+        notes.append(f"left out, a value is missing: {count_of(len(lost), 'model')} ({listed(lost)})")
     a, b = xs[known], ys[known]
     _check(a, b, notes)
     r, rank = pearsonr(a, b), spearmanr(a, b)

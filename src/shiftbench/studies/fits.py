@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.errors import listed
 from shiftbench.metrics.intervals import Interval, Intervals
 from shiftbench.studies.base import (
     Accuracies,
     StudyError,
     count_of,
-    few,
     finite_or_none,
     named_values,
     pair_or_none,
@@ -216,7 +216,7 @@ def baseline_mask(names: Sequence[str], baseline: Sequence[bool] | BoolArray | S
     wanted = {str(name) for name in given.tolist()}
     unknown = sorted(wanted - set(names))
     if unknown:
-        raise StudyError("baseline models without accuracies", found=few(unknown), expected=f"of {few(list(names))}")
+        raise StudyError("baseline models without accuracies", found=listed(unknown), expected=f"of {listed(names)}")
     return np.array([name in wanted for name in names])
 
 
@@ -229,12 +229,12 @@ def usable_points(
     notes = []
     missing = [name for name, out in zip(names, chosen & ~known, strict=True) if out]
     if missing:
-        notes.append(f"not fitted, a value is missing: {count_of(len(missing), 'model')} ({few(missing)})")
+        notes.append(f"not fitted, a value is missing: {count_of(len(missing), 'model')} ({listed(missing)})")
     at_end = [name for name, out in zip(names, chosen & known & ~placed, strict=True) if out]
     if at_end:
         notes.append(
             f"not fitted, an accuracy of exactly 0 or {whole(unit):g} has no {scale.name}: "
-            f"{count_of(len(at_end), 'model')} ({few(at_end)})"
+            f"{count_of(len(at_end), 'model')} ({listed(at_end)})"
         )
     return chosen & placed, notes
 
@@ -249,7 +249,7 @@ def _check_enough(names: Sequence[str], x: FloatArray, scale: str, notes: Sequen
     if np.ptp(x) == 0:
         raise StudyError(
             "all models have the same accuracy on the x axis: no line is determined",
-            found=f"{x[0]:g} for {few(list(names))}",
+            found=f"{x[0]:g} for {listed(names)}",
             expected="models that differ",
         )
 

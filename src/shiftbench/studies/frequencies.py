@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import FloatArray
-from shiftbench.studies.base import StudyError, count_of, few
+from shiftbench.errors import listed
+from shiftbench.studies.base import StudyError, count_of
 from shiftbench.studies.results import read_rows
 
 ID_COLUMNS = ("id", "image_id", "image", "filename", "file", "path")
@@ -35,7 +36,9 @@ def read_frequencies(path: str | Path, column: str | None = None) -> dict[str, f
     id_at = _first(lowered, ID_COLUMNS)
     if id_at is None:
         raise StudyError(
-            f"{path.name} does not name its images", found=few(header), expected=f"a column {' or '.join(ID_COLUMNS)}"
+            f"{path.name} does not name its images",
+            found=listed(header),
+            expected=f"a column {' or '.join(ID_COLUMNS)}",
         )
     share = _share_of(path, header, lowered, column)
     found: dict[str, float] = {}
@@ -86,7 +89,7 @@ def _share_of(path: Path, header: Sequence[str], lowered: Sequence[str], column:
     if column is None and selected is not None and people is not None:
         return _Share(path, header, selected, people)
     wanted = repr(column) if column else f"{' or '.join(SHARE_COLUMNS)}, or selected and {' or '.join(COUNT_COLUMNS)}"
-    raise StudyError(f"{path.name} has no column of selection frequencies", found=few(header, 8), expected=wanted)
+    raise StudyError(f"{path.name} has no column of selection frequencies", found=listed(header, 8), expected=wanted)
 
 
 def _first(lowered: Sequence[str], names: Sequence[str]) -> int | None:
@@ -106,7 +109,7 @@ def matched_frequencies(
     if not here.any():
         raise StudyError(
             "no image of the setting has a selection frequency",
-            found=f"images {few(list(ids), 3)}; frequencies of {few(list(frequencies), 3) or 'none'}",
+            found=f"images {listed(ids, 3)}; frequencies of {listed(list(frequencies), 3) or 'none'}",
             expected="the same ids in both",
         )
     lost = int((~here).sum())

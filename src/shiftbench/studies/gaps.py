@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from shiftbench.arrays import FloatArray
-from shiftbench.studies.base import StudyError, count_of, few, whole
+from shiftbench.errors import listed
+from shiftbench.studies.base import StudyError, count_of, whole
 from shiftbench.studies.reproducibility import GapParts, decompose_gap
 from shiftbench.studies.results import Results
 
@@ -62,7 +63,7 @@ def decompose_gaps(results: Results, original: str, new: str, *, fresh: str | No
         third, n_third = known[2] if fresh else (None, None)
         parts = decompose_gap(old, young, n_original=n_old, n_new=n_new, fresh=third, n_fresh=n_third, level=level)
         rows.append(ModelGap(model, old, young, third, parts))
-    notes = [f"left out, a value is missing: {count_of(len(lost), 'model')} ({few(lost)})"] if lost else []
+    notes = [f"left out, a value is missing: {count_of(len(lost), 'model')} ({listed(lost)})"] if lost else []
     if not rows:
         raise StudyError("no model has both accuracies", found="; ".join(notes))
     return Gaps(tuple(sorted(rows, key=lambda row: -row.parts.total)), level, tuple(notes))

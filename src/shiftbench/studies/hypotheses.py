@@ -28,9 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.errors import listed
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.paired import holm, mcnemar
-from shiftbench.studies.base import StudyError, few
+from shiftbench.studies.base import StudyError
 
 #: Points under shift below which a change is not worth speaking of.
 MARGIN = 1.5
@@ -124,8 +125,8 @@ def weigh_hypotheses(
     if not found:
         raise StudyError(
             "no data set has both models of any pair",
-            found=f"pairs {few([f'{a} / {b}' for h in hypotheses for a, b in h.pairs])}",
-            expected=f"models such as {few(list(datasets[0].shifted)) if datasets else '(no data sets)'}",
+            found=f"pairs {listed([f'{a} / {b}' for h in hypotheses for a, b in h.pairs])}",
+            expected=f"models such as {listed(datasets[0].shifted) if datasets else '(no data sets)'}",
         )
     adjusted = holm([np.nan if one.p is None else one.p for one in found])
     made = [replace(one, p_holm=None if one.p is None else float(p)) for one, p in zip(found, adjusted, strict=True)]

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.errors import listed
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.intervals import Interval
 from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import FRACTION, StudyError, check_unique, few
+from shiftbench.studies.base import FRACTION, StudyError, check_unique
 from shiftbench.studies.fits import Fit, baseline_mask, fit
 from shiftbench.studies.robustness import Effective, EffectiveRobustness
 from shiftbench.studies.scales import Scale, get_scale
@@ -107,7 +108,7 @@ def image_bootstrap_of(x: Sequence[Predictions], y: Sequence[Predictions], **opt
     by_name = [{one.classifier: one for one in side} for side in (x, y)]
     names = [name for name in by_name[0] if name in by_name[1]]
     if len(names) < 2:
-        raise StudyError("fewer than two classifiers have both settings", found=few(names) or "none")
+        raise StudyError("fewer than two classifiers have both settings", found=listed(names) or "none")
     first_x, ids_x = common_hits([by_name[0][name] for name in names])
     first_y, ids_y = common_hits([by_name[1][name] for name in names])
     notes: tuple[str, ...] = ()

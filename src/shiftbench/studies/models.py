@@ -25,7 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.arrays import BoolArray
-from shiftbench.studies.base import StudyError, few
+from shiftbench.errors import listed
+from shiftbench.studies.base import StudyError
 from shiftbench.studies.results import NAME_COLUMNS, read_rows
 
 STANDARD = "standard"
@@ -120,7 +121,7 @@ def read_models(path: str | Path) -> Models:
     lowered = [name.strip().lower() for name in header]
     name_at = next((lowered.index(name) for name in NAME_COLUMNS if name in lowered), None)
     if name_at is None:
-        raise StudyError(f"{path.name} has no column 'model'", found=few(header))
+        raise StudyError(f"{path.name} has no column 'model'", found=listed(header))
     at = {
         ours: next((lowered.index(alias) for alias in aliases if alias in lowered), None)
         for ours, aliases in _ALIASES.items()

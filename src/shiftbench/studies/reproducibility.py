@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.arrays import FloatArray
+from shiftbench.errors import listed
 from shiftbench.metrics.intervals import Interval, clopper_pearson
-from shiftbench.studies.base import Accuracies, StudyError, count_of, few, named_values, recognise_unit
+from shiftbench.studies.base import Accuracies, StudyError, count_of, named_values, recognise_unit
 from shiftbench.studies.robustness import accuracy_interval
 
 
@@ -80,7 +81,7 @@ def reproducibility(
     unit = recognise_unit({"original": old, "new": fresh}, unit)
     known = ~(np.isnan(old) | np.isnan(fresh))
     lost = [name for name, here in zip(names, known, strict=True) if not here]
-    notes = [f"left out, a value is missing: {count_of(len(lost), 'model')} ({few(lost)})"] if lost else []
+    notes = [f"left out, a value is missing: {count_of(len(lost), 'model')} ({listed(lost)})"] if lost else []
     sizes = [np.broadcast_to(np.asarray(n, dtype=np.float64), known.shape)[known] for n in (n_original, n_new)]
     names, old, fresh = [n for n, here in zip(names, known, strict=True) if here], old[known], fresh[known]
     if not names:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
-from shiftbench.errors import UnknownNameError
-from shiftbench.studies.base import FRACTION, StudyError, check_unique, count_of, few, recognise_unit, whole
+from shiftbench.errors import UnknownNameError, listed
+from shiftbench.studies.base import FRACTION, StudyError, check_unique, count_of, recognise_unit, whole
 
 NAME_COLUMNS = ("model", "classifier")
 #: What stands for a missing accuracy in the tables one meets.
@@ -98,7 +98,7 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
     if name_at is None:
         raise StudyError(
             f"{path.name} has no column with the models' names",
-            found=few(header),
+            found=listed(header),
             expected=f"a column {' or '.join(map(repr, NAME_COLUMNS))}",
         )
     if "setting" in lowered and "value" in lowered:
@@ -128,7 +128,7 @@ def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: s
         cells[classifier, setting] = float(value), float(n)
         origins.setdefault(setting, set()).add(str(getattr(score, "provenance", "")))
     mixed = [setting for setting, lines in origins.items() if len(lines) > 1]
-    notes = (f"scores of different provenance are compared in {few(mixed)}",) if mixed else ()
+    notes = (f"scores of different provenance are compared in {listed(mixed)}",) if mixed else ()
     return replace(_checked(_pivot(cells), FRACTION, {}), notes=notes)
 
 
@@ -156,7 +156,7 @@ def _from_wide(path: Path, header: Sequence[str], rows: Sequence[Sequence[object
     settings = tuple(name.strip() for i, name in enumerate(header) if i != name_at)
     if len(set(settings)) != len(settings):
         twice = [name for name in dict.fromkeys(settings) if settings.count(name) > 1]
-        raise StudyError(f"{path.name} has a setting twice", found=few(twice))
+        raise StudyError(f"{path.name} has a setting twice", found=listed(twice))
     seen: dict[str, FloatArray] = {}
     again = []
     for number, row in enumerate(rows, start=2):
@@ -172,7 +172,7 @@ def _from_wide(path: Path, header: Sequence[str], rows: Sequence[Sequence[object
                 )
             again.append(name)
         seen[name] = values
-    notes = (f"repeated rows read once: {count_of(len(again), 'model')} ({few(again)})",) if again else ()
+    notes = (f"repeated rows read once: {count_of(len(again), 'model')} ({listed(again)})",) if again else ()
     values = np.array(list(seen.values())).reshape(len(seen), len(settings))
     return Results(tuple(seen), settings, values, FRACTION, notes=notes)
 

@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.errors import listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.studies.base import (
     Accuracies,
     StudyError,
     count_of,
-    few,
     finite_or_none,
     named_values,
     recognise_unit,
@@ -127,11 +127,11 @@ def effective_robustness(
     sizes = [None if n is None else np.broadcast_to(np.asarray(n, float), known.shape)[known] for n in (n_x, n_y)]
     if not known.all():
         missing = [name for name, here in zip(names, known, strict=True) if not here]
-        notes.append(f"no rho, a value is missing: {count_of(len(missing), 'model')} ({few(missing)})")
+        notes.append(f"no rho, a value is missing: {count_of(len(missing), 'model')} ({listed(missing)})")
     kept = [name for name, here in zip(names, known, strict=True) if here]
     unsized = [n for i, n in enumerate(kept) if any(size is not None and np.isnan(size[i]) for size in sizes)]
     if unsized:
-        notes.append(f"no interval of rho, the number of images is not known: {few(unsized)}")
+        notes.append(f"no interval of rho, the number of images is not known: {listed(unsized)}")
     x_known, y_known = xs[known], ys[known]
     expected = line.predict(x_known)
     low, high, sources = _rho_interval(x_known, y_known, expected, line, sizes[0], sizes[1], level)
@@ -265,7 +265,7 @@ def relative_robustness(
         down = np.hypot(ys[i] - lows[i], highs[j] - ys[j])
         up = np.hypot(highs[i] - ys[i], ys[j] - lows[j])
         rows.append(Relative(name, base[name], float(ys[i]), float(ys[j]), tau, float(tau - down), float(tau + up)))
-    notes = [f"no tau, model or base has no value: {count_of(len(lost), 'pair')} ({few(lost)})"] if lost else []
+    notes = [f"no tau, model or base has no value: {count_of(len(lost), 'pair')} ({listed(lost)})"] if lost else []
     return RelativeRobustness(unit, tuple(rows), level, tuple(notes))
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from shiftbench.arrays import BoolArray
+from shiftbench.errors import listed
 from shiftbench.studies import testbed
-from shiftbench.studies.base import StudyError, few, whole
+from shiftbench.studies.base import StudyError, whole
 from shiftbench.studies.correlation import Correlation, correlate
 from shiftbench.studies.fits import fit
 from shiftbench.studies.models import STANDARD, Models
@@ -191,4 +192,4 @@ def unlisted(study: Study) -> list[str]:
     if study.models is None:
         return ["no table of models: the line goes through all of them"]
     lost = [name for name in study.results.models if name not in study.models]
-    return [f"not in the table of models, so in no category: {few(lost)}"] if lost else []
+    return [f"not in the table of models, so in no category: {listed(lost)}"] if lost else []

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shiftbench.datasets import from_arrays
-from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.training.batches import Batch, Batches
@@ -102,7 +102,7 @@ class Damaged(Dataset):
     def fingerprint(self) -> str:
         return self.inner.fingerprint
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         if index % 7 == 0:
             raise BadImageError("torn")
         return self.inner.read(index)

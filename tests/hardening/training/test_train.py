@@ -264,7 +264,7 @@ def test_clipping_and_the_rates_of_head_and_backbone() -> None:
 
 
 def test_several_labels_an_image(tiny: Tiny, tmp_path: Path) -> None:
-    from shiftbench.datasets.base import Dataset, Picture
+    from shiftbench.datasets.base import Dataset, DecodedImage
 
     class Several(Dataset):
         inner = sample(open_named("cifar-10-test"), 64)
@@ -273,7 +273,7 @@ def test_several_labels_an_image(tiny: Tiny, tmp_path: Path) -> None:
         label_sets = tuple(tuple(sorted((i % 10, (i + 3) % 10))) for i in range(64))
         fingerprint = "several"
 
-        def read(self, index: int) -> Picture:
+        def read(self, index: int) -> DecodedImage:
             return self.inner.read(index)
 
     with pytest.raises(TrainingError, match="several labels"):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shiftbench.datasets.icons.opening import open_icons, seen_icons
 from shiftbench.datasets.icons.record import RECORD, read_record
-from shiftbench.datasets.official import DataReport, some
-from shiftbench.errors import ShiftbenchError
+from shiftbench.datasets.official import DataReport
+from shiftbench.errors import ShiftbenchError, listed
 
 #: Of the original.
 _IMAGES = 10_000
@@ -30,11 +30,11 @@ def check_icons(path: Path) -> DataReport | None:
     absent = [key for i, key in enumerate(dataset.space.keys) if i not in present]
     report.images, report.classes, report.space = len(dataset), len(present), dataset.space.name
     if absent:
-        report.missing.append(f"{len(absent)} of 50 classes: {some(absent)}")
-    report.notes.append(f"styles: {some(sorted(set(dataset.metadata['style'])), most=12)}")
+        report.missing.append(f"{len(absent)} of 50 classes: {listed(absent)}")
+    report.notes.append(f"styles: {listed(sorted(set(dataset.metadata['style'])), most=12)}")
     lost = [image_id for image_id in dataset.ids if path.is_dir() and not (path / image_id).is_file()]
     if lost:
-        report.missing.append(f"{len(lost):,} of the listed icons: {some(lost, most=3)}")
+        report.missing.append(f"{len(lost):,} of the listed icons: {listed(lost, most=3)}")
     if report.images < report.images_expected:
         report.missing.append(f"{report.images_expected - report.images:,} of {report.images_expected:,} images")
     return report

@@ -17,7 +17,7 @@ from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.subset import of_classes, per_class, sample
-from shiftbench.errors import BadImageError, LabelError
+from shiftbench.errors import BadImageError, LabelError, listed
 from shiftbench.hardening.recipe import Data
 from shiftbench.hardening.training.errors import TrainingError
 from shiftbench.jobs.progress import progress_bar
@@ -27,9 +27,6 @@ from shiftbench.labels.space import LabelSpace
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-#: Names of classes that a message has room for.
-_SHOWN = 5
 
 
 class Source(Protocol):
@@ -152,15 +149,11 @@ def check_classes(dataset: Dataset, targets: NDArray[np.float32], *, empty_allow
     if empty and not empty_allowed:
         raise TrainingError(
             f"{len(empty)} of {len(dataset.space)} classes of {dataset.space.name!r} have no training image",
-            found=_few(empty),
+            found=listed(empty),
             hint="data.labels=folders if only the classes that are there are meant, or data.empty_classes=true",
         )
     if single:
-        warnings.warn(f"classes with one training image: {_few(single)}; little can be learnt of them", stacklevel=2)
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        warnings.warn(f"classes with one training image: {listed(single)}; little can be learnt of them", stacklevel=2)
 
 
 def load_pictures(
@@ -192,7 +185,7 @@ def load_pictures(
             good[index] = readable
             advance(1)
     if bad:
-        warnings.warn(f"{len(bad)} pictures can't be read and are left out: {_few(sorted(bad))}", stacklevel=2)
+        warnings.warn(f"{len(bad)} pictures can't be read and are left out: {listed(sorted(bad))}", stacklevel=2)
         ids = [one for one, fine in zip(dataset.ids, good, strict=True) if fine]
         kept, pixels = replace(kept, ids=ids, targets=targets[good], originals=len(ids)), pixels[good]
     return replace(kept, picture=InMemory(pixels))

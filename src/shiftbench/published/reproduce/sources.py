@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.reproduce.base import NotAtHandError, Recomputed
-from shiftbench.studies.base import StudyError, few
+from shiftbench.studies.base import StudyError
 from shiftbench.studies.study import Study
 
 NEEDS_TESTBED = "the testbed's public results and list of models (--testbed)"
@@ -151,7 +151,7 @@ def _only(folder: Path, pattern: str, option: str) -> Path:
     if len(paths) != 1:
         raise StudyError(
             f"{option}: not one file {pattern} but {len(paths) or 'none'}",
-            found=few([path.name for path in paths]) if paths else _listing(folder),
+            found=listed([path.name for path in paths]) if paths else _listing(folder),
             expected="a folder with one results*.csv (models by settings) and one models*.csv",
         )
     return paths[0]
@@ -165,4 +165,4 @@ def _check_folder(folder: Path, option: str) -> None:
 
 
 def _listing(folder: Path) -> str:
-    return few(sorted(path.name for path in folder.iterdir())) or "an empty folder"
+    return listed(sorted(path.name for path in folder.iterdir())) or "an empty folder"

@@ -10,11 +10,11 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
-from shiftbench.errors import UnknownNameError
+from shiftbench.errors import UnknownNameError, listed
 from shiftbench.reports.corruption import results_corruption_table
 from shiftbench.reports.figures.accuracies import Accuracies, accuracies
 from shiftbench.runs.results import StoredResults
-from shiftbench.studies.base import StudyError, few
+from shiftbench.studies.base import StudyError
 from shiftbench.studies.results import Results
 
 #: ``imagenet-c.fog.3``, and the testbed's ``imagenet-c.fog.3_on-disk``, whose suffix makes another family.
@@ -152,6 +152,6 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
         errors, what = errors / below, (f"mCE{at}", f"CE{at}, {baseline} = 100")
     if np.isnan(errors).any():
         lost = [name for name, row in zip(grid.models, errors, strict=True) if np.isnan(row).any()]
-        notes = (*notes, f"empty, a severity is missing: {few(lost)}")
+        notes = (*notes, f"empty, a severity is missing: {listed(lost)}")
     values = np.column_stack([errors.mean(axis=1), errors])
     return ErrorMap(grid.models, (what[0], *grid.corruptions), values, what[1], notes)

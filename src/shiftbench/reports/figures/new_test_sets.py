@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from shiftbench.arrays import FloatArray
+from shiftbench.errors import listed
 from shiftbench.reports import formatting
 from shiftbench.reports.figures.naming import name_points, ring
 from shiftbench.reports.figures.percent_axes import PercentAxis
@@ -31,7 +32,7 @@ from shiftbench.reports.figures.style import (
     width_in_cm,
 )
 from shiftbench.reports.new_test_set_summaries import bin_text
-from shiftbench.studies.base import StudyError, few, whole
+from shiftbench.studies.base import StudyError, whole
 from shiftbench.studies.frequency_bins import BinnedAccuracies
 from shiftbench.studies.reproducibility import Reproducibility
 from shiftbench.studies.scales import get_scale
@@ -80,13 +81,13 @@ def rank(
     at = {row.model: i for i, row in enumerate(result.rows)}
     lost = [name for name in wanted if name not in at]
     if lost:
-        raise StudyError("no such model with both accuracies", found=few(lost), expected=f"of {few(list(at))}")
+        raise StudyError("no such model with both accuracies", found=listed(lost), expected=f"of {listed(at)}")
     for axes, points in ((left, accuracy_points), (right, rank_points)):
         asked = [(float(points[at[name], 0]), float(points[at[name], 1]), name) for name in wanted]
         ring(axes, asked)
         unnamed = name_points(axes, asked, points)
         if unnamed:
-            figure.notes = (*figure.notes, f"no room for the names of {few(unnamed)}")
+            figure.notes = (*figure.notes, f"no room for the names of {listed(unnamed)}")
     return figure
 
 
@@ -219,7 +220,7 @@ def _against(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, original
 
     models = [name for name in binned.by_model if name in original]
     if not models:
-        raise StudyError("no model has both an original accuracy and bins", found=few(list(original)))
+        raise StudyError("no model has both an original accuracy and bins", found=listed(original))
     x = 100 * np.array([original[name] for name in models])
     handles: list[Any] = []
     labels: list[str] = []

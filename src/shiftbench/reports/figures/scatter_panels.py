@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.errors import listed
 from shiftbench.reports.figures.accuracies import Accuracies, accuracies
 from shiftbench.reports.figures.percent_axes import PercentAxis, percent_text
-from shiftbench.studies.base import StudyError, count_of, few, whole
+from shiftbench.studies.base import StudyError, count_of, whole
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.piecewise import Line, PiecewiseFit
 from shiftbench.studies.scales import Scale, get_scale
@@ -129,7 +130,7 @@ def make_panel(study: Study, shift: Shift, *, scale: str, level: float, resample
     y_axis = PercentAxis.around(axis, points.y.every)
     edge = [name for name, here in zip(points.models, points.on_edge(axis), strict=True) if here]
     if edge:
-        notes.append(f"hollow, on the edge: 0 and 100 % have no place on the {scale} scale ({few(edge, 6)})")
+        notes.append(f"hollow, on the edge: 0 and 100 % have no place on the {scale} scale ({listed(edge, 6)})")
     return Panel(shift, points, line, x_axis, y_axis, tuple(notes))
 
 

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from shiftbench.arrays import BoolArray, FloatArray
-from shiftbench.errors import UnknownNameError
+from shiftbench.errors import UnknownNameError, listed
 from shiftbench.reports import formatting
 from shiftbench.reports.figures.naming import name_points, ring, write_in_corner
 from shiftbench.reports.figures.scatter_panels import Panel, make_panel
@@ -37,7 +37,7 @@ from shiftbench.reports.figures.style import (
     panel_letter,
     width_in_cm,
 )
-from shiftbench.studies.base import StudyError, few
+from shiftbench.studies.base import StudyError
 from shiftbench.studies.study import Shift, Study
 
 #: Colour and mark of the categories of 001; others get what is left.
@@ -109,7 +109,7 @@ def scatter(
     finish(figure)
     unnamed = [name for panel, axes in zip(panels, figure.axes, strict=True) for name in _name(axes, panel, own, named)]
     if unnamed:
-        figure.notes = (*figure.notes, f"no room for the names of {few(list(dict.fromkeys(unnamed)), 8)}")
+        figure.notes = (*figure.notes, f"no room for the names of {listed(dict.fromkeys(unnamed), 8)}")
     return figure
 
 

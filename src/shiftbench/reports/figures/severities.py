@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from shiftbench.arrays import FloatArray
+from shiftbench.errors import listed
 from shiftbench.reports.figures.corruption_data import SeverityGrid
 from shiftbench.reports.figures.style import (
     CM,
@@ -26,7 +27,7 @@ from shiftbench.reports.figures.style import (
     shortened,
     width_in_cm,
 )
-from shiftbench.studies.base import StudyError, few
+from shiftbench.studies.base import StudyError
 
 #: Width and height of a panel in centimetres.
 _PANEL, _TALL = 2.9, 2.6
@@ -49,7 +50,7 @@ def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes
     rows = math.ceil(len(grid.corruptions) / columns)
     notes = [f"severity 0: {grid.clean_setting}"] if grid.clean is not None else []
     if grid.missing:
-        notes.append(f"not drawn, a value is missing: {few(grid.missing)}")
+        notes.append(f"not drawn, a value is missing: {listed(grid.missing)}")
     figure = new_figure(width, rows * _TALL + 1.3, notes, show_notes=show_notes)
     first: Axes | None = None
     for number in range(len(grid.corruptions)):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shiftbench._version import __version__
+from shiftbench.errors import listed
 from shiftbench.metrics.base import Score
 from shiftbench.reports.formatting import count, level_text
 from shiftbench.reports.page.corruptions import Family
@@ -15,7 +16,7 @@ from shiftbench.runs.results import StoredResults
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.prediction_files import read_made_by
 from shiftbench.store.workspace import Cell
-from shiftbench.studies.base import count_of, few
+from shiftbench.studies.base import count_of
 from shiftbench.studies.fits import RESAMPLES
 from shiftbench.studies.resampling import TESTBED_SEED
 from shiftbench.studies.testbed import SHIFTS
@@ -128,7 +129,7 @@ def _settings(cells: Sequence[Cell]) -> Section:
     for cell in cells:
         spaces.setdefault(str(cell.spec["space"]), []).append(cell.setting)
     items = [
-        f"over {space.rpartition('-')[0]} (content {space.rpartition('-')[2]}): {few(list(dict.fromkeys(names)), 6)}"
+        f"over {space.rpartition('-')[0]} (content {space.rpartition('-')[2]}): {listed(dict.fromkeys(names), 6)}"
         for space, names in spaces.items()
     ]
     return _section(

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from shiftbench.errors import listed
 from shiftbench.reports.page.columns import GridColumn
 from shiftbench.reports.page.own import known_settings
 from shiftbench.reports.page.payload import Estimate, estimate
 from shiftbench.settings.base import SuiteOptions, suites
-from shiftbench.studies.base import StudyError, few, whole
+from shiftbench.studies.base import StudyError, whole
 from shiftbench.studies.models import STANDARD, read_models
 from shiftbench.studies.results import Results, read_results
 from shiftbench.studies.robustness import accuracy_interval
@@ -107,7 +108,9 @@ def _read_folder(folder: Path, unit: str | None) -> tuple[str, Results, Path | N
     results = [path for path in tables if path.name.lower().startswith("results")]
     models = [path for path in tables if path.name.lower().startswith("models")]
     if len(models) > 1:
-        raise StudyError("which table of models is meant?", found=few([p.name for p in models]), hint="--models FILE")
+        raise StudyError(
+            "which table of models is meant?", found=listed([p.name for p in models]), hint="--models FILE"
+        )
     if len(results) == 1:
         return results[0].name, read_results(results[0], unit=unit), models[0] if models else None
     if results and all(path.name.startswith("results-") for path in results):
@@ -116,7 +119,9 @@ def _read_folder(folder: Path, unit: str | None) -> tuple[str, Results, Path | N
         return folder.name, read_timm(results), models[0] if models else None
     raise StudyError(
         f"{folder} does not hold one table of results",
-        found=few([path.name for path in results]) or few(sorted(path.name for path in folder.iterdir())) or "nothing",
+        found=listed([path.name for path in results])
+        or listed(sorted(path.name for path in folder.iterdir()))
+        or "nothing",
         expected="one file results*.csv (models by settings), and perhaps one models*.csv",
         hint="name the file itself: --data FILE --models FILE",
     )

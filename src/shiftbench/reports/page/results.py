@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shiftbench.errors import listed
 from shiftbench.labels import label_space
 from shiftbench.reports.formatting import count
 from shiftbench.reports.page.columns import OWN, GridColumn
@@ -17,7 +18,7 @@ from shiftbench.reports.page.own import known_settings
 from shiftbench.reports.page.payload import ModelEntry, Results, ShiftEntry, rounded
 from shiftbench.reports.page.published import Published, published_columns, testbed_names
 from shiftbench.store.workspace import space_key
-from shiftbench.studies.base import FRACTION, PERCENT, StudyError, few, whole
+from shiftbench.studies.base import FRACTION, PERCENT, StudyError, whole
 from shiftbench.studies.models import STANDARD, Models
 from shiftbench.studies.piecewise import PiecewiseFit
 from shiftbench.studies.study import Study, unlisted
@@ -164,7 +165,7 @@ def _models(
     for entry in own_entries:
         entry["name"] = names.get(entry["name"], entry["name"])
     if names:
-        notes.append(f"also in the published table, so marked (own): {few(list(names))}")
+        notes.append(f"also in the published table, so marked (own): {listed(names)}")
     return [*entries, *own_entries], notes
 
 

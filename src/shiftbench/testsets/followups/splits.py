@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.fingerprint import ContentDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError
@@ -200,7 +200,7 @@ class Joined(ContentDataset):
                 expected="ids that name the set, such as train/00001 and test/00001",
             )
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         part, inside = self._place(index)
         return self.parts[part].read(inside)
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageEnhance
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.hashing import digest
-from shiftbench.datasets.base import Dataset, Picture
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.subset import sample
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.metrics.intervals import clopper_pearson
@@ -125,9 +125,9 @@ class Planted(Dataset):
     def fingerprint(self) -> str:
         return digest("planted", _VERSION, self.sources.fingerprint, self.edits)
 
-    def read(self, index: int) -> Picture:
+    def read(self, index: int) -> DecodedImage:
         edit, source = divmod(index, len(self.sources))
-        return Picture(np.ascontiguousarray(EDITS[self.edits[edit]](self.sources.read(source).pixels)))
+        return DecodedImage(np.ascontiguousarray(EDITS[self.edits[edit]](self.sources.read(source).pixels)))
 
 
 class RecallReport(StudyTable):

@@ -11,7 +11,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.datasets.arrays import ArrayDataset, InMemory
-from shiftbench.datasets.base import Picture
+from shiftbench.datasets.base import DecodedImage
 from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.hardening.architectures.baselines import (
     FisherVectorOptions,
@@ -80,7 +80,7 @@ def test_another_size_is_refused_and_larger_pictures_are_brought_to_it(
 
 def test_data_sets_bring_their_labels_and_bad_pictures_are_left_out(cifar: Cifar) -> None:
     class Damaged(ArrayDataset):
-        def read(self, index: int) -> Picture:
+        def read(self, index: int) -> DecodedImage:
             if index % 2:
                 raise BadImageError("damaged")
             return super().read(index)
