@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shiftbench.cli.app import app
-from shiftbench.cli.eval import parse_data, parse_severities
+from shiftbench.cli.eval import parse_data
+from shiftbench.cli.options import parse_severities
 from tests.runs.helpers import colour_folder
 
 FACTORY = """

@@ -40,3 +40,13 @@ def test_help_and_errors_are_those_of_plain_options() -> None:
     assert "Draws something." in shown and "How wide." in shown and "[default: cm]" in shown
     missing = CliRunner().invoke(app, ["box"])
     assert missing.exit_code == 2 and "--width" in missing.output
+
+
+def test_every_command_is_listed_by_its_own_first_line() -> None:
+    """The overview is written out so that it needs no import; it must not drift from the commands."""
+    from shiftbench.cli.app import COMMANDS
+    from shiftbench.cli.app import app as shiftbench
+
+    for name in COMMANDS:
+        result = CliRunner().invoke(shiftbench, [name, "--help"])
+        assert result.exit_code == 0 and f"{name} [OPTIONS]" in result.output, result.output

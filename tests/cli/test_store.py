@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 import shiftbench as sb
 from shiftbench.cli.app import app
+from shiftbench.errors import StoreError
 from shiftbench.settings.roles import Selection
 
 
@@ -31,7 +32,7 @@ def test_stats(workspace: Path) -> None:
     size = sum(path.stat().st_size for path in (workspace / "predictions").rglob("*.parquet"))
     assert found["bytes"] == size and found["bytes_per_prediction"] == size / 24
     text = call("stats", workspace).stdout
-    assert "1 (1 classifiers, 1 settings)" in text and "24 in 1 data sets" in text
+    assert "1 (1 models, 1 settings)" in text and "24 in 1 datasets" in text
 
 
 def test_verify_names_the_damaged_file_and_ends_with_one(workspace: Path) -> None:
@@ -63,6 +64,6 @@ def test_export_says_how_many_rows(workspace: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_said(workspace: Path, tmp_path: Path) -> None:
-    assert "nothing to export" in str(call("export", tmp_path / "x.csv", "-w", workspace, "-c", "nobody").exception)
+    assert isinstance(call("export", tmp_path / "x.csv", "-w", workspace, "-c", "nobody").exception, StoreError)
     for command in ("stats", "verify", "compact"):
         assert "not a workspace" in str(call(command, tmp_path / "none").exception)

@@ -104,8 +104,8 @@ def test_the_command_with_a_real_network(cluster: Any, tmp_path: Path) -> None:
         result = CliRunner().invoke(app, ["eval", *what, *chosen, *options])
         assert result.exit_code == 0, result.output + str(result.exception)
 
-    evaluate(tmp_path / "ray", "--engine", "ray", "--address", cluster.address, "--cpus", "1", "--memory", "0.5")
-    evaluate(tmp_path / "threads", "--engine", "threads", "-j", "2")
+    evaluate(tmp_path / "ray", "--executor", "ray", "--address", cluster.address, "--cpus", "1", "--memory", "0.5")
+    evaluate(tmp_path / "threads", "--executor", "threads", "-j", "2")
     assert stored(tmp_path / "ray") == stored(tmp_path / "threads")
     assert len(stored(tmp_path / "ray")) == 3
 

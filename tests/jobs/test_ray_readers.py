@@ -100,7 +100,7 @@ def test_resources_by_classifier_on_the_command_line(cluster: Any, tmp_path: Pat
             app, ["eval", *models, "--data", "demo", "--sample", "12", "-q", "-w", str(tmp_path / workspace), *options]
         )
 
-    with_ray = ["--engine", "ray", "--address", cluster.address]
+    with_ray = ["--executor", "ray", "--address", cluster.address]
     refused = evaluate("w", *with_ray, "--resources", "eff*=gpus:1")
     assert isinstance(refused.exception, RayError) and refused.exception.expected == "1 CPUs, 1 GPUs on one machine"
     wrong = evaluate("w", *with_ray, "--resources", "eff*=tpus:1")

@@ -64,7 +64,7 @@ def test_a_ray_cluster_describes_the_pictures(pets: Path, tmp_path: Path) -> Non
     Image.open(original).save(original.with_name("again.jpg"), quality=80)
     run("import", pets, tmp_path / "candidates", "-q")
     words = ("testset", "dedupe", pets, "-q", "--json", "--by", "demo:squeezenet1_1")
-    cluster = call(*words, "--engine", "ray", "--workers", 2)
+    cluster = call(*words, "--executor", "ray", "--workers", 2)
     assert cluster.exit_code == 0, (cluster.output, cluster.exception)
     shutil.rmtree(pets / "descriptors")
     assert json.loads(call(*words).stdout)["pairs"] == json.loads(cluster.stdout)["pairs"] != []

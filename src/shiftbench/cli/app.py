@@ -1,91 +1,97 @@
-"""The command groups, put together."""
+"""The commands, each imported when it is called."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
-from shiftbench.cli import (
-    check,
-    corrupt,
-    data,
-    data_factors,
-    demo,
-    experiment,
-    figure,
-    harden,
-    harden_train,
-    import_,
-    report,
-    reproduce,
-    store,
-    study,
-    table,
-    testset,
-    uncertainty,
-)
-from shiftbench.cli import (
-    eval as eval_,
-)
-from shiftbench.cli import (
-    list as list_,
-)
+from shiftbench._version import __version__
 
-app = typer.Typer(
-    name="shiftbench",
-    no_args_is_help=True,
-    # Plain help: it stays legible in a narrow terminal, and answers at once.
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="What happens to an image classifier when the data shifts, and is that robustness or just accuracy?",
-    epilog="Start with `shiftbench demo`, then `shiftbench eval model.onnx --suite corruptions --data FOLDER`.",
-)
+#: Command: module of this package, what it defines there, and the line of `shiftbench --help`.
+COMMANDS = {
+    "eval": ("eval", "evaluate_command", "Evaluate models under the settings of a suite."),
+    "import": ("import_", "import_command", "Import predictions made elsewhere into a workspace."),
+    "table": ("table", "table_command", "Scores of a workspace, with intervals."),
+    "compare": ("table", "compare_command", "Compare models image by image."),
+    "groups": ("uncertainty", "groups_command", "Accuracy by group, and of the worst group."),
+    "detect": ("uncertainty", "detect_command", "Out-of-distribution detection: AUPR, AUROC, FPR95."),
+    "calibrate": ("uncertainty", "calibrate_command", "Calibration, before and after temperature scaling."),
+    "images-needed": ("table", "images_needed_command", "How many images an interval of a given width needs."),
+    "study": ("study", "app", "Is it robustness, or just accuracy? Fits, gaps, correlations, hypotheses."),
+    "figure": ("figure", "app", "Figures for papers: SVG, PDF or PNG."),
+    "report": ("report", "report_command", "Write everything about a workspace into one HTML file."),
+    "serve": ("report", "serve_command", "Serve the report, live while a run goes on."),
+    "reproduce": ("reproduce", "reproduce_command", "Recompute a paper's numbers beside the published ones."),
+    "corrupt": ("corrupt", "corrupt_command", "Write corrupted copies of a dataset."),
+    "preview": ("corrupt", "preview_command", "Show all corruptions and severities of one image."),
+    "list": ("list", "list_command", "List suites, settings, corruptions, metrics, models, datasets, label spaces."),
+    "check": ("check", "app", "Check that a classifier, dataset or attack keeps its contract."),
+    "data": ("data", "app", "Inspect and check datasets; assemble icons."),
+    "store": ("store", "app", "Inspect, verify, compact and export a workspace."),
+    "testset": ("testset", "app", "Build a new test set: candidates, annotators, review, sampling."),
+    "harden": ("harden", "app", "Train more robust models; augment datasets."),
+    "experiment": ("experiment", "experiment_command", "Train the variants of an experiment, and compare them."),
+    "demo": ("demo", "demo_command", "Four real models on 114 real photographs."),
+}  # fmt: skip
+
+
+class _LazyCommands(TyperGroup):
+    """Imports the module of a command only if it is called: `eval` does not pay for `testset`.
+
+    Context, formatter and command are classes of the click that Typer brings with it, under no public name.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        found = getattr(importlib.import_module(f"shiftbench.cli.{module}"), name)
+        parent = _app()
+        if isinstance(found, typer.Typer):
+            parent.add_typer(found, name=cmd_name)
+            return get_group(parent).commands[cmd_name]
+        parent.command(cmd_name)(found)
+        return get_command(parent)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
+
+
+def _app() -> typer.Typer:
+    return typer.Typer(
+        # Plain help: it stays legible in a narrow terminal, and answers at once.
+        rich_markup_mode=None,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+
+
+app = _app()
+app.info.cls, app.info.name, app.info.no_args_is_help = _LazyCommands, "shiftbench", True
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from shiftbench._version import __version__
-
         typer.echo(__version__)
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(
+    help="What happens to an image classifier when the data shifts, and is that robustness or just accuracy?",
+    epilog="Start with `shiftbench demo`, then `shiftbench eval model.onnx --suite corruptions --data FOLDER`.",
+)
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
-
-
-app.command("eval")(eval_.evaluate_command)
-app.command("import")(import_.import_command)
-app.command("table")(table.table_command)
-app.command("compare")(table.compare_command)
-app.command("groups")(uncertainty.groups_command)
-app.command("detect")(uncertainty.detect_command)
-app.command("calibrate")(uncertainty.calibrate_command)
-app.command("images-needed")(table.images_needed_command)
-app.add_typer(study.app, name="study")
-app.add_typer(figure.app, name="figure")
-app.command("report")(report.report_command)
-app.command("serve")(report.serve_command)
-app.command("reproduce")(reproduce.reproduce_command)
-app.command("corrupt")(corrupt.corrupt_command)
-app.command("preview")(corrupt.preview_command)
-app.command("list")(list_.list_command)
-app.add_typer(check.app, name="check")
-data.app.command("factors")(data_factors.factors_command)
-app.add_typer(data.app, name="data")
-app.add_typer(store.app, name="store")
-app.add_typer(testset.app, name="testset")
-harden.app.command("train")(harden_train.train_command)
-harden.app.command("recipes")(harden_train.recipes_command)
-harden.app.command("show")(harden_train.show_command)
-app.add_typer(harden.app, name="harden")
-app.command("experiment")(experiment.experiment_command)
-app.command("demo")(demo.demo_command)

@@ -1,4 +1,4 @@
-"""``shiftbench check``: the conformance suites, for third parties' own classifiers and data sets."""
+"""``shiftbench check``: the conformance suites, for your own classifiers, datasets and attacks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Annotated, Protocol
 import typer
 
 from shiftbench.cli.console import output, print_json
+from shiftbench.cli.options import Json, Labels, Trust
 
-app = typer.Typer(no_args_is_help=True, help="Check that a classifier or data set keeps its contract.")
-
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Labels = Annotated[str | None, typer.Option(help="Label space: a name of `list spaces`, or a file.")]
+app = typer.Typer(no_args_is_help=True, help="Check that a classifier, dataset or attack keeps its contract.")
 
 
 class _Result(Protocol):
@@ -28,9 +26,7 @@ class _Result(Protocol):
 def check_classifier_command(
     spec: Annotated[str, typer.Argument(help="As for `shiftbench eval`.")],
     labels: Labels = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")
-    ] = False,
+    trust: Trust = False,
     json: Json = False,
 ) -> None:
     """Shape, finiteness, determinism, independence of the batch, pickling, threads, fingerprint."""
@@ -39,22 +35,20 @@ def check_classifier_command(
     from shiftbench.labels.catalogue import find_label_space
 
     classifier = load_classifier(spec, labels=find_label_space(labels), trust=trust)
-    _tell(check_classifier(classifier), json)
+    _print_checks(check_classifier(classifier), json)
 
 
 @app.command("attack")
 def check_attack_command(
     spec: Annotated[str, typer.Argument(help="A classifier with gradients, as for `shiftbench eval`.")],
     labels: Labels = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")
-    ] = False,
+    trust: Trust = False,
     steps: Annotated[int, typer.Option(help="Steps of each attack.")] = 10,
     json: Json = False,
 ) -> None:
-    """Whether attacks on a classifier can be believed.
+    """Test whether attacks on a model are reliable.
 
-    Signs of masked gradients: the loss must rise with the strength, restarts must not find much more than one
+    Detects masked gradients: the loss must grow with the strength, restarts must not find much more than a single
     run, and an unbounded attack must always succeed.
     """
     from shiftbench.classifiers.loading import load_classifier
@@ -64,7 +58,7 @@ def check_attack_command(
 
     classifier = load_classifier(spec, labels=find_label_space(labels), trust=trust)
     images = sample_images(8, classifier.preprocessing.geometry.output or (224, 224))
-    _tell(check_attack(classifier, images, steps=steps), json)
+    _print_checks(check_attack(classifier, images, steps=steps), json)
 
 
 @app.command("dataset")
@@ -73,15 +67,15 @@ def check_dataset_command(
     labels: Labels = None,
     json: Json = False,
 ) -> None:
-    """Ids, labels, pictures, fingerprint, pickling, threads."""
+    """Ids, labels, images, fingerprint, pickling, threads."""
     from shiftbench.datasets.catalogue import open_dataset
     from shiftbench.datasets.check import check_dataset
     from shiftbench.labels.catalogue import find_label_space
 
-    _tell(check_dataset(open_dataset(spec, space=find_label_space(labels))), json)
+    _print_checks(check_dataset(open_dataset(spec, space=find_label_space(labels))), json)
 
 
-def _tell(results: Sequence[_Result], as_json: bool) -> None:
+def _print_checks(results: Sequence[_Result], as_json: bool) -> None:
     if as_json:
         print_json([{"check": r.name, "ok": r.ok, "message": r.message} for r in results])
     else:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.eval import Where, parse_severities
-from shiftbench.cli.options import grouped
-from shiftbench.cli.paths import place_argument
+from shiftbench.cli.options import ExecutorOptions, grouped, parse_severities, path_or_url
 
 if TYPE_CHECKING:
     from shiftbench.shifts.writing import Written
@@ -75,13 +73,13 @@ class Files:
 @grouped
 def corrupt_command(
     source: Annotated[str, typer.Argument(help="A folder of class folders, an npy file, tar shards, or a name.")],
-    destination: Annotated[Path, place_argument("A new folder, or one that this command began.")],
+    destination: Annotated[Path, path_or_url("A new folder, or one that this command began.")],
     corruption: Corruptions = "all",
     severity: Severity = "1-5",
     *,
     files: Files,
     seed: Seed = 0,
-    where: Where,
+    where: ExecutorOptions,
     frost_textures: Textures = None,
     labels: Annotated[
         str | None, typer.Option(help="Label space of the source: a name of `list spaces`, a file, or `folders`.")
@@ -104,7 +102,7 @@ def corrupt_command(
       arrays, as CIFAR-10-C
         shiftbench corrupt images.npy images-c/ --labels cifar-10
       on all machines of a Ray cluster, which see the same folders
-        shiftbench corrupt val/ val-c/ --engine ray --address HOST:6379
+        shiftbench corrupt val/ val-c/ --executor ray --address HOST:6379
     """
     from shiftbench.shifts.writing.write import write_corruptions
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli import data_icons
+from shiftbench.cli import data_factors, data_icons
 from shiftbench.cli.console import output, print_json
-from shiftbench.cli.paths import place_argument
+from shiftbench.cli.options import path_or_url
 
 if TYPE_CHECKING:
     from shiftbench.datasets.official import DataReport
 
 app = typer.Typer(no_args_is_help=True, help="Look at data before using it; assemble icons.")
 app.command("icons")(data_icons.icons_command)
+app.command("factors")(data_factors.factors_command)
 
 
 @app.callback()
@@ -25,7 +26,7 @@ def _data() -> None:
 
 @app.command("check")
 def check_command(
-    path: Annotated[Path, place_argument("A data set, or a folder of several; a URL too.")],
+    path: Annotated[Path, path_or_url("A data set, or a folder of several; a URL too.")],
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Say which official data set a folder is, count it, and name what is missing and where to get it.

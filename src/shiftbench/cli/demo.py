@@ -1,4 +1,4 @@
-"""``shiftbench demo``: something real on the first try."""
+"""``shiftbench demo``: real models on real photographs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.eval import parse_severities, tell_problems
+from shiftbench.cli.eval import print_problems
+from shiftbench.cli.options import Json, parse_severities
 from shiftbench.cli.report import bars, show_written
 
 _CLASSIFIERS = (
@@ -22,28 +23,28 @@ _CLASSIFIERS = (
 
 
 def demo_command(
-    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Where results are kept.")] = Path(
+    workspace: Annotated[Path, typer.Option("--workspace", "-w", help="Where results are stored.")] = Path(
         "demo-workspace"
     ),
     severity: Annotated[str, typer.Option(help="Severities: 3, 1-5 or 1,3,5.")] = "1,3,5",
-    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    """Four real classifiers on 114 real photographs.
+    """Four real models on 114 real photographs.
 
-    Clean and under 15 corruptions, ending with the report: report.html in the workspace. Weights and photographs
-    come inside ordinary registry packages. Started again, it continues, or only prints.
+    Clean and under 15 corruptions, then the report: report.html in the workspace. Weights and photographs come
+    inside ordinary registry packages. Run again, it resumes, or only prints.
     """
     from shiftbench.api import evaluate
     from shiftbench.reports.page.build import Choices
     from shiftbench.reports.page.report import write_report
 
     severities = parse_severities(severity)
-    errors.print("Loading four classifiers and 114 photographs (the first time takes about a minute) ...")
+    errors.print("Loading four models and 114 photographs (the first time takes about a minute) ...")
     with stoppable(), warnings.catch_warnings():
-        # A classifier at chance level under a corruption is no news here.
+        # A model at chance level under a corruption is expected here.
         warnings.simplefilter("ignore", UserWarning)
         run = evaluate(list(_CLASSIFIERS), "demo", None, workspace, severities=severities, console=errors)
-        choices = Choices("Four classifiers on 114 photographs, clean and corrupted")
+        choices = Choices("Four models on 114 photographs, clean and corrupted")
         written = write_report(workspace / "report.html", run, choices=choices, bar=bars())
     table = run.corruption_table()
     if json:
@@ -52,8 +53,8 @@ def demo_command(
         return
     output.print()
     output.print(table)
-    tell_problems(run)
-    output.print(f"\nEverything is in [bold]{workspace}/[/]: one Parquet file a classifier and setting.")
+    print_problems(run)
+    output.print(f"\nEverything is in [bold]{workspace}/[/]: one Parquet file per model and setting.")
     output.print(f"  shiftbench table -w {workspace} -s demo            the clean scores", highlight=False)
     output.print(f"  shiftbench compare -w {workspace} -s demo          who is really better", highlight=False)
     output.print(f"  shiftbench table -w {workspace} -f md -o table.md  for a paper", highlight=False)

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.eval import Where, kept_warnings, parse_data
+from shiftbench.cli.eval import kept_warnings, parse_data
 from shiftbench.cli.extras import needing
-from shiftbench.cli.options import grouped
+from shiftbench.cli.options import ExecutorOptions, grouped
 
 
 @grouped
@@ -34,7 +34,7 @@ def experiment_command(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of every recipe.")
     ] = None,
     *,
-    where: Where,
+    where: ExecutorOptions,
     level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the tables as Markdown, too.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,

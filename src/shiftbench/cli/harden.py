@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shiftbench.cli import harden_train
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.corrupt import tell_skipped
 from shiftbench.cli.extras import needing
@@ -21,6 +22,9 @@ app = typer.Typer(
     "`harden list` names the augmentations and their options, `harden gallery` shows them on a picture, `harden "
     "augment` writes augmented copies of a folder.",
 )
+app.command("train")(harden_train.train_command)
+app.command("recipes")(harden_train.recipes_command)
+app.command("show")(harden_train.show_command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
 Seed = Annotated[int, typer.Option(help="Seed; the same one gives the same pixels everywhere.")]

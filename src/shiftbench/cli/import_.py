@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, print_json, stoppable
-from shiftbench.cli.eval import DEFAULT_WORKSPACE, Told, WorkspaceFolder, kept_warnings, report_run
-from shiftbench.cli.options import grouped
+from shiftbench.cli.eval import kept_warnings, report_run
+from shiftbench.cli.options import DEFAULT_WORKSPACE, OutputOptions, WorkspacePath, grouped
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Meaning:
         False
     )
     allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="Leave out predictions for images that the data set lacks.")
+        bool, typer.Option("--allow-unknown", help="Ignore predictions for images that are not in the dataset.")
     ] = False
 
 
@@ -51,35 +51,37 @@ def import_command(
     setting: Annotated[
         str,
         typer.Option(
-            "--setting", "-s", help="What they were made on: a name of `list settings --suite ...`, or one of your own."
+            "--setting",
+            "-s",
+            help="Setting they were made in: a name from `list settings`, or one of your own.",
         ),
     ],
     *,
     meaning: Meaning,
-    workspace: WorkspaceFolder = DEFAULT_WORKSPACE,
+    workspace: WorkspacePath = DEFAULT_WORKSPACE,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Put them in the place of other predictions of the same models.")
+        bool, typer.Option("--replace", help="Replace existing predictions of the same models.")
     ] = False,
-    told: Told,
+    shown: OutputOptions,
 ) -> None:
-    """Put predictions made elsewhere into a workspace.
+    """Import predictions made elsewhere into a workspace.
 
-    From then on `table`, `compare` and `study` treat them as those of a run. Nothing is unpickled.
+    `table`, `compare` and `study` then treat them like those of a run. Nothing is unpickled.
 
     \b
     A table (.csv, .parquet) has the column id, and
-      prediction, or top1, top2, ... best first; if known, confidence; or score_0, score_1, ...
-      the model's name is that of the file; with a column model, the table holds many
-      or: one column a model, named after it
+      prediction, or top1, top2, ... best first; optionally confidence; or score_0, score_1, ...
+      the model is named after the file; a column model allows several models per table
+      or: one column per model, named after it
     An .npz file has models, predictions (models, images) or (models, images, k), ids, and labels.
-    Classes are keys (wnids), names or numbers, one of these for a whole file. A column label, or --truth, or
-    --data tells which are right. With --data, images are found by id, else by file name.
+    Classes are keys (wnids), names or numbers, the same throughout a file. True classes come from a
+    column label, from --truth or from --data. With --data, images are found by id, else by file name.
 
     \b
     Examples:
       all models of one file, with its own labels
         shiftbench import predictions.npz --setting imagenetv2-matched-frequency --labels imagenet-1k
-      two models on pictures of yours
+      two models on your own images
         shiftbench import resnet.csv vit.csv --setting photos --data photos/
       then
         shiftbench study reproducibility --workspace W --x val --y imagenetv2-matched-frequency
@@ -101,14 +103,14 @@ def import_command(
             in_order=meaning.in_order,
             allow_unknown=meaning.allow_unknown,
             replace_old=replace,
-            progress=not told.quiet,
+            progress=not shown.quiet,
             console=errors,
         )
     run = Run(imported.results.workspace, imported.results.cells)
-    if told.json:
+    if shown.json:
         matching = {"matched_by": imported.matched_by, "missing": imported.missing, "unknown": imported.unknown}
-        print_json({**run.summary(level=told.level), **matching, "warnings": warned})
+        print_json({**run.summary(level=shown.level), **matching, "warnings": warned})
         return
-    report_run(run, warned, told.level, as_json=False)
+    report_run(run, warned, shown.level, as_json=False)
     if imported.matched_by not in ("id", "order"):
         errors.print(f"images were found by {imported.matched_by}", style="dim", highlight=False)

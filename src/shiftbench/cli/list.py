@@ -1,4 +1,4 @@
-"""``shiftbench list``: what there is, under the names that other commands take."""
+"""``shiftbench list``: the names that other commands take."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shiftbench.cli.console import output, print_json
+from shiftbench.cli.options import Json
 
 if TYPE_CHECKING:
     from shiftbench.registry import Registry
@@ -20,13 +21,10 @@ def list_command(
     what: Annotated[
         str, typer.Argument(help="suites, settings, corruptions, metrics, classifiers, datasets or spaces.")
     ] = "suites",
-    suite: Annotated[str | None, typer.Option("--suite", "-s", help="With `settings`: those of this suite.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    suite: Annotated[str | None, typer.Option("--suite", "-s", help="With `settings`: those of one suite.")] = None,
+    json: Json = False,
 ) -> None:
-    """Names of what there is.
-
-    Suites, settings, corruptions, metrics, classifiers, data sets and label spaces.
-    """
+    """List suites, settings, corruptions, metrics, classifiers, datasets or label spaces."""
     listings: dict[str, Callable[[], Rows]] = {
         "suites": _suites,
         "settings": lambda: _settings(suite),
@@ -57,7 +55,7 @@ def _first_line(item: object) -> str:
 
 
 def _families(registry: Registry[Any]) -> Rows:
-    """Names of a pattern, after those that can be listed."""
+    """Name patterns, after the names that can be listed."""
     return [(family.name, _first_line(family.make)) for family in registry.families()]
 
 

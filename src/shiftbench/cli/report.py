@@ -11,8 +11,7 @@ import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.extras import extra
-from shiftbench.cli.options import grouped
-from shiftbench.cli.paths import workspace_option
+from shiftbench.cli.options import grouped, workspace_option
 from shiftbench.io.paths import place
 
 if TYPE_CHECKING:

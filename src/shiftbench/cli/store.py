@@ -1,4 +1,4 @@
-"""``shiftbench store``: what a workspace holds, whether it is whole, clearing up, and a table for other tools."""
+"""``shiftbench store``: statistics, verification, compaction and export of a workspace."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json
-from shiftbench.cli.paths import place_argument
-from shiftbench.cli.table import Classifiers
-from shiftbench.cli.table import Workspace as WorkspaceFolder
+from shiftbench.cli.options import (
+    DEFAULT_WORKSPACE,
+    Json,
+    ModelNames,
+    Quiet,
+    SettingNames,
+    WorkspacePath,
+    path_or_url,
+)
 
-app = typer.Typer(no_args_is_help=True, help="Look after a workspace: what it holds, whether it is whole, export.")
+app = typer.Typer(no_args_is_help=True, help="Inspect, verify, compact and export a workspace.")
 
-Folder = Annotated[Path, place_argument("The folder that `eval` wrote to.")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
-_DEFAULT = Path("shiftbench-workspace")
+Folder = Annotated[Path, path_or_url("The folder that `eval` wrote to.")]
 
 
 @app.command("stats")
-def stats_command(workspace: Folder = _DEFAULT, json: Json = False) -> None:
-    """Count classifiers, settings, predictions and bytes. No prediction is read."""
+def stats_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False) -> None:
+    """Count models, settings, predictions and bytes, without reading predictions."""
     from shiftbench.store.maintenance import workspace_stats
     from shiftbench.store.workspace import Workspace
 
@@ -31,26 +34,26 @@ def stats_command(workspace: Folder = _DEFAULT, json: Json = False) -> None:
     if json:
         print_json(found.as_dict())
         return
-    each = f" ({found.bytes / found.predictions:.2f} bytes a prediction)" if found.predictions else ""
+    each = f" ({found.bytes / found.predictions:.2f} bytes per prediction)" if found.predictions else ""
     lines = [
-        ("results", f"{found.cells:,} ({found.classifiers:,} classifiers, {found.settings:,} settings)"),
+        ("results", f"{found.cells:,} ({found.classifiers:,} models, {found.settings:,} settings)"),
         ("predictions", f"{found.predictions:,}"),
         ("on disk", f"{found.bytes / 1e6:,.1f} MB{each}"),
-        ("images", f"{found.images:,} in {found.datasets:,} data sets; {found.skipped_images:,} could not be read"),
+        ("images", f"{found.images:,} in {found.datasets:,} datasets; {found.skipped_images:,} could not be read"),
     ]
     if found.unfinished_cells:
         blocks = f"{found.unfinished_cells:,} results, with {found.unfinished_blocks:,} blocks so far"
-        lines.append(("unfinished", f"{blocks}; the same eval continues them"))
+        lines.append(("unfinished", f"{blocks}; rerun the same eval to finish them"))
     for title, text in lines:
         output.print(f"{title + ':':<13}{text}", highlight=False, markup=False)
 
 
 @app.command("verify")
-def verify_command(workspace: Folder = _DEFAULT, json: Json = False, quiet: Quiet = False) -> None:
-    """Read every prediction against the digest that was written with it.
+def verify_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False, quiet: Quiet = False) -> None:
+    """Check every stored prediction against its digest.
 
-    Names the files that were torn, edited or exchanged; ends with 1 if there are any. The same eval computes
-    them anew.
+    Lists files that are truncated, edited or swapped, and exits with 1 if there are any. Rerunning the same eval
+    computes them again.
     """
     from shiftbench.jobs.progress import progress_bar
     from shiftbench.store.maintenance import file_count, verify
@@ -71,11 +74,11 @@ def verify_command(workspace: Folder = _DEFAULT, json: Json = False, quiet: Quie
 
 
 @app.command("compact")
-def compact_command(workspace: Folder = _DEFAULT, json: Json = False) -> None:
-    """Join results whose blocks are all there, clear up after killed runs, and write the catalogue.
+def compact_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False) -> None:
+    """Join complete blocks, clean up after killed runs, and write the catalogue.
 
-    The catalogue lists all results in one file, so that tables of a large workspace start at once. Nothing that
-    counts is removed, and a running eval is not disturbed.
+    The catalogue lists all results in one file, so that tables of a large workspace open quickly. No result is
+    removed, and a running eval is not disturbed.
     """
     from shiftbench.store.maintenance import compact
     from shiftbench.store.workspace import Workspace
@@ -94,21 +97,21 @@ def compact_command(workspace: Folder = _DEFAULT, json: Json = False) -> None:
 
 @app.command("export")
 def export_command(
-    file: Annotated[Path, place_argument("The table: .csv or .parquet.")],
-    workspace: WorkspaceFolder = _DEFAULT,
-    classifier: Classifiers = None,
-    setting: Annotated[list[str] | None, typer.Option("--setting", "-s", help="Only these settings.")] = None,
-    image: Annotated[list[str] | None, typer.Option("--image", "-i", help="Only images of these ids.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="So many of the best classes of each image.")] = 1,
+    file: Annotated[Path, path_or_url("The table: .csv or .parquet.")],
+    workspace: WorkspacePath = DEFAULT_WORKSPACE,
+    classifier: ModelNames = None,
+    setting: SettingNames = None,
+    image: Annotated[list[str] | None, typer.Option("--image", "-i", help="Only these image ids (repeatable).")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of top classes per image.")] = 1,
     quiet: Quiet = False,
 ) -> None:
-    """Write predictions as one long table: a row an image, classifier and setting.
+    """Write predictions as one long table: one row per image, model and setting.
 
     \b
     Examples:
       everything, for pandas, R or DuckDB
         shiftbench store export all.parquet
-      what every classifier said about one picture
+      the predictions of every model for one image
         shiftbench store export one.csv --image n01440764/x.JPEG --top 5
     """
     from shiftbench.errors import StoreError
@@ -119,7 +122,7 @@ def export_command(
     store = Workspace(workspace, create=False)
     cells = list(store.cells(classifier or (), setting or ()))
     if not cells:
-        raise StoreError("there is nothing to export", hint="`shiftbench table` shows which results there are")
+        raise StoreError("no results match", hint="`shiftbench table` lists the results")
     with progress_bar("results", len(cells), show=not quiet, console=errors) as advance:
         rows = export_table(store, file, cells, top_k=top, images=image or (), advance=advance)
     errors.print(f"written: {file}, {rows:,} rows", style="dim", highlight=False)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json
-from shiftbench.cli.paths import workspace_option
+from shiftbench.cli.options import workspace_option
 
 Workspace = Annotated[Path, workspace_option("The folder that `eval` wrote to.")]
 Classifiers = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these classifiers.")]

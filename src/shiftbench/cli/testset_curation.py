@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, stoppable
-from shiftbench.cli.eval import Where
-from shiftbench.cli.options import grouped
+from shiftbench.cli.options import ExecutorOptions, grouped
 from shiftbench.cli.table import show_report
 
 _RECIPES = ("imagenet-a", "imagenet-o")
@@ -34,7 +33,7 @@ def dedupe_command(
     flips: Annotated[bool, typer.Option("--flips", help="Mirror images count, too.")] = False,
     database: Annotated[str | None, typer.Option("--database", help="Default: SHIFTBENCH_DATABASE.")] = None,
     *,
-    where: Where,
+    where: ExecutorOptions,
     file: Annotated[Path | None, typer.Option("--output", "-o", help="All pairs: .csv, .json, .md, .txt.")] = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -49,7 +48,7 @@ def dedupe_command(
       shiftbench testset dedupe pets
       shiftbench testset dedupe pets --by pixels --by demo:efficientnet-lite0 --threshold ssim=0.8
       the network, the search and the comparison on all machines of a Ray cluster, which see the project's folder
-        shiftbench testset dedupe pets --by timm:resnet50 --engine ray --address HOST:6379
+        shiftbench testset dedupe pets --by timm:resnet50 --executor ray --address HOST:6379
     """
     from shiftbench.cli.testset import opened, parse_options
     from shiftbench.testsets.near_duplicates.find import PLAIN

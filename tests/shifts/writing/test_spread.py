@@ -172,7 +172,7 @@ def test_a_ray_cluster_by_option(format: Any, source: Path, tmp_path: Path) -> N
         format,
         "--json",
     ]
-    done = CliRunner().invoke(app, [*words, "--labels", "folders", "--engine", "ray", "--workers", "2"])
+    done = CliRunner().invoke(app, [*words, "--labels", "folders", "--executor", "ray", "--workers", "2"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["written"] == 10
     options: dict[str, Any] = {"names": "fog", "severities": (1,), "size": 32, "format": format, "labels": "folders"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.paths import workspace_option
+from shiftbench.cli.options import workspace_option
 from shiftbench.cli.table import show_report
 
 if TYPE_CHECKING:
