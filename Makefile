@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint unit soak bench performance clean help
+.PHONY: demo test lint javascript unit soak bench performance clean help
 
 help:
 	@echo "make demo         four real classifiers on real photographs, clean and corrupted"
@@ -21,6 +21,16 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@$(MAKE) --no-print-directory javascript
+
+# Types and lint of the JavaScript in the report and the annotation pages; visibly skipped where npm does not exist.
+javascript:
+	@if command -v npm > /dev/null; then $(MAKE) --no-print-directory node_modules/.package-lock.json && npm run --silent check; \
+	else echo "SKIPPED: the JavaScript checks need npm (Node.js 20 or newer)"; fi
+
+node_modules/.package-lock.json: package.json package-lock.json
+	npm ci --silent
+	@touch $@
 
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak"

@@ -54,7 +54,7 @@ def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: Mo
     return {
         "settings": list(settings),
         "models": [models.get(name, model(name)) for name in rows],
-        "cells": [list(cells) for cells in rows.values()],
+        "cells": [[*cells, *[None] * (len(settings) - len(cells))] for cells in rows.values()],
         "shifts": [
             {"name": one["name"], "x": one["reference"], "y": one["name"], "min_x": None, "pivot": None}
             for one in settings

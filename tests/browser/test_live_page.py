@@ -140,7 +140,7 @@ def test_nothing_is_redrawn_under_the_readers_hands(tab: Tab, server: Server) ->
     assert tab.locator("dialog").is_visible() and len(server.answers) == asked
     tab.keyboard.press("Escape")
     next_poll(tab, server)
-    tab.get_by_text("Nothing has been evaluated yet").wait_for()
+    tab.locator("main .waiting").wait_for()
 
 
 def test_a_viewer_that_went_away(tab: Tab, server: Server) -> None:
@@ -149,8 +149,8 @@ def test_a_viewer_that_went_away(tab: Tab, server: Server) -> None:
     tab.get_by_role("tab", name="Robustness").wait_for()
     server.broken = True
     next_poll(tab, server)
-    tab.get_by_text("The viewer does not answer").wait_for()
+    tab.locator(".notice.lost").wait_for()
     assert tab.locator(".marker[data-model]").count() == 8  # what was read stays
     server.broken = False
     next_poll(tab, server, seconds=6.1)
-    tab.get_by_text("The viewer does not answer").wait_for(state="detached")
+    tab.locator(".notice.lost").wait_for(state="detached")

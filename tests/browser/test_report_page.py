@@ -73,10 +73,10 @@ def test_two_lines_around_a_pivot(open_page: Open, testbed_page: bytes, study: S
         assert floats(fit.get_attribute("data-slope")) == pytest.approx([part.slope], rel=1e-4)
         assert fit.get_attribute("data-n") == str(part.n)
     notes = tab.locator(".notes").inner_text()
-    assert "on the pivot and in neither fit: resnet50" in notes
+    assert "on the pivot and in neither fit: 1 model (resnet50)" in notes
     # ResNet-50 has 0 % there by construction: at the edge, with a mark, and named.
     assert "edge" in (tab.locator('[data-model="resnet50"]').get_attribute("class") or "")
-    assert "0 % and 100 % have no logit: 1 model (resnet50)" in notes
+    assert "logit: 1 model (resnet50)" in notes
 
 
 def test_robustness_of_every_model(open_page: Open, testbed_page: bytes, study: Study) -> None:

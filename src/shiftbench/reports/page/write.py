@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from graphlib import TopologicalSorter
 from importlib import resources
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from shiftbench.reports.page.payload import Page
 LIVE_DATA = "payload.json"
 
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
-#: Modules are written to be read and checked one by one; together they are one module.
-_MODULE_WORDS = re.compile(r"^(?:import [^\n]*\n|export )", re.MULTILINE)
+#: Modules are written and checked one by one; the page has them as one module, without their doc comments.
+_NOT_SHIPPED = re.compile(r"^(?:import [^\n]*\n|export |[ ]*/\*\*.*?\*/\n)", re.MULTILINE | re.DOTALL)
+_IMPORTED = re.compile(r'^import .* from "\./(.*)";$', re.MULTILINE)
 _SUFFIXES = (".html", ".htm")
 
 
@@ -92,13 +94,14 @@ def _filled(title: str, csp: str, payload: str) -> bytes:
 @lru_cache(maxsize=1)
 def _assets() -> Mapping[str, str]:
     folder = resources.files("shiftbench.reports.page") / "assets"
-    scripts = sorted(
-        (file for file in (folder / "script").iterdir() if file.name.endswith(".js")), key=lambda f: f.name
-    )
+    files = sorted(file.name for file in (folder / "script").iterdir() if file.name.endswith(".js"))
+    modules = {name: (folder / "script" / name).read_text(encoding="utf-8") for name in files}
+    # Each module after those that it imports.
+    order = TopologicalSorter({name: _IMPORTED.findall(text) for name, text in modules.items()}).static_order()
     return {
         "index": (folder / "index.html").read_text(encoding="utf-8"),
         "style": (folder / "style.css").read_text(encoding="utf-8"),
-        "script": "\n".join(_MODULE_WORDS.sub("", file.read_text(encoding="utf-8")) for file in scripts),
+        "script": "\n".join(_NOT_SHIPPED.sub("", modules[name]) for name in order),
     }
 
 

@@ -1,34 +1,39 @@
 // Comfort on top of plain forms: keys, a count, a clock that is wound up while somebody is active.
 "use strict";
 
-const form = document.getElementById("answer");
-const tiles = [...form.querySelectorAll("input[name=image]")];
+const form = /** @type {HTMLFormElement} */ (document.getElementById("answer"));
+/** @type {NodeListOf<HTMLInputElement>} */
+const inputs = form.querySelectorAll("input[name=image]");
+const tiles = [...inputs];
 const count = document.getElementById("count");
-const clock = document.getElementById("clock");
+const clock = /** @type {HTMLElement} */ (document.getElementById("clock"));
 
 function showCount() {
   const chosen = tiles.filter((tile) => tile.checked).length;
   if (count) count.textContent = `${chosen} selected`;
   // On the second look everything may be taken away again; then it is "none of these" that has to be chosen.
-  const submit = document.getElementById("submit");
+  const submit = /** @type {HTMLButtonElement | null} */ (document.getElementById("submit"));
   if (submit && tiles.length) submit.disabled = chosen === 0;
 }
 
 function columns() {
-  const top = tiles[0].parentElement.offsetTop;
-  const wrap = tiles.findIndex((tile) => tile.parentElement.offsetTop > top);
+  const tops = tiles.map((tile) => tile.parentElement?.offsetTop ?? 0);
+  const wrap = tops.findIndex((top) => top > tops[0]);
   return wrap < 0 ? tiles.length : wrap;
 }
 
+/** @type {(id: string) => boolean} */
 function press(id) {
   const button = document.getElementById(id);
   if (button) button.click();
   return Boolean(button);
 }
 
+/** @type {(event: KeyboardEvent) => void} */
 function key(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const here = tiles.indexOf(document.activeElement);
+  const here = tiles.findIndex((tile) => tile === document.activeElement);
+  /** @type {Record<string, number>} */
   const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns(), ArrowDown: columns() };
   let done = true;
   if (event.key in steps) {
@@ -72,9 +77,9 @@ async function renew() {
   if (!active || Date.now() - renewed < Math.max(5000, lease / 20) || Date.now() > ends) return;
   active = false;
   renewed = Date.now();
-  const body = new URLSearchParams({ form: form.elements.form.value });
+  const body = new URLSearchParams({ form: String(new FormData(form).get("form")) });
   try {
-    const answer = await fetch(clock.dataset.renew, { method: "POST", body });
+    const answer = await fetch(clock.dataset.renew ?? "", { method: "POST", body });
     if (answer.ok) ends = Date.now() + 1000 * (await answer.json()).seconds;
   } catch {
     // No connection at this moment: the clock goes on, and the next activity tries again.

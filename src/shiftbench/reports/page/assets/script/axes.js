@@ -7,7 +7,13 @@ import { SCALES } from "./scales.js";
 import { choose, chosen } from "./state.js";
 import { shareText } from "./study.js";
 
-/** The controls; `set` shows the current choice in them. `showAll` stands elsewhere, in the legend. */
+/** @import { Choice, Combobox, Results, ShiftEntry, Study } from "./types.d.ts" */
+
+/**
+ * The controls; `set` shows the current choice in them. `showAll` stands elsewhere, in the legend.
+ * @type {(results: Results) => {
+ *   node: HTMLElement; showAll: HTMLElement; set(choice: Choice, study: Study, query: string): void }}
+ */
 export function axisControls(results) {
   const settings = results.settings.map((setting) => setting.name);
   const shift = shiftField(results.shifts);
@@ -19,6 +25,7 @@ export function axisControls(results) {
     onPick: (name) => choose({ q: name || null }),
     onInput: (text) => choose({ q: text || null }),
   });
+  /** @type {(name: string) => void} */
   const onScale = (name) => choose({ scale: name === "logit" ? null : name });
   const scale = segmented("Axes", Object.keys(SCALES), "logit", onScale);
   const onShowAll = () => choose({ all: showAll.checked ? "1" : null });
@@ -36,19 +43,23 @@ export function axisControls(results) {
       scale.set(study.scale.name);
       scale.allow((name) => study.inPercent || name === "linear");
       showAll.checked = choice.showAll;
-      showAllLabel.hidden = study.points.every((point) => point.above || !point.known);
+      showAllLabel.hidden = study.points.every((point) => point.above);
       showAllText.textContent = study.minX === null ? "" : `also models below ${shareText(study.minX)}`;
     },
   };
 }
 
-/** Quick choices of two axes, where there is more than one. */
+/**
+ * Quick choices of two axes, where there is more than one.
+ * @type {(shifts: ShiftEntry[]) => Combobox | null}
+ */
 function shiftField(shifts) {
   if (shifts.length < 2) return null;
+  /** @type {(name: string) => void} */
   const pick = (name) => {
-    const { x, y } = shifts.find((shift) => shift.name === name);
-    choose({ x, y });
+    const shift = shifts.find((one) => one.name === name);
+    if (shift) choose({ x: shift.x, y: shift.y });
   };
   const options = () => shifts.map((shift) => shift.name);
-  return combobox({ label: "Shift", options, value: "", onPick: pick, placeholder: "own choice of axes" });
+  return combobox({ label: "Shift", options, value: "", onPick: pick, placeholder: "custom axes" });
 }

@@ -3,19 +3,31 @@
 import { svg } from "./dom.js";
 import { inPicture } from "./explore.js";
 
+/** @import { Axis, Interval, Limits, Target } from "./types.d.ts" */
+
 /** Shorter than this, in pixels, a drag is a click. */
 const LEAST_DRAG = 6;
+/** @type {Record<string, number>} */
 const FACTORS = { "+": 0.5, "=": 0.5, "-": 2 };
 
-/** `setZoom` gets limits {x, y} on the scale, or null. Returns the keys it takes, and whether a drag goes on. */
+/**
+ * `setZoom` gets limits {x, y} on the scale, or null. Returns the keys it takes, and whether a drag goes on.
+ * @type {(picture: SVGSVGElement, x: Axis, y: Axis, options: { setZoom: (limits: Limits | null)
+ *   => void; isZoomed: boolean }) => {
+ *   isDragging(): boolean; onKey(event: KeyboardEvent, target: Target | null): boolean }}
+ */
 export function addBrush(picture, x, y, { setZoom, isZoomed }) {
   const mark = svg("rect", { class: "brush", visibility: "hidden", "data-screen-only": "" });
   picture.append(mark);
-  let [from, dragging] = [null, false];
+  /** @type {Interval | null} */
+  let from = null;
+  let dragging = false;
 
-  const boxTo = (event) => {
+  /** @type {(start: Interval, event: PointerEvent) => { x: number; y: number; width: number; height: number }} */
+  const boxTo = (start, event) => {
+    /** @type {(place: Interval) => Interval} */
     const within = ([a, b]) => [Math.min(x.to, Math.max(x.from, a)), Math.min(y.from, Math.max(y.to, b))];
-    const [[x1, y1], [x2, y2]] = [within(from), within(inPicture(picture, event))];
+    const [[x1, y1], [x2, y2]] = [within(start), within(inPicture(picture, event))];
     return { x: Math.min(x1, x2), y: Math.min(y1, y2), width: Math.abs(x2 - x1), height: Math.abs(y2 - y1) };
   };
   const stop = () => {
@@ -27,14 +39,15 @@ export function addBrush(picture, x, y, { setZoom, isZoomed }) {
   });
   picture.addEventListener("pointermove", (event) => {
     if (!from) return;
-    const box = boxTo(event);
+    const box = boxTo(from, event);
     if (!dragging && box.width < LEAST_DRAG && box.height < LEAST_DRAG) return;
     if (!dragging) picture.setPointerCapture(event.pointerId);
     dragging = true;
-    for (const [name, value] of Object.entries({ ...box, visibility: "visible" })) mark.setAttribute(name, value);
+    for (const [name, value] of Object.entries(box)) mark.setAttribute(name, String(value));
+    mark.setAttribute("visibility", "visible");
   });
   picture.addEventListener("pointerup", (event) => {
-    const box = dragging ? boxTo(event) : null;
+    const box = from && dragging ? boxTo(from, event) : null;
     stop();
     if (!box || box.width < LEAST_DRAG || box.height < LEAST_DRAG) return;
     setZoom({
@@ -57,6 +70,7 @@ export function addBrush(picture, x, y, { setZoom, isZoomed }) {
   };
 }
 
+/** @type {(axis: Axis, pixel: number, factor: number) => Interval} */
 function around(axis, pixel, factor) {
   const half = ((axis.high - axis.low) * factor) / 2;
   return [axis.scaledAt(pixel) - half, axis.scaledAt(pixel) + half];

@@ -7,24 +7,29 @@ import { el, responsive } from "./dom.js";
 import { cellTexts, count, MISSING, number } from "./format.js";
 import { reliabilityDiagram } from "./reliability.js";
 import { saveCsvButton, saveSvgButton } from "./save.js";
+import { defineSection } from "./sections.js";
 import { choose, chosen, chosenList } from "./state.js";
 import { sortedTable } from "./tables.js";
 import { tipContent } from "./tooltip.js";
 
+/** @import { CalibrationEntry, CsvRow, CurvePoint, Estimate, TableColumn } from "./types.d.ts" */
+
 const FIRST_MODELS = 4;
 const PANEL_WIDTH = 270;
 const MOST_WIDE = 860;
+/** @type {("rms" | "ece" | "aurra")[]} */
 const MEASURES = ["rms", "ece", "aurra"];
 
-export const calibrationSection = {
+defineSection({
   id: "calibration",
   title: "Calibration",
-  has: (page) => page.calibration.length > 0,
+  order: 4,
+  data: (page) => page.calibration.length ? page.calibration : null,
   build: buildCalibration,
-};
+});
 
-function buildCalibration(host, page) {
-  const entries = page.calibration;
+/** @type {(host: HTMLElement, entries: CalibrationEntry[]) => () => void} */
+function buildCalibration(host, entries) {
   const models = [...new Set(entries.map((entry) => entry.model))];
   const settings = [...new Set(entries.map((entry) => entry.setting))];
   const pick = combobox({
@@ -45,7 +50,9 @@ function buildCalibration(host, page) {
     heading("Calibration", saveCsvButton("calibration", () => calibrationCsv(entries))),
     el("div", { class: "controls" }, pick.node), chooser, table.node, reliability.node, response.node);
 
+  /** @type {CalibrationEntry[]} */
   let shown = [];
+  /** @type {(entry: CalibrationEntry) => number} */
   const index = (entry) => models.indexOf(entry.model);
   const drawReliability = responsive(reliability.canvas, (width) => {
     const across = Math.max(1, Math.floor(width / PANEL_WIDTH));
@@ -69,7 +76,12 @@ function buildCalibration(host, page) {
   };
 }
 
+/** @type {() => TableColumn<CalibrationEntry>[]} */
 function calibrationColumns() {
+  /**
+   * @type {(key: typeof MEASURES[number], heading: string, title: string, low: boolean) =>
+   *   TableColumn<CalibrationEntry>}
+   */
   const column = (key, title, explained, low) => ({
     key, heading: title, title: explained, numeric: true, low,
     value: (entry) => entry[key]?.[0] ?? null,
@@ -84,6 +96,7 @@ function calibrationColumns() {
   ];
 }
 
+/** @type {(entry: CalibrationEntry, width: number, index: number) => HTMLElement} */
 function reliabilityPanel(entry, width, index) {
   const picture = reliabilityDiagram(entry, width, index);
   const numbers = MEASURES.filter((key) => entry[key]).map((key) => `${key.toUpperCase()} ${cellTexts(entry[key])[0]}`);
@@ -93,6 +106,7 @@ function reliabilityPanel(entry, width, index) {
     el("p", { class: "soft" }, numbers.join(" · ")), picture);
 }
 
+/** @type {(entries: CalibrationEntry[], width: number, index: (entry: CalibrationEntry) => number) => SVGSVGElement} */
 function responseChart(entries, width, index) {
   const height = Math.round(Math.min(400, Math.max(260, width * 0.5)));
   const values = entries.flatMap((entry) => entry.curve.map(([, accuracy]) => accuracy));
@@ -106,6 +120,7 @@ function responseChart(entries, width, index) {
   return canvas.picture;
 }
 
+/** @type {(entry: CalibrationEntry, rate: number, accuracy: number) => CurvePoint} */
 function responsePoint(entry, rate, accuracy) {
   const [rateText, accuracyText] = [number(rate, 1), number(accuracy, 1)];
   return {
@@ -115,9 +130,12 @@ function responsePoint(entry, rate, accuracy) {
   };
 }
 
+/** @type {(entries: CalibrationEntry[]) => CsvRow[]} */
 function calibrationCsv(entries) {
   const header = ["model", "setting", "n", ...MEASURES.flatMap((key) => [key, `${key}_low`, `${key}_high`])];
+  /** @type {(cell: Estimate | null) => CsvRow} */
   const ends = (cell) => (cell ? cell.slice(0, 3) : [null, null, null]);
+  /** @type {(entry: CalibrationEntry) => CsvRow} */
   const row = (entry) => [entry.model, entry.setting, entry.n, ...MEASURES.flatMap((key) => ends(entry[key]))];
   return [header, ...entries.map(row)];
 }

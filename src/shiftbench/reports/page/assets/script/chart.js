@@ -5,9 +5,14 @@ import { explorable } from "./explore.js";
 import { slotClass, slotDash } from "./palette.js";
 import { makeAxis, SCALES, ticks } from "./scales.js";
 
+/** @import { Attributes, Canvas, Curve, CurvePoint, Interval, Side, SideOptions } from "./types.d.ts" */
+
+/** @typedef {CurvePoint & { low: number; high: number }} Banded A point with an interval. */
+
 /**
  * A picture with axes and an empty plot. `x` and `y`: {axis, times, ticks, text(tick), label}; the axes hold the
  * pixels. Returns the picture and its plot, a group that is clipped to the frame.
+ * @type {(options: { width: number; height: number; x: Side; y: Side; label: string; description?: string }) => Canvas}
  */
 export function frame({ width, height, x, y, label, description = "chart" }) {
   const clip = freshId("clip");
@@ -31,26 +36,35 @@ export function frame({ width, height, x, y, label, description = "chart" }) {
   return { picture, plot };
 }
 
+/** @type {(side: Side, tick: number) => number} */
 function tickAt(side, tick) {
   return side.axis.place(tick / side.times);
 }
 
+/** @type {(x1: number, x2: number, y1: number, y2: number) => SVGElement} */
 function gridLine(x1, x2, y1, y2) {
   return svg("line", { class: "grid", x1, x2, y1, y2 });
 }
 
+/** @type {(look: string, anchor: string, where: Attributes, text: string) => SVGElement} */
 function words(look, anchor, where, text) {
   return svg("text", { class: look, "text-anchor": anchor, ...where }, text);
 }
 
-/** A linear axis with even ticks, of values that are shown `times` as large. */
+/**
+ * A linear axis with even ticks, of values that are shown `times` as large.
+ * @type {(low: number, high: number, from: number, to: number, options?: SideOptions) => Side}
+ */
 export function linearSide(low, high, from, to, options = {}) {
   const { gap = 40, times = 1, label = "", text = String, values = null } = options;
   const axis = makeAxis(SCALES.linear, low, high, from, to);
   return { axis, times, label, text, ticks: values ?? ticks(axis, gap, times) };
 }
 
-/** "M1,2L3,4" through points, broken where one is missing. */
+/**
+ * "M1,2L3,4" through points, broken where one is missing.
+ * @type {(points: (Interval | null)[]) => string}
+ */
 export function pathThrough(points) {
   let pen = "M";
   const pieces = [];
@@ -61,7 +75,10 @@ export function pathThrough(points) {
   return pieces.join("");
 }
 
-/** A closed area between two borders. */
+/**
+ * A closed area between two borders.
+ * @type {(upper: Interval[], lower: Interval[]) => string}
+ */
 export function areaBetween(upper, lower) {
   return upper.length ? `${pathThrough(upper)}L${pathThrough(lower.toReversed()).slice(1)}Z` : "";
 }
@@ -69,12 +86,15 @@ export function areaBetween(upper, lower) {
 /**
  * Curves of several models, each {name, index, points, faded}; a point is {x, y, low, high, label, tip()} or null
  * where a value is missing. Draws bands below all lines, and dots where the points are few.
+ * @type {(canvas: Canvas, x: Side, y: Side, curves: Curve[], options?: { dots?: boolean }) => void}
  */
 export function drawCurves({ picture, plot }, x, y, curves, { dots = true } = {}) {
+  /** @type {(point: CurvePoint, value?: number) => Interval} */
   const at = (point, value = point.y) => [x.axis.place(point.x), y.axis.place(value)];
+  /** @type {(curve: Curve) => string} */
   const look = (curve) => `${slotClass(curve.index)}${curve.faded ? " faded" : ""}`;
   for (const curve of curves) {
-    for (const run of unbroken(curve.points.map((point) => (point && point.low !== null ? point : null)))) {
+    for (const run of unbroken(curve.points)) {
       const border = areaBetween(run.map((p) => at(p, p.high)), run.map((p) => at(p, p.low)));
       plot.append(svg("path", { class: `band ${look(curve)}`, d: border }));
     }
@@ -83,21 +103,26 @@ export function drawCurves({ picture, plot }, x, y, curves, { dots = true } = {}
     const path = pathThrough(curve.points.map((point) => point && at(point)));
     plot.append(svg("path", { class: `curve ${look(curve)}`, "stroke-dasharray": slotDash(curve.index), d: path }));
     if (!dots) continue;
-    for (const [cx, cy] of curve.points.filter(Boolean).map((point) => at(point))) {
+    for (const [cx, cy] of curve.points.flatMap((point) => (point ? [at(point)] : []))) {
       plot.append(svg("circle", { class: `dot ${look(curve)}`, cx, cy, r: 2.4 }));
     }
   }
-  explorable(picture, curves.flatMap((curve) => curve.points.filter(Boolean).map((point) => {
+  explorable(picture, curves.flatMap((curve) => curve.points.flatMap((point) => {
+    if (!point) return [];
     const [px, py] = at(point);
-    return { px, py, group: curve.name, label: point.label, tip: point.tip };
+    return [{ px, py, group: curve.name, label: point.label, tip: point.tip }];
   })));
 }
 
-/** The stretches without gaps. */
+/**
+ * The stretches without gaps in which every point has an interval.
+ * @type {(points: (CurvePoint | null)[]) => Banded[][]}
+ */
 function unbroken(points) {
+  /** @type {Banded[][]} */
   const runs = [[]];
   for (const point of points) {
-    if (point) runs.at(-1).push(point);
+    if (point && point.low !== null) runs[runs.length - 1].push(/** @type {Banded} */ (point));
     else runs.push([]);
   }
   return runs.filter((run) => run.length > 1);

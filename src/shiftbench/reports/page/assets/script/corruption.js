@@ -5,30 +5,35 @@ import { el, responsive } from "./dom.js";
 import { spaced } from "./format.js";
 import { heatMap, heatScale } from "./heatmap.js";
 import { saveCsvButton, saveSvgButton } from "./save.js";
+import { defineSection } from "./sections.js";
 import { severityChart } from "./severity.js";
 import { choose, chosen, chosenList } from "./state.js";
+
+/** @import { CorruptionFamily, CorruptionRow, CsvRow, Estimate } from "./types.d.ts" */
 
 /** So many curves in one small chart can be told apart. */
 const FIRST_CURVES = 6;
 /** Two of the small charts stand beside each other on a phone, five on a desk. */
 const SMALL_WIDTH = [165, 215];
 
-export const corruptionSection = {
+defineSection({
   id: "corruptions",
   title: "Corruptions",
-  has: (page) => page.corruptions.some((family) => family.rows.length),
+  order: 3,
+  data: (page) => page.corruptions.length ? page.corruptions : null,
   build: buildCorruptions,
-};
+});
 
-function buildCorruptions(host, page) {
-  const families = page.corruptions.filter((family) => family.rows.length);
+/** @type {(host: HTMLElement, families: CorruptionFamily[]) => () => void} */
+function buildCorruptions(host, families) {
   const prefixes = families.map((family) => family.prefix);
+  /** @type {(prefix: string) => void} */
   const onPick = (prefix) => choose({ family: prefix, corruption: null, model: null });
   const pick = segmented("Family", prefixes, prefixes[0], onPick);
   const body = el("div");
   if (prefixes.length > 1) host.append(el("div", { class: "controls" }, pick.node));
   host.append(body);
-  let drawn = { prefix: null, refresh: null };
+  let drawn = { prefix: "", refresh: () => {} };
   return () => {
     const prefix = prefixes.includes(chosen("family")) ? chosen("family") : prefixes[0];
     pick.set(prefix);
@@ -37,6 +42,7 @@ function buildCorruptions(host, page) {
   };
 }
 
+/** @type {(host: HTMLElement, family: CorruptionFamily) => () => void} */
 function buildFamily(host, family) {
   const names = family.rows.map((row) => row.model);
   const shown = () => new Set(chosenList("curves", names.slice(0, FIRST_CURVES)));
@@ -70,21 +76,28 @@ function buildFamily(host, family) {
   };
 }
 
+/** @type {(family: CorruptionFamily) => string} */
 function explained(family) {
   if (!family.baseline) return "Mean errors over all severities, in per cent.";
   return `Errors over all severities, in per cent of those of ${family.baseline}; mCE is their mean.`;
 }
 
-/** The chosen corruption large, the chosen model in front. */
+/**
+ * The chosen corruption large, the chosen model in front.
+ * @type {(detail: { node: HTMLElement; canvas: HTMLElement }, family: CorruptionFamily, shown: Set<string>,
+ *   width: number) => void}
+ */
 function showDetail(detail, family, shown, width) {
   const at = Math.max(0, family.corruptions.indexOf(chosen("corruption")));
   const model = family.rows.some((row) => row.model === chosen("model")) ? chosen("model") : "";
   const rows = family.rows.filter((row) => shown.has(row.model) || row.model === model);
   const height = Math.min(380, Math.max(240, width * 0.45));
-  detail.node.querySelector("h3").textContent = `${spaced(family.corruptions[at])}: accuracy over severity`;
+  const title = /** @type {HTMLElement} */ (detail.node.querySelector("h3"));
+  title.textContent = `${spaced(family.corruptions[at])}: accuracy over severity`;
   detail.canvas.replaceChildren(severityChart(family, at, rows, { width, height, model, large: true }));
 }
 
+/** @type {(family: CorruptionFamily, shown: Set<string>, width: number) => HTMLElement} */
 function smallMultiples(family, shown, width) {
   const across = Math.max(1, Math.floor(width / SMALL_WIDTH[width < 560 ? 0 : 1]));
   const each = Math.floor((width - (across - 1) * 12) / across);
@@ -98,23 +111,26 @@ function smallMultiples(family, shown, width) {
   }));
 }
 
+/** @type {(family: CorruptionFamily) => CsvRow[]} */
 function errorsCsv(family) {
+  /** @type {(row: CorruptionRow) => [string, Estimate | null][]} */
   const cells = (row) => [
     [family.baseline ? "mce" : "mean_error", row.mce], ["relative_mce", row.relative_mce],
-    ...family.corruptions.map((name, at) => [name, row.ce[at]]),
+    ...family.corruptions.map((name, at) => /** @type {[string, Estimate | null]} */ ([name, row.ce[at]])),
   ];
-  const rows = family.rows.flatMap((row) => cells(row).filter(([, cell]) => cell)
-    .map(([name, cell]) => [row.model, name, ...cell]));
+  const rows = family.rows.flatMap((row) =>
+    cells(row).flatMap(([name, cell]) => (cell ? [[row.model, name, ...cell]] : [])));
   return [["model", "corruption", "value", "low", "high", "n"], ...rows];
 }
 
+/** @type {(family: CorruptionFamily) => CsvRow[]} */
 function curvesCsv(family) {
-  const cells = (row) => [
-    ["", 0, row.clean],
+  /** @type {(model: string, corruption: string, severity: number, cell: Estimate | null) => CsvRow[]} */
+  const line = (model, corruption, severity, cell) => (cell ? [[model, corruption, severity, ...cell]] : []);
+  const rows = family.rows.flatMap((row) => [
+    ...line(row.model, "", 0, row.clean),
     ...family.corruptions.flatMap((name, at) =>
-      family.severities.map((severity, s) => [name, severity, row.accuracy[at]?.[s]])),
-  ];
-  const rows = family.rows.flatMap((row) => cells(row).filter(([, , cell]) => cell)
-    .map(([name, severity, cell]) => [row.model, name, severity, ...cell]));
+      family.severities.flatMap((severity, s) => line(row.model, name, severity, row.accuracy[at]?.[s]))),
+  ]);
   return [["model", "corruption", "severity", "accuracy", "low", "high", "n"], ...rows];
 }

@@ -3,8 +3,10 @@
  * The point is ringed, its numbers are shown, and screen readers hear its label.
  */
 
-import { announce, svg } from "./dom.js";
+import { announce, byId, svg } from "./dom.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
+
+/** @import { Exploring, Target } from "./types.d.ts" */
 
 /** How far, in pixels, a pointer may be from a point that it means. */
 const REACH = 28;
@@ -12,6 +14,7 @@ const REACH = 28;
 /**
  * Targets: {px, py, group, label, tip: () => nodes}, in the picture's own units. `start` is where the keyboard begins,
  * `onEnter` hears of every target, `onKey` may take a key for itself, `paused` stops the pointer.
+ * @type {<T extends Target>(picture: SVGSVGElement, targets: T[], options?: Exploring<T>) => void}
  */
 export function explorable(picture, targets, options = {}) {
   const { start = null, onEnter, onKey = () => false, paused = () => false } = options;
@@ -19,11 +22,12 @@ export function explorable(picture, targets, options = {}) {
   picture.append(ring);
   let current = start;
 
+  /** @type {(target: (typeof targets)[number], options?: { quiet?: boolean }) => void} */
   const enter = (target, { quiet = false } = {}) => {
-    if (target === current && !document.getElementById("tooltip").hidden) return;
+    if (target === current && !byId("tooltip").hidden) return;
     current = target;
-    ring.setAttribute("cx", target.px);
-    ring.setAttribute("cy", target.py);
+    ring.setAttribute("cx", String(target.px));
+    ring.setAttribute("cy", String(target.py));
     ring.setAttribute("visibility", "visible");
     const [left, top] = onScreen(picture, target);
     showTooltip(target.tip(), left, top);
@@ -34,6 +38,7 @@ export function explorable(picture, targets, options = {}) {
     ring.setAttribute("visibility", "hidden");
     hideTooltip();
   };
+  /** @type {(event: PointerEvent) => void} */
   const follow = (event) => {
     if (paused()) return leave();
     const near = nearest(targets, ...inPicture(picture, event), REACH);
@@ -58,21 +63,28 @@ export function explorable(picture, targets, options = {}) {
   });
 }
 
-/** Where an event is, in the picture's own units. */
+/**
+ * Where an event is, in the picture's own units.
+ * @type {(picture: SVGSVGElement, event: MouseEvent) => [number, number]}
+ */
 export function inPicture(picture, event) {
   const box = picture.getBoundingClientRect();
   const zoom = picture.viewBox.baseVal.width / box.width;
   return [(event.clientX - box.left) * zoom, (event.clientY - box.top) * zoom];
 }
 
+/** @type {(picture: SVGSVGElement, target: Target) => [number, number]} */
 function onScreen(picture, target) {
   const box = picture.getBoundingClientRect();
   const zoom = box.width / picture.viewBox.baseVal.width;
   return [box.left + target.px * zoom, box.top + target.py * zoom];
 }
 
+/** @type {<T extends Target>(targets: T[], x: number, y: number, reach: number) => T | null} */
 function nearest(targets, x, y, reach) {
-  let [best, least] = [null, reach];
+  /** @type {(typeof targets)[number] | null} */
+  let best = null;
+  let least = reach;
   for (const target of targets) {
     const distance = Math.hypot(target.px - x, target.py - y);
     if (distance < least) [best, least] = [target, distance];
@@ -80,20 +92,25 @@ function nearest(targets, x, y, reach) {
   return best;
 }
 
+/** @type {<T extends Target>(targets: T[]) => T} */
 function first(targets) {
   return targets.reduce((a, b) => (b.px < a.px ? b : a));
 }
 
-/** The target that a key leads to: along the group sideways, to another group or height up and down. */
+/**
+ * The target that a key leads to: along the group sideways, to another group or height up and down.
+ * @type {<T extends Target>(targets: T[], from: T, key: string) => T | null}
+ */
 function step(targets, from, key) {
   const same = targets.filter((target) => target.group === from.group);
-  if (key === "Home" || key === "End") return same.toSorted((a, b) => a.px - b.px).at(key === "Home" ? 0 : -1);
+  if (key === "Home" || key === "End") return same.toSorted((a, b) => a.px - b.px).at(key === "Home" ? 0 : -1) ?? null;
   if (key === "ArrowLeft" || key === "ArrowRight") return neighbour(same, from, "px", key === "ArrowRight" ? 1 : -1);
   if (key !== "ArrowUp" && key !== "ArrowDown") return null;
   const others = same.length === targets.length ? same : targets.filter((target) => Math.abs(target.px - from.px) < 1);
   return neighbour(others, from, "py", key === "ArrowDown" ? 1 : -1);
 }
 
+/** @type {<T extends Target>(targets: T[], from: T, along: "px" | "py", direction: number) => T} */
 function neighbour(targets, from, along, direction) {
   const order = targets.toSorted((a, b) => a[along] - b[along]);
   return order[Math.min(order.length - 1, Math.max(0, order.indexOf(from) + direction))];

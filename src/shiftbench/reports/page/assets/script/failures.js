@@ -5,18 +5,23 @@ import { heading } from "./controls.js";
 import { el, isPrinting } from "./dom.js";
 import { count, countOf, number } from "./format.js";
 import { saveCsvButton } from "./save.js";
+import { defineSection } from "./sections.js";
 import { choose, chosen } from "./state.js";
 
-export const failuresSection = {
+/** @import { Child, CsvRow, Failure, FailureList } from "./types.d.ts" */
+
+defineSection({
   id: "failures",
   title: "Failures",
-  has: (page) => page.failures.some((list) => list.images.length),
+  order: 5,
+  data: (page) => page.failures.length ? { lists: page.failures, pictures: page.pictures } : null,
   build: buildFailures,
-};
+});
 
-function buildFailures(host, page) {
-  const lists = page.failures.filter((list) => list.images.length);
+/** @type {(host: HTMLElement, data: { lists: FailureList[]; pictures: string[] }) => () => void} */
+function buildFailures(host, { lists, pictures }) {
   const models = [...new Set(lists.map((list) => list.model))];
+  /** @type {(model: string) => string[]} */
   const settingsOf = (model) => lists.filter((list) => list.model === model).map((list) => list.setting);
   const current = () => {
     const model = models.includes(chosen("model")) ? chosen("model") : models[0];
@@ -32,20 +37,21 @@ function buildFailures(host, page) {
   });
   const words = el("p", { class: "soft", role: "status" });
   const cards = el("div", { class: "cards" });
-  const dialog = enlarged(page.pictures);
+  const dialog = enlarged(pictures);
   host.append(
     heading("Failures", saveCsvButton("failures", () => failuresCsv(lists))),
     el("div", { class: "controls" }, pickModel.node, pickSetting.node), words, cards, dialog.node);
   return () => {
     const { model, setting } = current();
-    const list = lists.find((one) => one.model === model && one.setting === setting);
+    const list = lists.find((one) => one.model === model && one.setting === setting) ?? lists[0];
     pickModel.set(model);
     pickSetting.set(setting);
     words.textContent = explainedList(list);
-    cards.replaceChildren(...list.images.map((failure, i) => card(failure, page.pictures, () => dialog.open(list, i))));
+    cards.replaceChildren(...list.images.map((failure, i) => card(failure, pictures, () => dialog.open(list, i))));
   };
 }
 
+/** @type {(list: FailureList) => string} */
 function explainedList({ total, images }) {
   const part = images.length < total ? `the ${count(images.length)} most confident ones` : "all of them";
   const illustrated = images.filter((failure) => failure.original !== null || failure.shifted !== null).length;
@@ -54,21 +60,26 @@ function explainedList({ total, images }) {
   return `${countOf(total, "image")} wrong; ${part}, most confident first.${pictures}`;
 }
 
+/** @type {(failure: Failure, pictures: string[], onOpen: () => void) => HTMLElement} */
 function card(failure, pictures, onOpen) {
   return el("button", { type: "button", class: "card", on: { click: onOpen } },
     ...pair(failure, pictures), ...facts(failure));
 }
 
-/** The picture and what the classifier saw of it, as far as they are at hand. */
+/**
+ * The picture and what the classifier saw of it, as far as they are at hand.
+ * @type {(failure: Failure, pictures: string[]) => HTMLElement[]}
+ */
 function pair(failure, pictures) {
-  const both = [["picture", failure.original], ["as the classifier saw it", failure.shifted]];
-  const known = both.filter(([, at]) => at !== null && pictures[at] !== undefined);
-  if (!known.length) return [];
   const loading = isPrinting() ? "eager" : "lazy";
-  const image = ([what, at]) => el("img", { src: pictures[at], alt: `${failure.label}, ${what}`, loading });
-  return [el("span", { class: "pair" }, known.map(image))];
+  /** @type {(at: number | null, what: string) => HTMLElement[]} */
+  const image = (at, what) =>
+    at === null || !pictures[at] ? [] : [el("img", { src: pictures[at], alt: `${failure.label}, ${what}`, loading })];
+  const known = [...image(failure.original, "original"), ...image(failure.shifted, "as the model saw it")];
+  return known.length ? [el("span", { class: "pair" }, known)] : [];
 }
 
+/** @type {(failure: Failure) => Child[]} */
 function facts(failure) {
   const sure = failure.confidence === null ? "" : ` ${number(failure.confidence, 1)} %`;
   return [
@@ -78,21 +89,27 @@ function facts(failure) {
   ];
 }
 
-/** The dialog in which one failure is seen large; arrow keys go on to the next. */
+/**
+ * The dialog in which one failure is seen large; arrow keys go on to the next.
+ * @type {(pictures: string[]) => { node: HTMLElement; open(list: FailureList, at: number): void }}
+ */
 function enlarged(pictures) {
   const body = el("div");
   const close = el("button", { type: "button", class: "close", on: { click: () => node.close() } }, "Close");
   const node = el("dialog", { class: "enlarged", "aria-label": "One failure" }, body, close);
-  let [list, at] = [null, 0];
+  /** @type {FailureList | null} */
+  let list = null;
+  let at = 0;
   const show = () => {
+    if (!list) return;
     const failure = list.images[at];
     const place = `${failure.id} · ${list.setting} · ${list.model} · ${at + 1} of ${list.images.length}`;
     body.replaceChildren(...pair(failure, pictures), el("div", { class: "told-large" }, ...facts(failure)),
       el("p", { class: "soft" }, place));
   };
   node.addEventListener("keydown", (event) => {
-    const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!way) return;
+    const way = Number(event.key === "ArrowRight") - Number(event.key === "ArrowLeft");
+    if (!way || !list) return;
     at = Math.min(list.images.length - 1, Math.max(0, at + way));
     show();
   });
@@ -107,7 +124,9 @@ function enlarged(pictures) {
   };
 }
 
+/** @type {(lists: FailureList[]) => CsvRow[]} */
 function failuresCsv(lists) {
+  /** @type {(list: FailureList, failure: Failure) => CsvRow} */
   const row = (list, { id, label, prediction, confidence, wrong, of }) =>
     [list.model, list.setting, id, label, prediction, confidence, wrong, of];
   const header = ["model", "setting", "id", "label", "prediction", "confidence", "wrong", "of"];

@@ -4,8 +4,13 @@ import { el } from "./dom.js";
 import { countOf, fixed, interval, MISSING, number } from "./format.js";
 import { shareText } from "./study.js";
 
+/** @import { Child, Effective, Part, Point, Study } from "./types.d.ts" */
+
+/** @typedef {Point & { effective: Effective }} Judged A model that the line has a height for. */
+
+/** @type {(study: Study) => HTMLElement[]} */
 export function fitWords(study) {
-  const own = study.points.filter((point) => point.own && point.effective);
+  const own = /** @type {Judged[]} */ (study.points.filter((point) => point.own && point.effective));
   const title = study.parts.length > 1 ? `Two lines, pivot ${shareText(study.pivot)}` : "The line";
   return [
     el("h3", {}, title),
@@ -14,12 +19,19 @@ export function fitWords(study) {
   ];
 }
 
-/** The numbers also stand in data attributes, with all digits. */
+/**
+ * The numbers also stand in data attributes, with all digits.
+ * @type {(part: Part, study: Study) => HTMLElement}
+ */
 function linePart({ side, line }, study) {
   const where = side && `${side} the pivot`;
-  if (line.reason) return el("p", { class: "no-line" }, `No line${where && ` ${where}`}: ${line.reason}.`);
+  if (line.reason !== undefined) {
+    return el("p", { class: "no-line" }, `No line${where && ` ${where}`}: ${line.reason}.`);
+  }
+  /** @type {(value: number) => string} */
   const slope = (value) => fixed(value, 4);
   const inPoints = study.scale.holdsEnds && study.inPercent;
+  /** @type {(value: number) => string} */
   const intercept = (value) => (inPoints ? `${fixed(value * 100, 2)} %` : fixed(value, 4));
   const models = countOf(line.n, study.baseline ? "baseline model" : "model");
   return el("div", {
@@ -35,20 +47,25 @@ function linePart({ side, line }, study) {
       term("r²", line.r2 === null ? MISSING : fixed(line.r2, 4))));
 }
 
+/** @type {(name: string, value: string, ends?: string[] | null) => HTMLElement[]} */
 function term(name, value, ends = null) {
   return [el("dt", {}, name), el("dd", {}, value, ends && el("small", {}, ` [${ends.join(", ")}]`))];
 }
 
+/** @type {(points: Judged[], study: Study) => HTMLElement} */
 function sentences(points, study) {
   return el("ul", { class: "own-models" }, points.map((point) => el("li", {}, sentence(point, study))));
 }
 
-/** "mine lies 2.1 points above the line [1.4, 2.8]". */
+/**
+ * "mine lies 2.1 points above the line [1.4, 2.8]".
+ * @type {(point: Judged, study: Study) => Child[]}
+ */
 function sentence(point, { ySetting: { unit } }) {
   const { rho, low, high, extrapolated } = point.effective;
   const [places, points] = unit === "%" ? [1, "points "] : [3, ""];
   const up = rho >= 0;
-  const ends = interval(...(up ? [low, high] : [-high, -low]), places, unit);
+  const ends = up ? interval(low, high, places, unit) : interval(-high, -low, places, unit);
   return [
     el("b", {}, point.name),
     ` lies ${number(Math.abs(rho), places, unit)} ${points}${up ? "above" : "below"} the line ${ends}`,

@@ -7,13 +7,20 @@
 import { drawsBelow } from "./random.js";
 import { SCALES } from "./scales.js";
 
-const RESAMPLES = 1000;
+/** @import { Effective, Estimate, Interval, Line, NoLine, Part, Relative, ScaleName } from "./types.d.ts" */
+
+/** @typedef {{ name: string; x: number; y: number }} FitPoint */
+
+export const RESAMPLES = 1000;
 /** With fewer models a line is no finding. */
 const LEAST_MODELS = 3;
 /** With fewer models an interval from resampling them is rough. */
 const FEW_MODELS = 8;
 
-/** Slope, intercept and r2 of v on u; r2 is null where all v are equal. */
+/**
+ * Slope, intercept and r2 of v on u; r2 is null where all v are equal.
+ * @type {(u: number[], v: number[]) => { slope: number; intercept: number; r2: number | null }}
+ */
 function leastSquares(u, v) {
   const [meanU, meanV] = [mean(u), mean(v)];
   let [suu, suv, svv] = [0, 0, 0];
@@ -27,17 +34,22 @@ function leastSquares(u, v) {
   return { slope, intercept: meanV - slope * meanU, r2: svv > 0 ? Math.min(1, (suv * suv) / (suu * svv)) : null };
 }
 
+/** @type {(values: number[]) => number} */
 function mean(values) {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** Slopes and intercepts of resampled models; resamples that drew one u only have no line and are left out. */
+/**
+ * Slopes and intercepts of resampled models; resamples that drew one u only have no line and are left out.
+ * @type {(u: number[], v: number[]) => { slopes: Float64Array; intercepts: Float64Array }}
+ */
 function resampledLines(u, v) {
   const n = u.length;
   const [meanU, meanV] = [mean(u), mean(v)];
   const [du, dv] = [u.map((value) => value - meanU), v.map((value) => value - meanV)];
   const flat = 1e-12 * du.reduce((sum, value) => sum + value * value, 0);
   const draw = drawsBelow(n);
+  /** @type {[number[], number[]]} */
   const [slopes, intercepts] = [[], []];
   for (let b = 0; b < RESAMPLES; b++) {
     let [su, sv, suu, suv] = [0, 0, 0, 0];
@@ -57,7 +69,10 @@ function resampledLines(u, v) {
   return { slopes: Float64Array.from(slopes), intercepts: Float64Array.from(intercepts) };
 }
 
-/** The central interval of samples: the order statistics just outside the percentiles. */
+/**
+ * The central interval of samples: the order statistics just outside the percentiles.
+ * @type {(samples: Float64Array, level: number) => Interval}
+ */
 function centralInterval(samples, level) {
   const sorted = Float64Array.from(samples).sort();
   const last = sorted.length - 1;
@@ -65,7 +80,10 @@ function centralInterval(samples, level) {
   return [sorted[Math.floor(tail * last)], sorted[Math.ceil((1 - tail) * last)]];
 }
 
-/** One line through points {name, x, y}, or {reason} where none is determined. */
+/**
+ * One line through points {name, x, y}, or {reason} where none is determined.
+ * @type {(points: FitPoint[], scaleName: ScaleName, level: number) => Line | NoLine}
+ */
 function fitOne(points, scaleName, level) {
   const scale = SCALES[scaleName];
   if (points.length < LEAST_MODELS) {
@@ -73,32 +91,35 @@ function fitOne(points, scaleName, level) {
   }
   const [u, v] = [points.map((p) => scale.forward(p.x)), points.map((p) => scale.forward(p.y))];
   const xs = points.map((p) => p.x);
+  /** @type {Interval} */
   const range = [Math.min(...xs), Math.max(...xs)];
   if (range[0] === range[1]) return { reason: "all models have the same number on the x axis: no line is determined" };
-  const line = { scale, level, ...leastSquares(u, v), n: points.length, names: points.map((p) => p.name), range };
-  line.lines = resampledLines(u, v);
-  line.slopeInterval = centralInterval(line.lines.slopes, level);
-  line.interceptInterval = centralInterval(line.lines.intercepts, level);
-  line.resamples = RESAMPLES;
-  line.notes = fitNotes(line);
-  return line;
+  const [line, lines] = [leastSquares(u, v), resampledLines(u, v)];
+  return {
+    scale, level, ...line, n: points.length, names: points.map((p) => p.name), range, lines,
+    slopeInterval: centralInterval(lines.slopes, level),
+    interceptInterval: centralInterval(lines.intercepts, level),
+    notes: fitNotes(line.r2, lines.slopes.length, points.length),
+  };
 }
 
-function fitNotes(line) {
-  const lost = RESAMPLES - line.lines.slopes.length;
+/** @type {(r2: number | null, resamples: number, n: number) => string[]} */
+function fitNotes(r2, resamples, n) {
+  const lost = RESAMPLES - resamples;
   return [
-    ...(line.r2 === null ? ["all models have the same y: r2 is not defined"] : []),
+    ...(r2 === null ? ["all models have the same y: r2 is not defined"] : []),
     ...(lost ? [`${lost} of ${RESAMPLES} resamples drew one x only and were left out`] : []),
-    ...(line.n < FEW_MODELS ? [`only ${line.n} models: the interval from resampling them is rough`] : []),
+    ...(n < FEW_MODELS ? [`only ${n} models: the interval from resampling them is rough`] : []),
   ];
 }
 
 /**
  * The parts of the baseline: one line, or two around a pivot, whose own model belongs to neither.
  * Each part: {from, to, side, line}; a part without a line has line.reason.
+ * @type {(points: FitPoint[], scaleName: ScaleName, options: { level: number; pivot: number | null }) => Part[]}
  */
 export function fitBaseline(points, scaleName, { level, pivot }) {
-  if (pivot === null || pivot === undefined) {
+  if (pivot === null) {
     return [{ from: -Infinity, to: Infinity, side: "", line: fitOne(points, scaleName, level) }];
   }
   const below = points.filter((p) => p.x < pivot);
@@ -109,17 +130,24 @@ export function fitBaseline(points, scaleName, { level, pivot }) {
   ];
 }
 
-/** The line that holds at x, or null. */
+/**
+ * The line that holds at x, or null.
+ * @type {(parts: Part[], x: number) => Line | null}
+ */
 function lineAt(parts, x) {
-  const part = parts.find((one) => x <= one.to) ?? parts.at(-1);
-  return part.line.reason ? null : part.line;
+  const { line } = parts.find((one) => x <= one.to) ?? parts[parts.length - 1];
+  return line.reason === undefined ? line : null;
 }
 
+/** @type {(line: Line, x: number) => number} */
 function predict(line, x) {
   return line.scale.inverse(line.slope * line.scale.forward(x) + line.intercept);
 }
 
-/** The interval of the line's height at a place of the scaled axis, on the scale. */
+/**
+ * The interval of the line's height at a place of the scaled axis, on the scale.
+ * @type {(line: Line, place: number) => Interval}
+ */
 export function bandAt(line, place) {
   const { slopes, intercepts } = line.lines;
   const heights = new Float64Array(slopes.length);
@@ -130,6 +158,7 @@ export function bandAt(line, place) {
 /**
  * rho of a point {x: cell, y: cell} and its interval, by Zou and Donner's rule over the images of y, the images
  * of x, and the fit; null where the line has no height.
+ * @type {(x: Estimate, y: Estimate, parts: Part[]) => Effective | null}
  */
 export function effectiveRobustness(x, y, parts) {
   const line = lineAt(parts, x[0]);
@@ -152,23 +181,31 @@ export function effectiveRobustness(x, y, parts) {
   return { expected, rho, low: rho - Math.sqrt(down), high: rho + Math.sqrt(up), extrapolated: outside(parts, x[0]) };
 }
 
-/** The ends of the axis have no logit; as far as the line is concerned just inside is the same. */
+/**
+ * The ends of the axis have no logit; as far as the line is concerned just inside is the same.
+ * @type {(line: Line, x: number) => number}
+ */
 function predictNear(line, x) {
   return line.scale.holdsEnds ? predict(line, x) : predict(line, Math.min(1 - 1e-12, Math.max(1e-12, x)));
 }
 
+/** @type {(parts: Part[], x: number) => boolean} */
 function outside(parts, x) {
-  const ranges = parts.filter((part) => !part.line.reason).map((part) => part.line.range);
+  const ranges = parts.flatMap(({ line }) => (line.reason === undefined ? [line.range] : []));
   return x < Math.min(...ranges.map((range) => range[0])) || x > Math.max(...ranges.map((range) => range[1]));
 }
 
-/** tau = y(model) - y(base) with the interval of both models' images. */
+/**
+ * tau = y(model) - y(base) with the interval of both models' images.
+ * @type {(y: Estimate, base: Estimate) => Relative}
+ */
 export function relativeRobustness(y, base) {
   const tau = y[0] - base[0];
-  if ([y[1], y[2], base[1], base[2]].includes(null)) return { tau, low: null, high: null };
+  const [[, low, high], [, baseLow, baseHigh]] = [y, base];
+  if (low === null || high === null || baseLow === null || baseHigh === null) return { tau, low: null, high: null };
   return {
     tau,
-    low: tau - Math.hypot(y[0] - y[1], base[2] - base[0]),
-    high: tau + Math.hypot(y[2] - y[0], base[0] - base[1]),
+    low: tau - Math.hypot(y[0] - low, baseHigh - base[0]),
+    high: tau + Math.hypot(high - y[0], base[0] - baseLow),
   };
 }

@@ -7,10 +7,22 @@ import { choose, chosen } from "./state.js";
 import { orderedRows, readOrder, sortArrow, sortState } from "./tables.js";
 import { hideTooltip, showTooltip, tipContent } from "./tooltip.js";
 
+/** @import { CorruptionFamily, CorruptionRow, Estimate, Interval, Order, Sortable } from "./types.d.ts" */
+
+/**
+ * @typedef {Sortable<CorruptionRow> & { heading: string; cell(row: CorruptionRow): Estimate | null }} HeatColumn
+ * @typedef {(value: number) => { background: string; ink: string }} Colouring
+ */
+
 const MOST_MODELS = 60;
 const SCALE_STEPS = 24;
+/** @type {Record<string, number[]>} */
+const WAYS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-/** The table of a family, and a button for the rest of its rows where there are many. */
+/**
+ * The table of a family, and a button for the rest of its rows where there are many.
+ * @type {(family: CorruptionFamily) => HTMLElement[]}
+ */
 export function heatMap(family) {
   const order = readOrder("heat", "mce");
   const { summaries, types } = columnsOf(family);
@@ -33,7 +45,9 @@ export function heatMap(family) {
   return [table, el("button", { type: "button", on: { click: showAll } }, `all ${rows.length} models`)];
 }
 
+/** @type {(family: CorruptionFamily) => { summaries: HeatColumn[]; types: HeatColumn[] }} */
 function columnsOf(family) {
+  /** @type {(key: string, heading: string, cell: HeatColumn["cell"]) => HeatColumn} */
   const column = (key, heading, cell) => ({ key, heading, cell, value: (row) => cell(row)?.[0] ?? null });
   const relative = column("relative", "relative mCE", (row) => row.relative_mce);
   return {
@@ -45,6 +59,7 @@ function columnsOf(family) {
   };
 }
 
+/** @type {(column: HeatColumn, order: Order, look: string) => HTMLElement} */
 function headingOf(column, order, look) {
   const down = order.key === column.key && !order.down;
   const sort = () => choose({ "sort.heat": `${down ? "-" : ""}${column.key}` });
@@ -53,22 +68,29 @@ function headingOf(column, order, look) {
       el("span", {}, column.heading), sortArrow(column, order)));
 }
 
-/** Noise, blur, weather, digital: one heading over the types of each. */
+/**
+ * Noise, blur, weather, digital: one heading over the types of each.
+ * @type {(family: CorruptionFamily, before: number) => HTMLElement}
+ */
 function groupRow(family, before) {
+  /** @type {{ group: string; n: number }[]} */
   const runs = [];
   for (const group of family.groups) {
-    if (runs.at(-1)?.group === group) runs.at(-1).n++;
+    const last = runs.at(-1);
+    if (last?.group === group) last.n++;
     else runs.push({ group, n: 1 });
   }
   return el("tr", { class: "groups" }, el("td", { colspan: before + 1 }),
     runs.map(({ group, n }) => el("th", { scope: "colgroup", colspan: n }, group)));
 }
 
+/** @type {(cell: Estimate | null) => HTMLElement} */
 function summaryCell(cell) {
   const [value, ends] = cellTexts(cell);
   return el("td", { class: "number" }, el("b", {}, value), el("small", {}, ` ${ends}`));
 }
 
+/** @type {(row: CorruptionRow, corruption: string, cell: Estimate | null, colour: Colouring) => HTMLElement} */
 function heatCell(row, corruption, cell, colour) {
   if (!cell) return el("td", { class: "number soft" }, MISSING);
   const [value, ends] = cellTexts(cell);
@@ -97,56 +119,71 @@ function heatCell(row, corruption, cell, colour) {
   return styled(el("td", { class: "heat-cell", "data-corruption": corruption }, button), { background, color: ink });
 }
 
-/** One tab stop for all cells; arrow keys go from one to the next. */
+/**
+ * One tab stop for all cells; arrow keys go from one to the next.
+ * @type {(table: HTMLTableElement) => void}
+ */
 function walkable(table) {
   const { rows } = table.tBodies[0];
-  const first = table.querySelector('.heat-cell [aria-pressed="true"]') ?? table.querySelector(".heat-cell button");
+  /** @type {NodeListOf<HTMLElement>} */
+  const buttons = table.querySelectorAll(".heat-cell button");
+  const first = [...buttons].find((button) => button.ariaPressed === "true") ?? buttons[0];
   if (first) first.tabIndex = 0;
   table.addEventListener("keydown", (event) => {
-    const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    const cell = document.activeElement.closest(".heat-cell");
+    const way = WAYS[event.key];
+    const from = /** @type {HTMLElement} */ (event.target);
+    const cell = /** @type {HTMLTableCellElement | null} */ (from.closest(".heat-cell"));
     if (!way || !cell) return;
     event.preventDefault();
     const next = nextButton(rows, cell, way);
     if (!next) return;
-    document.activeElement.tabIndex = -1;
+    from.tabIndex = -1;
     next.tabIndex = 0;
     next.focus();
   });
 }
 
-/** The next cell in a direction that has a number; missing ones are passed over. */
+/**
+ * The next cell in a direction that has a number; missing ones are passed over.
+ * @type {(rows: HTMLCollectionOf<HTMLTableRowElement>, cell: HTMLTableCellElement, way: number[])
+ *   => HTMLElement | null}
+ */
 function nextButton(rows, cell, [down, across]) {
-  let [row, column] = [cell.parentElement.sectionRowIndex, cell.cellIndex];
+  const line = /** @type {HTMLTableRowElement} */ (cell.parentElement);
+  let [row, column] = [line.sectionRowIndex, cell.cellIndex];
   for (;;) {
     [row, column] = [row + down, column + across];
     const next = rows[row]?.cells[column];
     if (!next) return null;
-    const button = next.querySelector(".heat-cell button");
-    if (button) return button;
+    if (next.matches(".heat-cell")) return next.querySelector("button");
   }
 }
 
+/** @type {(family: CorruptionFamily) => Interval} */
 function errorRange(family) {
-  const values = family.rows.flatMap((row) => row.ce).filter(Boolean).map((cell) => cell[0]);
+  const values = family.rows.flatMap((row) => row.ce.flatMap((cell) => (cell ? [cell[0]] : [])));
   return [Math.min(...values), Math.max(...values)];
 }
 
+/** @type {(family: CorruptionFamily) => Colouring} */
 function colouring(family) {
   const [low, high] = errorRange(family);
   const dark = isDark();
   return (value) => heatColour(high > low ? (value - low) / (high - low) : 0, dark);
 }
 
-/** The colours from the lowest to the highest error. */
+/**
+ * The colours from the lowest to the highest error.
+ * @type {(family: CorruptionFamily) => HTMLElement[]}
+ */
 export function heatScale(family) {
   const [low, high] = errorRange(family);
   if (!Number.isFinite(low)) return [];
   const dark = isDark();
-  const step = (_, i) => styled(el("i"), { background: heatColour(i / (SCALE_STEPS - 1), dark).background });
+  const colours = Array.from({ length: SCALE_STEPS }, (_, i) => heatColour(i / (SCALE_STEPS - 1), dark).background);
   return [
     el("span", {}, number(low, 1)),
-    el("div", { "aria-hidden": "true" }, Array.from({ length: SCALE_STEPS }, step)),
+    el("div", { "aria-hidden": "true" }, colours.map((background) => styled(el("i"), { background }))),
     el("span", {}, number(high, 1)),
   ];
 }

@@ -1,32 +1,27 @@
 /** The page: reads the payload, shows one section at a time, and draws each when it is first looked at. */
 
-import { calibrationSection } from "./calibration.js";
-import { corruptionSection } from "./corruption.js";
-import { el, isPrinting } from "./dom.js";
-import { failuresSection } from "./failures.js";
+import { byId, el, isPrinting } from "./dom.js";
 import { countOf } from "./format.js";
 import { follow } from "./live.js";
-import { methodsSection, warningsSection } from "./methods.js";
 import { keepPlace } from "./place.js";
-import { resultsSection } from "./results.js";
-import { robustnessSection } from "./robustness.js";
+import { sections } from "./sections.js";
 import { choose, chosen, onChoice, readAddress } from "./state.js";
 import { setUpTheme } from "./theme.js";
 import { hideTooltip } from "./tooltip.js";
-import { trainingSection } from "./training.js";
+
+/** @import { Child, Page, Progress } from "./types.d.ts" */
 
 const FORMAT = 1;
 
-/** In the order of the tabs; a function, for the modules are one script in which this one may come first. */
-function allSections() {
-  return [
-    robustnessSection, resultsSection, corruptionSection, calibrationSection, failuresSection, trainingSection,
-    methodsSection, warningsSection,
-  ];
-}
-
-/** The payload shown now, and its sections: id to {section, panel, tab, refresh}; refresh is null until first drawn. */
+/**
+ * The payload that is shown.
+ * @type {Page | null}
+ */
 let page = null;
+/**
+ * Its sections by id; `refresh` is null until a section is first drawn.
+ * @type {Map<string, { build: () => () => void; refresh: (() => void) | null; tab: HTMLElement; panel: HTMLElement }>}
+ */
 let shown = new Map();
 
 function start() {
@@ -42,29 +37,30 @@ function start() {
   readAddress();
   const live = document.documentElement.dataset.live;
   if (live) follow(live, (next) => keepPlace(() => show(next)), showConnection);
-  else show(JSON.parse(byId("payload").textContent));
+  else show(JSON.parse(byId("payload").textContent ?? "null"));
   performance.measure("first draw", "start");
 }
 
-function byId(id) {
-  return document.getElementById(id);
-}
-
-/** Takes a payload, new or newer, and draws what is looked at. */
+/**
+ * Takes a payload, new or newer, and draws what is looked at.
+ * @type {(payload: Page) => void}
+ */
 function show(payload) {
   page = payload;
   if (page?.format !== FORMAT) {
     const found = page ? `format ${page.format}` : "none";
-    return notice("problem", `The data of this page can't be read: expected format ${FORMAT}, found ${found}.`);
+    notice("problem", `The data of this page can't be read: expected format ${FORMAT}, found ${found}.`);
+    return;
   }
   document.title = byId("title").textContent = page.title;
   byId("subtitle").textContent = summary(page);
   byId("footer").textContent = `shiftbench ${page.version}`;
   showProgress(page.progress);
-  layOut(allSections().filter((section) => section.has(page)));
+  layOut(page);
   refresh();
 }
 
+/** @type {(page: Page) => string} */
 function summary({ results }) {
   if (!results) return "";
   const own = results.models.filter((model) => model.own).length;
@@ -76,33 +72,43 @@ function summary({ results }) {
   ].filter(Boolean).join(" · ");
 }
 
-/** Tabs and empty panels, one for each section that has something to show. */
-function layOut(sections) {
-  shown = new Map(sections.map((section) => [section.id, { section, ...tabAndPanel(section), refresh: null }]));
+/**
+ * Tabs and empty panels, one for each section that has something to show.
+ * @type {(payload: Page) => void}
+ */
+function layOut(payload) {
+  shown = new Map(sections.toSorted((a, b) => a.order - b.order).flatMap((section) => {
+    const data = section.data(payload);
+    if (!data) return [];
+    const { tab, panel } = tabAndPanel(section.id, section.title);
+    return [[section.id, { build: () => section.build(panel, data), tab, panel, refresh: null }]];
+  }));
   const parts = [...shown.values()];
   byId("tabs").replaceChildren(
     el("div", { role: "tablist", "aria-label": "Sections", on: { keydown: walkTabs } }, parts.map((part) => part.tab)));
   byId("sections").replaceChildren(...parts.map((part) => part.panel));
-  if (sections.length) return;
-  const waiting = "Nothing has been evaluated yet. What a run writes will be shown here.";
-  byId("sections").append(el("p", { class: "waiting" }, waiting));
+  if (parts.length) return;
+  byId("sections").append(el("p", { class: "waiting" }, "No results yet. They appear here as the run writes them."));
 }
 
-function tabAndPanel({ id, title }) {
-  const words = id === "warnings" ? `${title} (${page.warnings.length})` : title;
+/** @type {(id: string, title: string) => { tab: HTMLButtonElement; panel: HTMLElement }} */
+function tabAndPanel(id, title) {
   const open = () => choose({ view: id }, { remember: true });
   return {
     tab: el("button", {
       type: "button", role: "tab", id: `tab-${id}`, "aria-controls": `panel-${id}`, on: { click: open },
-    }, words),
+    }, title),
     panel: el("section", { class: "panel", role: "tabpanel", id: `panel-${id}`, "aria-labelledby": `tab-${id}` }),
   };
 }
 
+/** @type {(event: KeyboardEvent) => void} */
 function walkTabs(event) {
   const tabs = [...shown.values()].map((part) => part.tab);
-  const at = tabs.indexOf(document.activeElement);
-  const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];
+  const at = tabs.findIndex((tab) => tab === document.activeElement);
+  /** @type {Record<string, number>} */
+  const places = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 };
+  const next = places[event.key];
   if (next === undefined || at < 0) return;
   event.preventDefault();
   const target = tabs[(next + tabs.length) % tabs.length];
@@ -122,20 +128,24 @@ function refresh() {
     if (current) reveal(part.tab);
     part.panel.hidden = !current && !isPrinting();
     if (part.panel.hidden) continue;
-    part.refresh ??= part.section.build(part.panel, page);
+    part.refresh ??= part.build();
     part.refresh();
   }
 }
 
-/** Brings a tab into sight where the bar is wider than the window; the page itself stays where it is. */
+/**
+ * Brings a tab into sight where the bar is wider than the window; the page itself stays where it is.
+ * @type {(tab: HTMLElement) => void}
+ */
 function reveal(tab) {
-  const bar = tab.parentElement;
+  const bar = /** @type {HTMLElement} */ (tab.parentElement);
   const left = tab.offsetLeft - bar.offsetLeft;
   bar.scrollLeft = Math.min(left, Math.max(bar.scrollLeft, left + tab.offsetWidth - bar.clientWidth));
 }
 
 /** Print previews show every section; so do browsers that only pretend to print. */
 function setUpPrinting() {
+  /** @type {(on: boolean) => void} */
   const set = (on) => {
     document.documentElement.classList.toggle("printing", on);
     refresh();
@@ -145,20 +155,23 @@ function setUpPrinting() {
   matchMedia("print").addEventListener("change", (event) => set(event.matches));
 }
 
+/** @type {(kind: string, ...content: Child[]) => void} */
 function notice(kind, ...content) {
   byId("notices").replaceChildren(el("p", { class: `notice ${kind}` }, content));
 }
 
+/** @type {(progress: Progress | null) => void} */
 function showProgress(progress) {
   if (!progress) return byId("notices").replaceChildren();
   const { cells_done: value, cells_total: max, text } = progress;
   notice("progress", el("span", {}, text), max && el("progress", { value, max, "aria-label": `${value} of ${max}` }));
 }
 
+/** @type {(state: "live" | "lost") => void} */
 function showConnection(state) {
-  const words = "The viewer does not answer. What was last read is shown; this page goes on asking.";
+  const words = "The viewer does not respond. This page shows what it last received and keeps trying.";
   if (state === "lost") notice("lost", words);
-  else if (document.querySelector(".notice.lost")) showProgress(page?.progress);
+  else if (document.querySelector(".notice.lost")) showProgress(page?.progress ?? null);
 }
 
 // All modules of the page are one script: what they define is there once the document is.

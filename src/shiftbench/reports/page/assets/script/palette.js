@@ -5,34 +5,52 @@
 
 import { svg } from "./dom.js";
 
+/** @import { Interval } from "./types.d.ts" */
+
 const SLOTS = 8;
 const SHAPES = ["circle", "square", "triangle", "diamond", "down", "cross", "pentagon", "star"];
 const DASHES = ["", "6 3", "2 2", "8 3 2 3", "4 4", "1 3", "10 4", "6 2 2 2 2 2"];
-/** The workspace's own models of no known category stand out; other models of no known category do not. */
+/**
+ * The workspace's own models of no known category stand out; other models of no known category do not.
+ * @type {Record<string, number>}
+ */
 const KNOWN = { standard: 0, robustness_intervention: 1, more_data: 2, own: 3, "": 7 };
 const FREE_SLOTS = [4, 5, 6];
 
-/** Categories in their order, each with its slot: the known ones always look the same. */
+/**
+ * Categories in their order, each with its slot: the known ones always look the same.
+ * @type {(categories: string[]) => Map<string, number>}
+ */
 export function categorySlots(categories) {
   const slots = new Map();
   let next = 0;
+  /** @type {(category: string) => number} */
   const rank = (category) => (category === "" ? SLOTS + 1 : KNOWN[category] ?? SLOTS);
   const order = [...new Set(categories)].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
   for (const category of order) slots.set(category, KNOWN[category] ?? FREE_SLOTS[next++ % FREE_SLOTS.length]);
   return slots;
 }
 
-/** The class that gives a slot's colour. */
+/**
+ * The class that gives a slot's colour.
+ * @type {(index: number) => string}
+ */
 export function slotClass(index) {
   return `slot-${index % SLOTS}`;
 }
 
-/** Lines of many models: another dash with each round of colours. */
+/**
+ * Lines of many models: another dash with each round of colours.
+ * @type {(index: number) => string}
+ */
 export function slotDash(index) {
   return DASHES[Math.floor(index / SLOTS) % DASHES.length];
 }
 
-/** A marker's path around (0, 0), all shapes about equal in area. */
+/**
+ * A marker's path around (0, 0), all shapes about equal in area.
+ * @type {(slot: number, size: number) => string}
+ */
 export function markerPath(slot, size) {
   const r = size;
   switch (SHAPES[slot % SLOTS]) {
@@ -47,11 +65,13 @@ export function markerPath(slot, size) {
   }
 }
 
+/** @type {() => Interval[]} */
 function crossCorners() {
   const [a, b] = [0.36, 1];
   return [[-a, -b], [a, -b], [a, -a], [b, -a], [b, a], [a, a], [a, b], [-a, b], [-a, a], [-b, a], [-b, -a], [-a, -a]];
 }
 
+/** @type {(n: number, radius: (i: number) => number) => Interval[]} */
 function spokes(n, radius) {
   return Array.from({ length: n }, (_, i) => {
     const angle = (2 * Math.PI * i) / n - Math.PI / 2;
@@ -59,17 +79,24 @@ function spokes(n, radius) {
   });
 }
 
+/** @type {(corners: Interval[], scale: number) => string} */
 function polygon(corners, scale) {
   return `M${corners.map(([x, y]) => `${(x * scale).toFixed(2)},${(y * scale).toFixed(2)}`).join("L")}Z`;
 }
 
-/** A marker as a small picture for legends. */
+/**
+ * A marker as a small picture for legends.
+ * @type {(slot: number) => SVGElement}
+ */
 export function markerSwatch(slot) {
   return svg("svg", { class: "swatch", viewBox: "-8 -8 16 16", width: 14, height: 14, "aria-hidden": "true" },
     svg("path", { class: `marker ${slotClass(slot)}`, d: markerPath(slot, 5) }));
 }
 
-/** A line as a small picture for legends. */
+/**
+ * A line as a small picture for legends.
+ * @type {(index: number) => SVGElement}
+ */
 export function lineSwatch(index) {
   const look = { class: `curve ${slotClass(index)}`, "stroke-dasharray": slotDash(index) };
   return svg("svg", { class: "swatch", viewBox: "0 0 24 10", width: 24, height: 10, "aria-hidden": "true" },
@@ -79,6 +106,7 @@ export function lineSwatch(index) {
 /**
  * A sequential colour of even steps in lightness (OKLCH), pale to dark on paper and dark to bright on a dark page:
  * order is seen without seeing hue. `share` runs from 0 to 1.
+ * @type {(share: number, dark: boolean) => { background: string; ink: string }}
  */
 export function heatColour(share, dark) {
   const t = Math.min(1, Math.max(0, share));
@@ -90,7 +118,10 @@ export function heatColour(share, dark) {
   return { background: `oklch(${lightness.toFixed(3)} ${chroma.toFixed(3)} ${(hue % 360).toFixed(0)})`, ink };
 }
 
-/** Whether the page is dark just now, by the reader's choice or the system's. */
+/**
+ * Whether the page is dark just now, by the reader's choice or the system's.
+ * @type {() => boolean}
+ */
 export function isDark() {
   const theme = document.documentElement.dataset.theme;
   if (matchMedia("print").matches) return false;

@@ -1,13 +1,23 @@
 /** Keeps the reader's place while parts of the page are drawn anew: focus, cursor, scrolling, what was opened. */
 
-/** Draws, then restores the place, as far as the new nodes have such a one. */
+import { byId } from "./dom.js";
+
+/** @import { Interval } from "./types.d.ts" */
+
+/** @typedef {{ node: Element; path: number[]; focused: boolean; cursor: number | null; scroll: Interval }} Trace */
+
+/**
+ * Draws, then restores the place, as far as the new nodes have such a one.
+ * @type {(draw: () => void) => void}
+ */
 export function keepPlace(draw) {
-  const root = document.getElementById("sections");
-  const traces = [...root.querySelectorAll(":focus, details[open], .table-box, .ticklist-body")].map((node) => ({
+  const root = byId("sections");
+  const kept = [...root.querySelectorAll(":focus, details[open], .table-box, .ticklist-body")];
+  const traces = kept.map((node) => /** @type {Trace} */ ({
     node,
     path: pathTo(node, root),
     focused: node === document.activeElement,
-    cursor: node.type === "search" ? node.selectionStart : null,
+    cursor: node instanceof HTMLInputElement && node.type === "search" ? node.selectionStart : null,
     scroll: [node.scrollLeft, node.scrollTop],
   }));
   const [left, top] = [scrollX, scrollY];
@@ -16,21 +26,22 @@ export function keepPlace(draw) {
   if (scrollX !== left || scrollY !== top) scrollTo({ left, top, behavior: "instant" });
 }
 
-/** The node that now stands where another stood takes over from it. */
+/**
+ * The node that now stands where another stood takes over from it.
+ * @type {(trace: Trace, root: Element) => void}
+ */
 function restore({ node, path, focused, cursor, scroll }, root) {
-  const next = path.reduce((here, step) => here?.children[step], root);
-  if (next?.tagName !== node.tagName) return;
-  if (next.tagName === "DETAILS") next.open = true;
+  const next = path.reduce((here, step) => here?.children[step], /** @type {Element | undefined} */ (root));
+  if (!next || next.tagName !== node.tagName) return;
+  if (next instanceof HTMLDetailsElement) next.open = true;
   next.scrollTo(...scroll);
   if (!focused) return;
-  next.focus({ preventScroll: true });
-  if (cursor !== null) next.setSelectionRange(cursor, cursor);
+  if (next instanceof HTMLElement || next instanceof SVGElement) next.focus({ preventScroll: true });
+  if (next instanceof HTMLInputElement && cursor !== null) next.setSelectionRange(cursor, cursor);
 }
 
+/** @type {(node: Element, root: Element) => number[]} */
 function pathTo(node, root) {
-  const steps = [];
-  for (let here = node; here !== root; here = here.parentElement) {
-    steps.unshift([...here.parentElement.children].indexOf(here));
-  }
-  return steps;
+  if (node === root || !node.parentElement) return [];
+  return [...pathTo(node.parentElement, root), [...node.parentElement.children].indexOf(node)];
 }

@@ -7,22 +7,28 @@ import { markerPath, slotClass } from "./palette.js";
 import { placeable } from "./scales.js";
 import { tipContent } from "./tooltip.js";
 
+/** @import { Axis, Canvas, Estimate, Interval, Point, PointTarget, Scale, Spot, Study, View } from "./types.d.ts" */
+
 /** More names than this in one plot can't be read. */
 const MOST_LABELS = 12;
 const SIZES = { own: 6.5, matched: 5.5, other: 4 };
 /** The mark of a model that lies beyond the edge, pointing up, and how far its tip is from its middle. */
 const [ARROW, TIP] = ["M0,-7L5,3L-5,3Z", 7];
 
-/** Markers with their error bars, own models last and largest; returns what can be hovered. */
+/**
+ * Markers with their error bars, own models last and largest; returns what can be hovered.
+ * @type {(canvas: Canvas, points: Point[], x: Axis, y: Axis, view: View) => PointTarget[]}
+ */
 export function drawPoints({ picture, plot }, points, x, y, { study, slots, query }) {
   const [whiskers, markers] = [svg("g"), svg("g", { class: "markers" })];
   plot.append(whiskers);
   picture.append(markers);
+  /** @type {PointTarget[]} */
   const targets = [];
   for (const point of points.toSorted((a, b) => Number(a.own) - Number(b.own))) {
     const spot = spotOf(point, x, y, study.scale);
     if (!spot) continue;
-    const slot = slots.get(point.category);
+    const slot = slots.get(point.category) ?? 0;
     const matched = Boolean(query) && matches(point.name, query);
     const state = [point.own && "own", query && (matched ? "matched" : "faded"), spot.edge && "edge"];
     const look = [slotClass(slot), ...state].filter(Boolean).join(" ");
@@ -41,31 +47,42 @@ export function drawPoints({ picture, plot }, points, x, y, { study, slots, quer
 /**
  * Where a point goes: null outside a zoomed view; at the edge, with the turn of its arrow, where the scale has no
  * place for 0 or 100 %.
+ * @type {(point: Point, x: Axis, y: Axis, scale: Scale) => Spot | null}
  */
 function spotOf(point, x, y, scale) {
-  const place = (axis, value) => (placeable(scale, value) ? axis.place(value) : null);
-  let [px, py, edge] = [place(x, point.x[0]), place(y, point.y[0]), null];
-  if (py === null) [py, edge] = point.y[0] <= 0 ? [y.from - TIP, 180] : [y.to + TIP, 360];
-  if (px === null) [px, edge] = point.x[0] <= 0 ? [x.from + TIP, 270] : [x.to - TIP, 90];
+  const [xValue, yValue] = [point.x[0], point.y[0]];
+  /** @type {number | null} */
+  let edge = null;
+  let [px, py] = [x.place(xValue), y.place(yValue)];
+  if (!placeable(scale, yValue)) [py, edge] = yValue <= 0 ? [y.from - TIP, 180] : [y.to + TIP, 360];
+  if (!placeable(scale, xValue)) [px, edge] = xValue <= 0 ? [x.from + TIP, 270] : [x.to - TIP, 90];
   const inside = px >= x.from - 1 && px <= x.to + 1 && py <= y.from + 1 && py >= y.to - 1;
   return inside ? { px, py, edge } : null;
 }
 
-/** An end that the scale has no place for is the plot's edge. */
+/**
+ * An end that the scale has no place for is the plot's edge.
+ * @type {(point: Point, spot: Spot, x: Axis, y: Axis, scale: Scale, look: string) => SVGElement[]}
+ */
 function errorBars(point, spot, x, y, scale, look) {
+  /** @type {(axis: Axis, cell: Estimate) => Interval | null} */
   const reach = (axis, [, low, high]) => {
     if (low === null || high === null) return null;
     return [placeable(scale, low) ? axis.place(low) : axis.from, placeable(scale, high) ? axis.place(high) : axis.to];
   };
   const [across, upright] = [reach(x, point.x), reach(y, point.y)];
+  /** @type {(x1: number, x2: number, y1: number, y2: number) => SVGElement} */
   const bar = (x1, x2, y1, y2) => svg("line", { class: `whisker ${look}`, x1, x2, y1, y2 });
   return [
-    across && bar(...across, spot.py, spot.py),
-    upright && bar(spot.px, spot.px, ...upright),
-  ].filter(Boolean);
+    ...(across ? [bar(...across, spot.py, spot.py)] : []),
+    ...(upright ? [bar(spot.px, spot.px, ...upright)] : []),
+  ];
 }
 
-/** Names of the workspace's own models, or of what the reader looks for. */
+/**
+ * Names of the workspace's own models, or of what the reader looks for.
+ * @type {(picture: SVGSVGElement, targets: PointTarget[], x: Axis, y: Axis, query: string) => void}
+ */
 export function drawLabels(picture, targets, x, y, query) {
   const wanted = targets.filter((target) => (query ? target.matched : target.point.own));
   if (!wanted.length || wanted.length > MOST_LABELS) return;
@@ -80,12 +97,17 @@ export function drawLabels(picture, targets, x, y, query) {
   }
 }
 
-/** What a point's tooltip holds. */
+/**
+ * What a point's tooltip holds.
+ * @type {(point: Point, study: Study) => Node[]}
+ */
 function pointTip(point, study) {
   const { effective, relative } = point;
   const { xSetting, ySetting } = study;
   const places = Math.min(digits(point.x[3], xSetting.unit), digits(point.y[3], ySetting.unit));
+  /** @type {(value: number) => string} */
   const signed = (value) => number(value, places, ySetting.unit, { signed: true });
+  /** @type {(distance: { low: number | null; high: number | null }) => string} */
   const ends = ({ low, high }) => interval(low, high, places, ySetting.unit, { signed: true });
   return tipContent(point.name, tags(point), [
     [xSetting.name, ...valueAndN(point.x, xSetting.unit)],
@@ -98,18 +120,24 @@ function pointTip(point, study) {
   ]);
 }
 
+/** @type {(cell: Estimate, unit: string) => [string, string]} */
 function valueAndN(cell, unit) {
   const [value, ends] = cellTexts(cell, unit);
   return [value, [ends, cell[3] === null ? "" : `n\u00a0=\u00a0${count(cell[3])}`].filter(Boolean).join(" ")];
 }
 
+/** @type {(point: Point) => string} */
 function tags(point) {
   const edge = point.placed ? "" : "at the edge: no place on this scale";
   return [categoryName(point.category), point.fitted && "in the fit", edge].filter(Boolean).join(" · ");
 }
 
-/** What screen readers say of a point. */
+/**
+ * What screen readers say of a point.
+ * @type {(point: Point, study: Study) => string}
+ */
 function spoken(point, { xSetting, ySetting }) {
+  /** @type {(cell: Estimate, unit: string) => string} */
   const says = (cell, unit) => `${cellTexts(cell, unit)[0]}${unit === "%" ? " %" : ""}`;
   const rho = point.effective && number(point.effective.rho, 1, ySetting.unit, { signed: true });
   const words = [says(point.x, xSetting.unit), says(point.y, ySetting.unit), rho && `${rho} from the line`];

@@ -7,7 +7,10 @@
 const [SIZE, SHIFT] = [624, 397];
 const TESTBED_SEED = 720257663;
 
-/** A function that returns the generator's next 32 bits. */
+/**
+ * A function that returns the generator's next 32 bits.
+ * @type {(seed: number) => () => number}
+ */
 function mersenneTwister(seed) {
   const state = new Uint32Array(SIZE);
   state[0] = seed;
@@ -25,6 +28,7 @@ function mersenneTwister(seed) {
   };
 }
 
+/** @type {(state: Uint32Array) => number} */
 function twist(state) {
   for (let i = 0; i < SIZE; i++) {
     const mixed = (state[i] & 0x80000000) | (state[(i + 1) % SIZE] & 0x7fffffff);
@@ -33,7 +37,10 @@ function twist(state) {
   return 0;
 }
 
-/** A function that draws whole numbers 0 ... n - 1. */
+/**
+ * A function that draws whole numbers 0 ... n - 1.
+ * @type {(n: number, seed?: number) => () => number}
+ */
 export function drawsBelow(n, seed = TESTBED_SEED) {
   const bits = mersenneTwister(seed);
   let mask = 0;

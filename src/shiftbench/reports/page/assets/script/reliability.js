@@ -7,11 +7,16 @@ import { count, interval, number } from "./format.js";
 import { slotClass } from "./palette.js";
 import { tipContent } from "./tooltip.js";
 
+/** @import { Axis, CalibrationEntry, ReliabilityBin } from "./types.d.ts" */
+
 const [LEFT, RIGHT, TOP, BOTTOM] = [50, 10, 10, 44];
 /** The height of the histogram, and of the air above it. */
 const [FOOT, FOOT_AIR] = [44, 12];
 
-/** A picture of one calibration entry in the colour of a slot. */
+/**
+ * A picture of one calibration entry in the colour of a slot.
+ * @type {(entry: CalibrationEntry, width: number, index: number) => SVGSVGElement}
+ */
 export function reliabilityDiagram(entry, width, index) {
   const height = Math.round(width * 1.02);
   const bottom = height - BOTTOM - FOOT;
@@ -40,29 +45,38 @@ export function reliabilityDiagram(entry, width, index) {
   return picture;
 }
 
+/** @type {(look: string, x: number, y1: number, y2: number) => SVGElement} */
 function upright(look, x, y1, y2) {
   return svg("line", { class: look, x1: x, x2: x, y1, y2 });
 }
 
-/** As wide as the two nearest bins allow. */
+/**
+ * As wide as the two nearest bins allow.
+ * @type {(places: number[]) => number}
+ */
 function barWidth(places) {
   const gaps = places.toSorted((a, b) => a - b).map((place, i, all) => (i ? place - all[i - 1] : Infinity));
   return Math.max(2, Math.min(14, ...gaps) - 1);
 }
 
-/** Moves the words of the x axis down, below the histogram. */
+/**
+ * Moves the words of the x axis down, below the histogram.
+ * @type {(picture: SVGSVGElement, axis: Axis, bottom: number) => void}
+ */
 function makeRoom(picture, axis, bottom) {
   for (const text of picture.querySelectorAll("text")) {
     const y = Number(text.getAttribute("y"));
-    if (y > bottom + 8) text.setAttribute("y", y + FOOT);
+    if (y > bottom + 8) text.setAttribute("y", String(y + FOOT));
   }
   picture.append(svg("line", { class: "axis", x1: axis.from, x2: axis.to, y1: bottom + FOOT, y2: bottom + FOOT }));
 }
 
+/** @type {(bin: ReliabilityBin) => string} */
 function spokenBin(bin) {
   return `confidence ${number(bin.confidence, 1)} %, accuracy ${number(bin.accuracy, 1)} %, ${count(bin.n)} images`;
 }
 
+/** @type {(entry: CalibrationEntry, bin: ReliabilityBin) => Node[]} */
 function binTip(entry, bin) {
   return tipContent(entry.model, entry.setting, [
     ["confidence", number(bin.confidence, 1)],

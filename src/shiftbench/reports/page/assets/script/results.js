@@ -4,21 +4,30 @@ import { heading, remarks, searchField, ticklist } from "./controls.js";
 import { el } from "./dom.js";
 import { cellTexts, count, countOf, digits, levelText, matches, measured } from "./format.js";
 import { saveCsvButton } from "./save.js";
+import { defineSection } from "./sections.js";
 import { choose, chosen, chosenList } from "./state.js";
 import { sortedTable } from "./tables.js";
+
+/** @import { CsvRow, Estimate, ModelEntry, Results, SettingEntry, TableColumn } from "./types.d.ts" */
+
+/**
+ * @typedef {{ model: ModelEntry; cells: (Estimate | null)[] }} Row
+ * @typedef {{ setting: SettingEntry; at: number; usual: number | null; places: number; bold: Set<Estimate> }} Column
+ */
 
 /** So many settings fit a page; more are there for the asking. */
 const FIRST_SETTINGS = 8;
 
-export const resultsSection = {
+defineSection({
   id: "results",
   title: "Results",
-  has: (page) => Boolean(page.results?.models.length && page.results.settings.length),
+  order: 2,
+  data: (page) => page.results,
   build: buildResults,
-};
+});
 
-function buildResults(host, page) {
-  const { results } = page;
+/** @type {(host: HTMLElement, results: Results) => () => void} */
+function buildResults(host, results) {
   const names = results.settings.map((setting) => setting.name);
   const first = firstSettings(results);
   const all = results.models.map((model, i) => ({ model, cells: results.cells[i] }));
@@ -31,6 +40,7 @@ function buildResults(host, page) {
   });
   const ticked = chosenList("settings", first).filter((name) => names.includes(name));
   const chooser = ticklist({ summary: "Settings", names, ticked, onChange: (picked) => choose({ settings: picked }) });
+  /** @type {Column[]} */
   let columns = [];
   const save = saveCsvButton("results", () => resultsCsv(columns, table.rows()));
   host.append(heading("Results", search.input, save), chooser, counter, table.node, notes);
@@ -41,7 +51,7 @@ function buildResults(host, page) {
     const rows = all.filter((row) => !query || matches(row.model.name, query));
     columns = results.settings.map((setting, at) => ({ setting, at }))
       .filter(({ setting }) => picked.has(setting.name))
-      .map((column) => ({ ...column, ...columnFacts(column, all) }));
+      .map(({ setting, at }) => ({ setting, at, ...columnFacts(at, setting, all) }));
     const models = `${query ? `${rows.length} of ` : ""}${countOf(all.length, "model")}`;
     counter.textContent = `${models}, ${columns.length} of ${countOf(names.length, "setting")}`;
     search.set(query);
@@ -50,7 +60,10 @@ function buildResults(host, page) {
   };
 }
 
-/** What is compared first: the axes of the shifts, and as much else as fits. */
+/**
+ * What is compared first: the axes of the shifts, and as much else as fits.
+ * @type {(results: Results) => string[]}
+ */
 function firstSettings(results) {
   const names = results.settings.map((setting) => setting.name);
   const wanted = new Set([...results.shifts.flatMap((shift) => [shift.x, shift.y]), ...names]);
@@ -58,30 +71,46 @@ function firstSettings(results) {
   return names.filter((name) => picked.has(name));
 }
 
-/** The column's usual n, its digits, and who is best or not clearly worse. */
-function columnFacts({ setting, at }, rows) {
-  const cells = rows.map((row) => row.cells[at]).filter(Boolean);
+/**
+ * The column's usual n, its digits, and who is best or not clearly worse.
+ * @type {(at: number, setting: SettingEntry, rows: Row[])
+ *   => { usual: number | null; places: number; bold: Set<Estimate> }}
+ */
+function columnFacts(at, setting, rows) {
+  const cells = rows.map((row) => row.cells[at]).filter((cell) => cell !== null);
   const usual = mostCommon(cells.map((cell) => cell[3]));
   return { usual, places: digits(usual, setting.unit), bold: notClearlyWorse(cells, setting.higher_is_better) };
 }
 
+/** @type {(values: (number | null)[]) => number | null} */
 function mostCommon(values) {
+  /** @type {Map<number | null, number>} */
   const tally = new Map();
   for (const value of values) tally.set(value, (tally.get(value) ?? 0) + 1);
-  return [...tally].reduce((best, one) => (one[1] > best[1] ? one : best), [null, 0])[0];
+  const most = Math.max(...tally.values());
+  return values.find((value) => tally.get(value) === most) ?? null;
 }
 
-/** The cells whose interval overlaps the best one's; none where that is every row. */
+/**
+ * The cells whose interval overlaps the best one's; none where that is every row.
+ * @type {(cells: Estimate[], higherIsBetter: boolean) => Set<Estimate>}
+ */
 function notClearlyWorse(cells, higherIsBetter) {
   if (!cells.length) return new Set();
+  /** @type {(a: Estimate, b: Estimate) => boolean} */
   const better = (a, b) => (higherIsBetter ? a[0] > b[0] : a[0] < b[0]);
   const best = cells.reduce((a, b) => (better(b, a) ? b : a));
-  const overlaps = (cell) => cell[1] !== null && best[1] !== null && cell[2] >= best[1] && cell[1] <= best[2];
+  const [, bestLow, bestHigh] = best;
+  /** @type {(cell: Estimate) => boolean} */
+  const overlaps = ([, low, high]) =>
+    low !== null && high !== null && bestLow !== null && bestHigh !== null && high >= bestLow && low <= bestHigh;
   const bold = cells.filter((cell) => cell[0] === best[0] || overlaps(cell));
   return new Set(bold.length < cells.length ? bold : []);
 }
 
+/** @type {(column: Column) => TableColumn<Row>} */
 function tableColumn({ setting, at, usual, places, bold }) {
+  /** @type {(cell: Estimate | null) => string[]} */
   const texts = (cell) => {
     const [value, ends] = cellTexts(cell, setting.unit, places);
     return [cell && cell[3] !== usual ? `${value}*` : value, ends];
@@ -91,29 +120,40 @@ function tableColumn({ setting, at, usual, places, bold }) {
     title: [setting.metric, setting.note, setting.provenance].filter(Boolean).join("\n"),
     value: (row) => row.cells[at]?.[0] ?? null,
     texts: (row) => texts(row.cells[at]),
-    bold: (row) => bold.has(row.cells[at]),
+    bold: (row) => {
+      const cell = row.cells[at];
+      return cell !== null && bold.has(cell);
+    },
   };
 }
 
+/** @type {(columns: Column[], results: Results) => string[]} */
 function tableNotes(columns, results) {
   const metrics = [...new Set(columns.map(({ setting }) => measured(setting)))].join("; ");
-  const sizes = [...new Set(columns.map(({ usual }) => usual).filter((n) => n !== null))];
-  const odd = columns.some(({ at, usual }) => results.cells.some((row) => row[at] && row[at][3] !== usual));
+  const sizes = [...new Set(columns.flatMap(({ usual }) => usual ?? []))];
+  const odd = columns.some(({ at, usual }) => results.cells.some((row) => (row[at]?.[3] ?? usual) !== usual));
   const sources = [...new Set(columns.map(({ setting }) => setting.source))].filter((source) => source !== "own");
   const n = sizes.length === 1 ? `; n = ${count(sizes[0])}` : "";
-  return [
+  const notes = [
     columns.length && `${metrics}; ${levelText(results.level)} intervals${n}`,
     columns.some(({ bold }) => bold.size) && "bold: best, or its interval overlaps the best one's",
     odd && "*: from another number of images than the rest of its column",
     sources.length && `from ${sources.join(", ")}`,
     ...columns.filter(({ setting }) => setting.note).map(({ setting }) => `${setting.name}: ${setting.note}`),
     ...results.notes,
-  ].filter(Boolean);
+  ];
+  return notes.filter((note) => typeof note === "string");
 }
 
-/** Tidy, as `shiftbench table --format csv` writes it. */
+/**
+ * Tidy, as `shiftbench table --format csv` writes it.
+ * @type {(columns: Column[], rows: Row[]) => CsvRow[]}
+ */
 function resultsCsv(columns, rows) {
-  const cellsOf = (row) => columns.filter(({ at }) => row.cells[at])
-    .map(({ setting, at }) => [row.model.name, setting.name, setting.metric, ...row.cells[at]]);
+  /** @type {(row: Row) => CsvRow[]} */
+  const cellsOf = (row) => columns.flatMap(({ setting, at }) => {
+    const cell = row.cells[at];
+    return cell ? [[row.model.name, setting.name, setting.metric, ...cell]] : [];
+  });
   return [["model", "setting", "metric", "value", "low", "high", "n"], ...rows.flatMap(cellsOf)];
 }

@@ -6,10 +6,18 @@ import { categoryName, cellTexts, countOf, digits, interval, matches, number } f
 import { saveCsvButton } from "./save.js";
 import { sortedTable } from "./tables.js";
 
-/** The block below the plot; `show` fills it from a study and a search. */
+/** @import { CsvRow, Point, SettingEntry, Study, Table, TableColumn } from "./types.d.ts" */
+
+/** @typedef {{ value: number; low: number | null; high: number | null }} Distance */
+
+/**
+ * The block below the plot; `show` fills it from a study and a search.
+ * @type {() => { node: HTMLElement; show(study: Study, query: string): void }}
+ */
 export function robustnessTable() {
   const counter = el("p", { class: "soft", role: "status" });
   const search = searchField("Find a model in the table", "");
+  /** @type {Table<Point>} */
   const table = sortedTable({
     id: "robustness", label: "Effective and relative robustness", order: "-rho",
     rowClass: (point) => (point.own ? "own" : ""),
@@ -20,9 +28,8 @@ export function robustnessTable() {
   return {
     node: el("section", { class: "block" }, head, counter, table.node),
     show(study, query) {
-      const known = study.points.filter((point) => point.known);
-      const rows = known.filter((point) => !query || matches(point.name, query));
-      const all = countOf(known.length, "model");
+      const rows = study.points.filter((point) => !query || matches(point.name, query));
+      const all = countOf(study.points.length, "model");
       counter.textContent = query ? `${rows.length} of ${all} match “${query}”` : all;
       search.set(query);
       table.show(rows, robustnessColumns(study));
@@ -30,25 +37,28 @@ export function robustnessTable() {
   };
 }
 
+/** @type {(study: Study) => TableColumn<Point>[]} */
 function robustnessColumns(study) {
   const { xSetting, ySetting } = study;
   const rho = "effective robustness: y minus the line, in percentage points";
+  /** @type {TableColumn<Point>[]} */
   const columns = [
     { key: "model", heading: "model", value: (point) => point.name },
     { key: "category", heading: "category", optional: true, value: (point) => categoryName(point.category) },
     axisColumn("x", xSetting),
     axisColumn("y", ySetting),
-    distanceColumn(study, "rho", "ρ", rho, "effective"),
+    distanceColumn(study, "rho", "ρ", rho, ({ effective }) => effective && { ...effective, value: effective.rho }),
   ];
   if (!study.points.some((point) => point.relative)) return columns;
   const tau = "relative robustness: y minus that of the base model, in percentage points";
   return [
     ...columns,
-    distanceColumn(study, "tau", "τ", tau, "relative"),
+    distanceColumn(study, "tau", "τ", tau, ({ relative }) => relative && { ...relative, value: relative.tau }),
     { key: "base", heading: "base model", value: (point) => point.baseModel },
   ];
 }
 
+/** @type {(key: "x" | "y", setting: SettingEntry) => TableColumn<Point>} */
 function axisColumn(key, setting) {
   return {
     key, heading: setting.name, title: `${key} axis`, numeric: true,
@@ -57,25 +67,32 @@ function axisColumn(key, setting) {
   };
 }
 
-/** rho or tau: the key of the number inside `point.effective` or `point.relative`. */
-function distanceColumn({ xSetting, ySetting }, key, heading, title, kind) {
-  const { unit } = ySetting;
-  const places = (point) => Math.min(digits(point.x[3], xSetting.unit), digits(point.y[3], unit));
+/**
+ * rho or tau, as `distance` finds it.
+ * @type {(study: Study, key: string, heading: string, title: string, distance: (point: Point)
+ *   => Distance | null) => TableColumn<Point>}
+ */
+function distanceColumn({ xSetting, ySetting: { unit } }, key, heading, title, distance) {
   const signed = { signed: true };
-  const texts = (point, { [key]: value, low, high }) =>
-    [number(value, places(point), unit, signed), interval(low, high, places(point), unit, signed)];
   return {
     key, heading, title, numeric: true,
-    value: (point) => point[kind]?.[key] ?? null,
-    texts: (point) => (point[kind] ? texts(point, point[kind]) : [""]),
+    value: (point) => distance(point)?.value ?? null,
+    texts: (point) => {
+      const found = distance(point);
+      const places = Math.min(digits(point.x[3], xSetting.unit), digits(point.y[3], unit));
+      if (!found) return [""];
+      return [number(found.value, places, unit, signed), interval(found.low, found.high, places, unit, signed)];
+    },
   };
 }
 
+/** @type {(points: Point[]) => CsvRow[]} */
 function robustnessCsv(points) {
   const header = [
     "model", "category", "x", "x_low", "x_high", "y", "y_low", "y_high", "line", "rho", "rho_low", "rho_high",
     "tau", "tau_low", "tau_high", "base_model",
   ];
+  /** @type {(point: Point) => CsvRow} */
   const row = ({ name, category, x, y, effective, relative, baseModel }) => [
     name, category, ...x.slice(0, 3), ...y.slice(0, 3),
     effective?.expected, effective?.rho, effective?.low, effective?.high,

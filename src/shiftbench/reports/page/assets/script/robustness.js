@@ -10,18 +10,22 @@ import { robustnessTable } from "./robustness-table.js";
 import { saveSvgButton } from "./save.js";
 import { SCALES } from "./scales.js";
 import { scatterPlot } from "./scatter.js";
+import { defineSection } from "./sections.js";
 import { choose, chosen, chosenList } from "./state.js";
 import { firstAxes, studyOf } from "./study.js";
 
-export const robustnessSection = {
+/** @import { Choice, Results, Study } from "./types.d.ts" */
+
+defineSection({
   id: "robustness",
   title: "Robustness",
-  has: (page) => Boolean(page.results?.models.length && page.results.settings.length),
+  order: 1,
+  data: (page) => page.results,
   build: buildRobustness,
-};
+});
 
-function buildRobustness(host, page) {
-  const { results } = page;
+/** @type {(host: HTMLElement, results: Results) => () => void} */
+function buildRobustness(host, results) {
   const slots = categorySlots(results.models.map((model) => model.category || (model.own ? "own" : "")));
   const controls = axisControls(results);
   const reset = el("button", { type: "button", class: "reset", hidden: true }, "Whole view");
@@ -48,7 +52,7 @@ function buildRobustness(host, page) {
     const hidden = new Set(chosenList("hide"));
     const key = JSON.stringify([choice.x, choice.y, study.scale.name, choice.showAll]);
     controls.set(choice, study, query);
-    node.querySelector("h2").replaceChildren(...breakable(`${choice.y} against ${choice.x}`));
+    node.querySelector("h2")?.replaceChildren(...breakable(`${choice.y} against ${choice.x}`));
     legend.replaceChildren(...legendOf(study, slots, hidden), controls.showAll);
     plot.draw({ study, slots, hidden, query, key });
     words.replaceChildren(...fitWords(study));
@@ -57,25 +61,39 @@ function buildRobustness(host, page) {
   };
 }
 
-/** The reader's axes where the page has them, else those to begin with. */
+/**
+ * The reader's axes where the page has them, else those to begin with.
+ * @type {(results: Results) => Choice}
+ */
 function currentChoice(results) {
   const names = new Set(results.settings.map((setting) => setting.name));
   const first = firstAxes(results);
+  /** @type {(key: "x" | "y") => string} */
   const axis = (key) => (names.has(chosen(key)) ? chosen(key) : first[key]);
-  const scale = chosen("scale", "logit");
-  return { x: axis("x"), y: axis("y"), scale: scale in SCALES ? scale : "logit", showAll: chosen("all") === "1" };
+  const scale = Object.values(SCALES).find((one) => one.name === chosen("scale")) ?? SCALES.logit;
+  return { x: axis("x"), y: axis("y"), scale: scale.name, showAll: chosen("all") === "1" };
 }
 
+/** @type {WeakMap<Results, { key: string; study: Study }>} */
 const studies = new WeakMap();
 
-/** Searching and hiding do not change the study, so that it is computed once for each choice of axes. */
+/**
+ * Searching and hiding do not change the study, so that it is computed once for each choice of axes.
+ * @type {(results: Results, choice: Choice) => Study}
+ */
 function cachedStudy(results, choice) {
   const key = JSON.stringify(choice);
-  if (studies.get(results)?.key !== key) studies.set(results, { key, study: studyOf(results, choice) });
-  return studies.get(results).study;
+  const known = studies.get(results);
+  if (known?.key === key) return known.study;
+  const study = studyOf(results, choice);
+  studies.set(results, { key, study });
+  return study;
 }
 
-/** The categories, to be switched on and off, and what the lines mean. */
+/**
+ * The categories, to be switched on and off, and what the lines mean.
+ * @type {(study: Study, slots: Map<string, number>, hidden: Set<string>) => HTMLElement[]}
+ */
 function legendOf(study, slots, hidden) {
   const shown = study.points.filter((point) => point.shown);
   const items = [...slots].map(([category, slot]) => {
@@ -83,15 +101,17 @@ function legendOf(study, slots, hidden) {
     const label = `${categoryName(category)} (${n})`;
     return { value: category, label, swatch: markerSwatch(slot), on: !hidden.has(category), n };
   });
+  /** @type {(category: string) => void} */
   const toggle = (category) => {
     const next = new Set(hidden);
     if (!next.delete(category)) next.add(category);
     choose({ hide: next.size ? [...next] : null });
   };
+  const sameUnit = study.xSetting.unit === study.ySetting.unit;
   const hasLine = study.parts.some((part) => !part.line.reason);
   return [
     toggles("Categories shown", items.filter((item) => item.n), toggle),
-    hasLine && el("span", { class: "key fit-key" }, "fit and its band"),
-    study.xSetting.unit === study.ySetting.unit && el("span", { class: "key identity-key" }, "y = x"),
-  ].filter(Boolean);
+    ...(hasLine ? [el("span", { class: "key fit-key" }, "fit and its band")] : []),
+    ...(sameUnit ? [el("span", { class: "key identity-key" }, "y = x")] : []),
+  ];
 }

@@ -2,12 +2,17 @@
 
 import { el } from "./dom.js";
 
+/** @import { CsvRow } from "./types.d.ts" */
+
 const STYLES = [
   "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linejoin",
   "paint-order", "opacity", "font-family", "font-size", "font-weight", "text-anchor", "visibility",
 ];
 
-/** A button that saves what `content` returns. */
+/**
+ * A button that saves what `content` returns.
+ * @type {(label: string, describe: string, type: string, content: () => { name: string; text: string }) => HTMLElement}
+ */
 function saveButton(label, describe, type, content) {
   const save = () => {
     const { name, text } = content();
@@ -20,26 +25,37 @@ function saveButton(label, describe, type, content) {
   return el("button", { type: "button", class: "save", "aria-label": name, on: { click: save } }, label);
 }
 
-/** Saves a chart, in the colours for paper. */
+/**
+ * Saves a chart, in the colours for paper.
+ * @type {(describe: string, find: () => SVGSVGElement | null) => HTMLElement}
+ */
 export function saveSvgButton(describe, find) {
   return saveButton("SVG", describe, "image/svg+xml", () => ({ name: `${describe}.svg`, text: svgText(find()) }));
 }
 
-/** Saves a table with all its digits; `rows` returns lists of cells, the header first. */
+/**
+ * Saves a table with all its digits; `rows` returns lists of cells, the header first.
+ * @type {(describe: string, rows: () => CsvRow[]) => HTMLElement}
+ */
 export function saveCsvButton(describe, rows) {
   return saveButton("CSV", describe, "text/csv", () => ({ name: `${describe}.csv`, text: csvText(rows()) }));
 }
 
+/** @type {(name: string) => string} */
 function fileName(name) {
-  return name.replace(/[^\w.\-]+/g, "-").replace(/^[-.]+/, "").slice(-120);
+  return name.replace(/[^\w.-]+/g, "-").replace(/^[-.]+/, "").slice(-120);
 }
 
-/** The picture with its styles written into it, for a file has no style sheet. */
+/**
+ * The picture with its styles written into it, for a file has no style sheet.
+ * @type {(picture: SVGSVGElement | null) => string}
+ */
 function svgText(picture) {
+  if (!picture) return "";
   const root = document.documentElement;
   const theme = root.dataset.theme;
   root.dataset.theme = "light";
-  const copy = picture.cloneNode(true);
+  const copy = /** @type {SVGSVGElement} */ (picture.cloneNode(true));
   const twins = [copy, ...copy.querySelectorAll("*")];
   for (const [i, node] of [picture, ...picture.querySelectorAll("*")].entries()) {
     const style = getComputedStyle(node);
@@ -53,11 +69,15 @@ function svgText(picture) {
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
 }
 
+/** @type {(rows: CsvRow[]) => string} */
 function csvText(rows) {
   return rows.map((row) => row.map(csvCell).join(",")).join("\n") + "\n";
 }
 
-/** Numbers with all digits; a name that a spreadsheet would run as a formula gets a leading apostrophe. */
+/**
+ * Numbers with all digits; a name that a spreadsheet would run as a formula gets a leading apostrophe.
+ * @type {(value: CsvRow[number]) => string}
+ */
 function csvCell(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "number") return String(value);

@@ -4,7 +4,14 @@ import { drawCurves, frame, linearSide } from "./chart.js";
 import { cellTexts, spaced } from "./format.js";
 import { tipContent } from "./tooltip.js";
 
-/** A chart of some rows of a family at one corruption; `model` is drawn in front of the others. */
+/** @import { CorruptionFamily, CorruptionRow, CurvePoint, Estimate, Side } from "./types.d.ts" */
+
+/** @typedef {{ width: number; height: number; model?: string; large?: boolean }} ChartOptions */
+
+/**
+ * A chart of some rows of a family at one corruption; `model` is drawn in front of the others.
+ * @type {(family: CorruptionFamily, at: number, rows: CorruptionRow[], options: ChartOptions) => SVGSVGElement}
+ */
 export function severityChart(family, at, rows, { width, height, model = "", large = false }) {
   const hasClean = rows.some((row) => row.clean);
   const name = family.corruptions[at];
@@ -25,7 +32,10 @@ export function severityChart(family, at, rows, { width, height, model = "", lar
   return canvas.picture;
 }
 
-/** Severity 0 is the picture without corruption. */
+/**
+ * Severity 0 is the picture without corruption.
+ * @type {(family: CorruptionFamily, hasClean: boolean, width: number, large: boolean) => Side}
+ */
 function severityAxis(family, hasClean, width, large) {
   const values = [...(hasClean ? [0] : []), ...family.severities];
   const [first, last] = [Math.min(...values), Math.max(...values)];
@@ -37,6 +47,7 @@ function severityAxis(family, hasClean, width, large) {
   });
 }
 
+/** @type {(row: CorruptionRow, cell: Estimate | null, severity: number, corruption: string) => CurvePoint | null} */
 function pointOn(row, cell, severity, corruption) {
   if (!cell) return null;
   const [value, ends] = cellTexts(cell);

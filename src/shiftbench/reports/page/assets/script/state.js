@@ -3,20 +3,31 @@
  * Values are lists of words; only what differs from the default is written.
  */
 
+/** @type {Map<string, string[]>} */
 const choices = new Map();
+/** @type {Set<() => void>} */
 const listeners = new Set();
 
-/** The first value of a choice, or the fallback where the reader made none. */
+/**
+ * The first value of a choice, or the fallback where the reader made none.
+ * @type {(key: string, fallback?: string) => string}
+ */
 export function chosen(key, fallback = "") {
   return choices.get(key)?.[0] ?? fallback;
 }
 
-/** All values of a choice, or the fallback. An empty choice is one, too. */
+/**
+ * All values of a choice, or the fallback. An empty choice is one, too.
+ * @type {(key: string, fallback?: string[]) => string[]}
+ */
 export function chosenList(key, fallback = []) {
-  return choices.has(key) ? choices.get(key).filter((value) => value !== "") : fallback;
+  return choices.get(key)?.filter((value) => value !== "") ?? fallback;
 }
 
-/** Makes choices: {key: value, list of values, or null for the default again}. */
+/**
+ * Makes choices: {key: value, list of values, or null for the default again}.
+ * @type {(changes: Record<string, string | string[] | null>, options?: { remember?: boolean }) => void}
+ */
 export function choose(changes, { remember = false } = {}) {
   for (const [key, value] of Object.entries(changes)) {
     if (value === null) choices.delete(key);
@@ -26,7 +37,10 @@ export function choose(changes, { remember = false } = {}) {
   tell();
 }
 
-/** Calls back after every change. */
+/**
+ * Calls back after every change.
+ * @type {(listener: () => void) => void}
+ */
 export function onChoice(listener) {
   listeners.add(listener);
 }
@@ -44,6 +58,7 @@ function tell() {
   for (const listener of listeners) listener();
 }
 
+/** @type {(remember: boolean) => void} */
 function write(remember) {
   const words = new URLSearchParams();
   for (const [key, values] of choices) for (const value of values) words.append(key, value);

@@ -1,10 +1,17 @@
 /** Light or dark: as the system says, until the reader chooses. */
 
+import { byId } from "./dom.js";
+
+/** @typedef {"" | "light" | "dark"} Theme */
+
 const KEY = "shiftbench-theme";
+/** @type {Record<Theme, string>} */
 const NAMES = { "": "as the system", light: "light", dark: "dark" };
 
+/** @type {(onChange: () => void) => void} */
 export function setUpTheme(onChange) {
-  const button = document.getElementById("theme");
+  const button = byId("theme");
+  /** @type {(theme: Theme) => void} */
   const apply = (theme) => {
     if (theme) document.documentElement.dataset.theme = theme;
     else delete document.documentElement.dataset.theme;
@@ -15,7 +22,7 @@ export function setUpTheme(onChange) {
   let theme = remembered();
   apply(theme);
   button.addEventListener("click", () => {
-    const order = Object.keys(NAMES);
+    const order = /** @type {Theme[]} */ (Object.keys(NAMES));
     theme = order[(order.indexOf(theme) + 1) % order.length];
     apply(theme);
     remember(theme);
@@ -24,16 +31,20 @@ export function setUpTheme(onChange) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", onChange);
 }
 
-/** A page from a file may be denied a memory; it then forgets, and nothing else happens. */
+/**
+ * A page from a file may be denied a memory; it then forgets, and nothing else happens.
+ * @type {() => Theme}
+ */
 function remembered() {
   try {
-    const theme = localStorage.getItem(KEY) ?? "";
-    return theme in NAMES ? theme : "";
+    const theme = localStorage.getItem(KEY);
+    return theme === "light" || theme === "dark" ? theme : "";
   } catch {
     return "";
   }
 }
 
+/** @type {(theme: Theme) => void} */
 function remember(theme) {
   try {
     localStorage.setItem(KEY, theme);

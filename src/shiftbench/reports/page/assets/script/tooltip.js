@@ -1,12 +1,17 @@
 /** The one tooltip of the page. */
 
-import { el, styled } from "./dom.js";
+import { byId, el, styled } from "./dom.js";
+
+/** @import { TipRow } from "./types.d.ts" */
 
 const GAP = 14;
 
-/** Shows nodes beside a place of the window, on the side where there is room. */
+/**
+ * Shows nodes beside a place of the window, on the side where there is room.
+ * @type {(content: Node[], left: number, top: number) => void}
+ */
 export function showTooltip(content, left, top) {
-  const tip = document.getElementById("tooltip");
+  const tip = byId("tooltip");
   tip.replaceChildren(...content);
   tip.hidden = false;
   const { width, height } = tip.getBoundingClientRect();
@@ -17,15 +22,19 @@ export function showTooltip(content, left, top) {
 }
 
 export function hideTooltip() {
-  document.getElementById("tooltip").hidden = true;
+  byId("tooltip").hidden = true;
 }
 
-/** A heading, a line below it, and rows [what, number, interval or remark]. */
+/**
+ * A heading, a line below it, and rows [what, number, interval or remark].
+ * @type {(heading: string, remark: string, rows: (TipRow | null | false)[]) => HTMLElement[]}
+ */
 export function tipContent(heading, remark, rows) {
+  const known = rows.filter((row) => row !== null && row !== false);
   return [
     el("strong", {}, heading),
-    remark && el("div", { class: "soft" }, remark),
-    el("table", {}, rows.filter(Boolean).map(([what, value, small]) =>
+    ...(remark ? [el("div", { class: "soft" }, remark)] : []),
+    el("table", {}, known.map(([what, value, small]) =>
       el("tr", {}, el("th", { scope: "row" }, what), el("td", {}, value), el("td", { class: "soft" }, small ?? "")))),
-  ].filter(Boolean);
+  ];
 }

@@ -6,19 +6,23 @@ import { el, responsive } from "./dom.js";
 import { spaced } from "./format.js";
 import { lineSwatch } from "./palette.js";
 import { saveCsvButton, saveSvgButton } from "./save.js";
+import { defineSection } from "./sections.js";
 import { tipContent } from "./tooltip.js";
+
+/** @import { CsvRow, CurvePoint, TrainingCurve } from "./types.d.ts" */
 
 const MOST_DOTS = 60;
 
-export const trainingSection = {
+defineSection({
   id: "training",
   title: "Training",
-  has: (page) => page.training.some((run) => run.steps.length),
+  order: 6,
+  data: (page) => page.training.length ? page.training : null,
   build: buildTraining,
-};
+});
 
-function buildTraining(host, page) {
-  const runs = page.training;
+/** @type {(host: HTMLElement, runs: TrainingCurve[]) => () => void} */
+function buildTraining(host, runs) {
   const measures = [...new Set(runs.flatMap((run) => Object.keys(run.series)))]
     .filter((measure) => runs.some((run) => run.series[measure]?.some(Number.isFinite)));
   const keys = runs.map((run, i) => el("span", { class: "key" }, lineSwatch(i), run.name));
@@ -36,10 +40,11 @@ function buildTraining(host, page) {
   return () => {};
 }
 
+/** @type {(runs: TrainingCurve[], measure: string, width: number) => SVGSVGElement} */
 function trainingChart(runs, measure, width) {
   const height = Math.round(Math.min(300, Math.max(200, width * 0.55)));
   const logged = runs.map((run, i) => ({ run, i, values: run.series[measure] ?? [] }));
-  const numbers = logged.flatMap(({ values }) => values.filter(Number.isFinite));
+  const numbers = logged.flatMap(({ values }) => values.filter((value) => value !== null));
   const steps = runs.flatMap((run) => run.steps);
   const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
   const [first, last] = [Math.min(...steps), Math.max(...steps)];
@@ -54,8 +59,11 @@ function trainingChart(runs, measure, width) {
   return canvas.picture;
 }
 
+/**
+ * @type {(run: TrainingCurve, measure: string, step: number, value: number | null | undefined) => CurvePoint | null}
+ */
 function stepPoint(run, measure, step, value) {
-  if (!Number.isFinite(value)) return null;
+  if (value === null || value === undefined) return null;
   const text = value.toPrecision(4);
   return {
     x: step, y: value, low: null, high: null, label: `${run.name}, step ${step}: ${text}`,
@@ -63,6 +71,7 @@ function stepPoint(run, measure, step, value) {
   };
 }
 
+/** @type {(runs: TrainingCurve[]) => CsvRow[]} */
 function trainingCsv(runs) {
   const rows = runs.flatMap((run) => Object.entries(run.series).flatMap(([measure, values]) =>
     run.steps.map((step, i) => [run.name, measure, step, values[i]])));
