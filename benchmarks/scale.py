@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from benchmarks.page import peak_memory_mb, save, saved, table
 from shiftbench.labels import label_space
 from shiftbench.store.prediction_files import PredictionBlock, write_block
-from shiftbench.store.workspace import Cell, Workspace, space_key
+from shiftbench.store.spec import Json, ResultSpec
+from shiftbench.store.workspace import Result, Workspace, space_key
 
 CLASSES = 1000
 #: How much of it the slow baseline gets; its figures are extrapolated, and marked so.
@@ -44,12 +45,12 @@ class Size:
     images: int
 
     @property
-    def cells(self) -> int:
+    def results(self) -> int:
         return self.models * self.settings
 
     @property
     def predictions(self) -> int:
-        return self.cells * self.images
+        return self.results * self.images
 
 
 # -- a synthetic testbed -------------------------------------------------------------------------------------
@@ -83,17 +84,23 @@ def write_model(root: Path, size: Size, model: int) -> tuple[float, list[int]]:
         hits.append(int((block.top[:, 0] == labels).sum()))
         spec = _spec(model, setting, size.images, space)
         begin = time.perf_counter()
-        cell = Cell(f"model-{model:04d}", f"setting-{setting:04d}", spec)
-        write_block(workspace.predictions_path(cell), block, spec, "benchmark")
+        result = Result(f"model-{model:04d}", f"setting-{setting:04d}", spec)
+        write_block(workspace.predictions_path(result), block, spec, "benchmark")
         writing += time.perf_counter() - begin
     return writing, hits
 
 
-def _spec(model: int, setting: int, images: int, space: str) -> dict[str, Any]:
+def _spec(model: int, setting: int, images: int, space: str) -> ResultSpec:
     """As long as a real one."""
     provenance = f"setting-{setting:04d}; val ({images} images, 00000000); over imagenet-1k (1000); seed 0"
-    crop = {"resize": 256, "crop": 224, "resize_rule": "shorter", "interpolation": "bilinear", "antialias": True}
-    return {
+    crop: dict[str, Json] = {
+        "resize": 256,
+        "crop": 224,
+        "resize_rule": "shorter",
+        "interpolation": "bilinear",
+        "antialias": True,
+    }
+    value: dict[str, Json] = {
         "classifier": {"classifier": f"model-{model:04d}", "fingerprint": "0" * 32, "geometry": crop, "scale": [0, 1]},
         "dataset": {"name": "val", "fingerprint": "0" * 32},
         "images": images,
@@ -106,10 +113,11 @@ def _spec(model: int, setting: int, images: int, space: str) -> dict[str, Any]:
         "provenance": provenance,
         "family": provenance,
     }
+    return ResultSpec.from_json(value)
 
 
 def fill(root: Path, size: Size) -> dict[str, float]:
-    """Write the testbed; how many are right in each cell is kept aside, to hold the scores against."""
+    """Write the testbed; how many are right in each result is kept aside, to hold the scores against."""
     workspace, space, labels = Workspace(root), label_space("imagenet-1k"), labels_of(size.images)
     ids = [f"{space.keys[label]}/ILSVRC2012_val_{i:08d}.JPEG" for i, label in enumerate(labels)]
     workspace.record_dataset("val", "0" * 32, space, ids, labels, {})
@@ -124,7 +132,7 @@ def fill(root: Path, size: Size) -> dict[str, float]:
 
 
 def stage_catalogue(root: Path) -> dict[str, Any]:
-    return {"cells": Workspace(root).write_catalogue()}
+    return {"results": Workspace(root).write_catalogue()}
 
 
 def stage_stats(root: Path) -> dict[str, Any]:
@@ -170,10 +178,10 @@ def _export_one(root: Path, settings: list[str]) -> int:
     from shiftbench.store.export import export_table
 
     workspace = Workspace(root)
-    cells = list(workspace.cells((), settings))
-    dataset = cells[0].spec["dataset"]
-    image = workspace.dataset(dataset["name"], dataset["fingerprint"]).ids[7]
-    return export_table(workspace, root.parent / "one.csv", cells, images=[image])
+    results = list(workspace.results((), settings))
+    dataset = results[0].spec.dataset
+    image = workspace.dataset(dataset.name, dataset.fingerprint).ids[7]
+    return export_table(workspace, root.parent / "one.csv", results, images=[image])
 
 
 STAGES: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -200,16 +208,16 @@ def run_stage(stage: str, root: Path) -> None:
     print(json.dumps({**found, "seconds": time.perf_counter() - begin, "peak_mb": peak_memory_mb()}))
 
 
-def csv_baseline(root: Path, cells: int) -> dict[str, float]:
-    """One CSV a cell, as most scripts keep them: extrapolated to all cells."""
+def csv_baseline(root: Path, results: int) -> dict[str, float]:
+    """One CSV a result, as most scripts keep them: extrapolated to all results."""
     import pandas as pd
 
     folder, workspace = root.parent / "csv", Workspace(root)
     folder.mkdir()
-    chosen = list(workspace.cells(["model-0000"]))[:CSV_CELLS]
-    factor, writing = cells / len(chosen), 0.0
-    for i, cell in enumerate(chosen):
-        own = workspace.read(cell)
+    chosen = list(workspace.results(["model-0000"]))[:CSV_CELLS]
+    factor, writing = results / len(chosen), 0.0
+    for i, result in enumerate(chosen):
+        own = workspace.read(result)
         frame = pd.DataFrame(
             {"image": own.ids, "label": own.labels, "prediction": own.top[:, 0], "confidence": own.confidence}
         )
@@ -230,7 +238,7 @@ def store_benchmark(size: Size, folder: Path | None) -> dict[str, Any]:
         root = place / "workspace"
         written = fill(root, size)
         stages = {stage: in_own_process(stage, root) for stage in STAGES}
-        peer = csv_baseline(root, size.cells)
+        peer = csv_baseline(root, size.results)
         on_disk = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -269,7 +277,7 @@ def store_markdown(data: dict[str, Any]) -> str:
         "images, top-1 class and confidence (the five best classes take about twice as much). Every count of right "
         f"answers equals what was written: {'yes' if agree else 'NO'}. Each line is a process of its own.\n\n"
         + table(("", "time or size", "peak memory", "CSV + pandas"), rows)
-        + f"\n\n\\* measured on {CSV_CELLS} cells and extrapolated. Making and writing the numbers took "
+        + f"\n\n\\* measured on {CSV_CELLS} results and extrapolated. Making and writing the numbers took "
         f"{data['write']['wall_s']:.0f} s on two processes."
     )
 
@@ -329,8 +337,8 @@ def _timed_run(
             progress=False,
         )
         seconds = time.perf_counter() - begin
-        images = int(run.cells[0].spec["images"])
-        return seconds, images * len(run.cells), block_count(images)
+        images = run.results[0].spec.images
+        return seconds, images * len(run.results), block_count(images)
 
 
 def engines_markdown(data: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,8 @@ from benchmarks.page import peak_memory_mb, save, table
 from shiftbench.api import Run
 from shiftbench.labels import label_space
 from shiftbench.store.prediction_files import PredictionBlock, write_block
-from shiftbench.store.workspace import Cell, Workspace, space_key
+from shiftbench.store.spec import Json, ResultSpec
+from shiftbench.store.workspace import Result, Workspace, space_key
 
 IMAGES = 50_000
 CLASSES = 1000
@@ -37,26 +37,26 @@ def synthetic(rng: np.random.Generator, labels: NDArray[np.int32], accuracy: flo
     return PredictionBlock(np.where(right, labels, wrong).astype(np.int32)[:, None], confidence.astype(np.float32))
 
 
-def fill(root: Path, cells: int, labels: NDArray[np.int32]) -> tuple[float, float]:
-    """Write all cells; seconds of writing, seconds of making the synthetic numbers."""
+def fill(root: Path, results: int, labels: NDArray[np.int32]) -> tuple[float, float]:
+    """Write all results; seconds of writing, seconds of making the synthetic numbers."""
     workspace, space = Workspace(root), label_space("imagenet-1k")
     ids = [f"{space.keys[label]}/ILSVRC2012_val_{i:08d}.JPEG" for i, label in enumerate(labels)]
     workspace.record_dataset("val", "0" * 32, space, ids, labels, {})
     rng = np.random.default_rng(0)
     writing = making = 0.0
-    for i in range(cells):
+    for i in range(results):
         begin = time.perf_counter()
         block = synthetic(rng, labels, rng.uniform(0.2, 0.9))
         made = time.perf_counter()
         spec = _spec(i, space_key(space))
-        write_block(workspace.predictions_path(Cell(f"m{i % 100:03d}", f"s{i // 100:03d}", spec)), block, spec, "x")
+        write_block(workspace.predictions_path(Result(f"m{i % 100:03d}", f"s{i // 100:03d}", spec)), block, spec, "x")
         making += made - begin
         writing += time.perf_counter() - made
     return writing, making
 
 
-def _spec(i: int, space: str) -> dict[str, Any]:
-    return {
+def _spec(i: int, space: str) -> ResultSpec:
+    value: dict[str, Json] = {
         "classifier": {"classifier": f"m{i % 100:03d}", "fingerprint": "0" * 16},
         "dataset": {"name": "val", "fingerprint": "0" * 32},
         "space": space,
@@ -65,6 +65,7 @@ def _spec(i: int, space: str) -> dict[str, Any]:
         "metric": "top1",
         "provenance": "synthetic",
     }
+    return ResultSpec.from_json(value)
 
 
 def query_duckdb(root: Path) -> tuple[float, dict[str, float]]:
@@ -93,15 +94,15 @@ def query_ours(root: Path) -> tuple[float, dict[str, float]]:
 
 
 def csv_baseline(folder: Path, root: Path, labels: NDArray[np.int32]) -> tuple[float, float, float]:
-    """(write seconds, bytes, query seconds) for a few cells as most scripts keep them: one CSV a cell."""
+    """(write seconds, bytes, query seconds) for a few results as most scripts keep them: one CSV a result."""
     import pandas as pd
 
     workspace = Workspace(root)
     folder.mkdir()
-    cells = list(workspace.cells())[:CSV_CELLS]
+    results = list(workspace.results())[:CSV_CELLS]
     writing = 0.0
-    for i, cell in enumerate(cells):
-        found = workspace.read(cell)
+    for i, result in enumerate(results):
+        found = workspace.read(result)
         begin = time.perf_counter()
         frame = {
             "image": found.ids,
@@ -122,20 +123,20 @@ def csv_baseline(folder: Path, root: Path, labels: NDArray[np.int32]) -> tuple[f
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--millions", type=int, default=100)
-    cells = arguments.parse_args().millions * 1_000_000 // IMAGES
+    results = arguments.parse_args().millions * 1_000_000 // IMAGES
     labels = np.arange(CLASSES, dtype=np.int32).repeat(IMAGES // CLASSES)
     folder = Path(tempfile.mkdtemp(prefix="shiftbench-store-"))
     try:
         root = folder / "workspace"
-        writing, making = fill(root, cells, labels)
+        writing, making = fill(root, results, labels)
         size = sum(path.stat().st_size for path in (root / "predictions").rglob("*.parquet"))
-        rows = cells * IMAGES
+        rows = results * IMAGES
         query, ours = query_ours(root)
         memory = peak_memory_mb()
         duck, theirs = query_duckdb(root)
         agree = max(abs(sorted(ours.values())[i] - sorted(theirs.values())[i]) for i in range(len(ours))) < 1e-12
         csv_write, csv_size, csv_query = csv_baseline(folder / "csv", root, labels)
-        factor = cells / CSV_CELLS
+        factor = results / CSV_CELLS
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     lines = [
@@ -162,11 +163,11 @@ def main() -> None:
         ),
     ]
     markdown = (
-        f"{rows:,} synthetic predictions ({cells} classifier-setting cells of {IMAGES:,} images), top-1 class and "
+        f"{rows:,} synthetic predictions ({results} classifier-setting results of {IMAGES:,} images), top-1 class and "
         f"confidence. Peak memory of our writing and scoring: {memory:.0f} MB. All accuracies equal DuckDB's over "
         f"the same files: {'yes' if agree else 'NO'}. DuckDB reads without verifying anything.\n\n"
         + table(("", "shiftbench", "DuckDB on our files", "CSV + pandas", "ours against CSV"), lines)
-        + f"\n\n\\* measured on {CSV_CELLS} cells and extrapolated. Making the synthetic numbers took {making:.0f} s "
+        + f"\n\n\\* measured on {CSV_CELLS} results and extrapolated. Making the synthetic numbers took {making:.0f} s "
         "and is not counted."
     )
     data = {

@@ -57,12 +57,12 @@ class Run(StoredResults):
         from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
         from shiftbench.reports.tables import ResultTable
 
-        corrupted, perturbed = corruption_prefixes(self.settings), perturbation_prefixes(self.cells)
+        corrupted, perturbed = corruption_prefixes(self.settings), perturbation_prefixes(self.results)
         families = tuple(f"{prefix}." for prefix in corrupted + perturbed)
         plain = [entry for entry in self.shown_scores(level=level) if not entry[1].startswith(families)]
         reports: list[Report] = [ResultTable(plain)] if plain else []
         reports += [self.corruption_table(prefix, level=level) for prefix in corrupted]
-        reports += [flip_table(self.workspace, self.cells, prefix=prefix, level=level) for prefix in perturbed]
+        reports += [flip_table(self.workspace, self.results, prefix=prefix, level=level) for prefix in perturbed]
         return reports
 
     def compare(self, setting: str | None = None, *, level: float = 0.95) -> ComparisonTable:
@@ -70,7 +70,9 @@ class Run(StoredResults):
         from shiftbench.reports.comparisons import compare_all
 
         chosen = setting or self.settings[0]
-        return compare_all([self.workspace.read(cell) for cell in self.cells if cell.setting == chosen], level=level)
+        return compare_all(
+            [self.workspace.read(result) for result in self.results if result.setting == chosen], level=level
+        )
 
     def groups(
         self, by: str, setting: str | None = None, *, table: str | Path | None = None, level: float = 0.95
@@ -92,7 +94,7 @@ class Run(StoredResults):
         """How well anomaly scores tell the images of ``outside`` from those of ``inside``."""
         from shiftbench.reports.detection import detection_table
 
-        return detection_table(self.workspace, self.cells, inside, outside, scores, published=published, level=level)
+        return detection_table(self.workspace, self.results, inside, outside, scores, published=published, level=level)
 
     def calibration(
         self,
@@ -108,7 +110,7 @@ class Run(StoredResults):
         from shiftbench.reports.calibration import calibration_table
 
         chosen = self.of_setting(setting)
-        if len({cell.setting for cell in chosen}) > 1:
+        if len({result.setting for result in chosen}) > 1:
             raise StoreError(
                 "which setting is to be scored?",
                 found=f"{len(self.settings)} settings",
@@ -117,7 +119,7 @@ class Run(StoredResults):
             )
         return calibration_table(
             self.workspace,
-            self.cells,
+            self.results,
             chosen[0].setting,
             fit=fit,
             split=split,
@@ -148,12 +150,12 @@ class Run(StoredResults):
 class IncompleteRunError(ShiftbenchError):
     """Some classifiers failed on some images; everything else is stored, and the same call continues."""
 
-    def __init__(self, failures: Sequence[Failure], run: Run, cells: int) -> None:
+    def __init__(self, failures: Sequence[Failure], run: Run, planned: int) -> None:
         causes = list(dict.fromkeys(str(failure) for failure in failures))
         more = [f"... and {len(causes) - 5} more such"] if len(causes) > 5 else []
         super().__init__(
-            f"{cells - len(run.cells)} of {cells} results (classifier by setting) are not complete; everything else is "
-            f"stored in {run.workspace.root}",
+            f"{planned - len(run.results)} of {planned} results (model by setting) are not complete; everything else "
+            f"is stored in {run.workspace.root}",
             found="\n            ".join([*causes[:5], *more]),
             hint="fix the cause and rerun the same command; it resumes",
         )
@@ -166,7 +168,7 @@ class SharedRun(Run):
     """What is complete after one job of several that share a run; the last of them finds everything."""
 
     def __init__(self, run: Run, shard: Shard, blocks: int, waiting: int) -> None:
-        super().__init__(run.workspace, run.cells, left_out=run.left_out)
+        super().__init__(run.workspace, run.results, left_out=run.left_out)
         own = len(range(shard.job - 1, blocks, shard.of))
         self.complete = waiting == 0
         #: For people: what this job did, and what the others have yet to do.

@@ -336,8 +336,8 @@ def test_a_known_setting_keeps_its_reference_classes_and_metric(tmp_path: Path) 
         predictions=[[[outside, inside[0]], [inside[1], outside], [inside[0], inside[2]], [outside, 0]]],
     )  # fmt: skip
     imported = import_predictions(tmp_path / "m.npz", "imagenet-a", tmp_path / "w", labels="imagenet-1k")
-    cell = imported.results.cells[0]
-    assert cell.spec["reference"] == "val-on-imagenet-a-classes"
+    result = imported.results.results[0]
+    assert result.spec.reference == "val-on-imagenet-a-classes"
     found = imported.results.predictions()
     assert found.space.keys == space.keys and found.correct.tolist() == [True, True, False]
     assert find_setting("cifar-10.1-v6").reference == "cifar-10"

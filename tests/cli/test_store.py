@@ -28,7 +28,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_stats(workspace: Path) -> None:
     found = json.loads(call("stats", workspace, "--json").stdout)
-    assert (found["cells"], found["predictions"], found["images"]) == (1, 24, 24)
+    assert (found["results"], found["predictions"], found["images"]) == (1, 24, 24)
     size = sum(path.stat().st_size for path in (workspace / "predictions").rglob("*.parquet"))
     assert found["bytes"] == size and found["bytes_per_prediction"] == size / 24
     text = call("stats", workspace).stdout

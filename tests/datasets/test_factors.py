@@ -76,7 +76,7 @@ def test_the_sets_of_a_protocol_are_evaluated_as_a_suite(tmp_path: Path) -> None
     )
     run = sb.evaluate(always_bakery, "streetview-storefronts", sets, tmp_path / "w", progress=False)
     scores = {setting.split(".")[1]: (score.metric, score.value, score.n) for _, setting, score in run.scores()}
-    assert {cell.spec["dataset"]["name"] for cell in run.cells} == {name for name in sets if "train" not in name}
+    assert {result.spec.dataset.name for result in run.results} == {name for name in sets if "train" not in name}
     assert scores["test"] == ("error", 0.5, 4) and scores["france"] == ("error", 0.5, 2)
     assert list(scores) == ["test", "year-2018", "year-2017", "old-camera", "france"]
 

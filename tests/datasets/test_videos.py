@@ -18,6 +18,7 @@ from shiftbench.errors import DatasetError, LabelError
 from shiftbench.labels import label_space
 from shiftbench.metrics.video_rows import pm_k_score
 from shiftbench.store.predictions import SKIPPED, Predictions
+from shiftbench.store.spec import ResultSpec
 from tests.datasets.makers import assert_conforms, png
 
 TESTBED = Path("imagenet-testbed") / "metadata"
@@ -26,7 +27,9 @@ TESTBED = Path("imagenet-testbed") / "metadata"
 def predictions(dataset: Any, best: list[int]) -> Predictions:
     top = np.array(best, np.int32)[:, None]
     confidence = np.ones(len(best), np.float32)
-    return Predictions("m", "s", dataset.space, dataset.ids, dataset.labels, top, confidence, {"provenance": "p"})
+    return Predictions(
+        "m", "s", dataset.space, dataset.ids, dataset.labels, top, confidence, ResultSpec(provenance="p")
+    )
 
 
 def write(root: Path, *frames: str) -> None:

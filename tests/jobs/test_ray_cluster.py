@@ -76,7 +76,7 @@ def places(notes: Path) -> set[tuple[str, str]]:
 
 def by_hand(run: sb.Run) -> list[tuple[str, list[list[int]], list[float]]]:
     """What was predicted, without the classifier's name and fingerprint."""
-    found = [(cell.setting, run.predictions(cell.classifier, cell.setting)) for cell in run.cells]
+    found = [(result.setting, run.predictions(result.classifier, result.setting)) for result in run.results]
     return [(setting, own.top.tolist(), own.confidence.tolist()) for setting, own in found]
 
 
@@ -119,7 +119,7 @@ def test_a_poisoned_picture_and_a_classifier_that_throws(cluster: Any, tmp_path:
     with pytest.raises(IncompleteRunError, match=r"'bad' failed on 15 images.*bottom of the sea") as caught:
         run_small(data, tmp_path / "ray", functions=functions, suite="clean", executor=RayExecutor(cluster.address))
     assert (tmp_path / "log").read_text() == "x" * TRIES
-    assert [cell.classifier for cell in caught.value.run.cells] == ["dark"]
+    assert [result.classifier for result in caught.value.run.results] == ["dark"]
     assert [problem["id"] for problem in caught.value.run.problems()] == ["blue/003.png"]
     with pytest.warns(UserWarning):
         run_small(data, tmp_path / "local", functions={"dark": darkest_channel}, suite="clean")
@@ -138,7 +138,7 @@ def test_classifiers_of_the_same_needs_share_workers(cluster: Any, pictures: Pat
     needs = {"large": Resources(cpus=0.5), "small-*": Resources(cpus=0.25)}
     executor = RayExecutor(cluster.address, workers=1, resources=needs)
     run = run_small(pictures, tmp_path / "ray", functions=functions, suite="clean", executor=executor)
-    assert len(run.cells) == 3
+    assert len(run.results) == 3
     assert places(tmp_path / "small-a") == places(tmp_path / "small-b")
     assert places(tmp_path / "large").isdisjoint(places(tmp_path / "small-a"))
 

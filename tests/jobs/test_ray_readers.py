@@ -63,7 +63,7 @@ def test_what_a_reader_can_not_do_is_told(cluster: Any, pictures: Path, tmp_path
     executor = RayExecutor(cluster.address, reader_cpus=1)
     with pytest.raises(IncompleteRunError, match=r"shift 'broken' failed.*a leak in the roof") as caught:
         run_small(pictures, tmp_path / "w", suite=suite, executor=executor)
-    assert [cell.setting for cell in caught.value.run.cells] == ["clean"]
+    assert [result.setting for result in caught.value.run.results] == ["clean"]
 
 
 def test_a_reader_killed_with_nine(cluster: Any, pictures: Path, tmp_path: Path) -> None:

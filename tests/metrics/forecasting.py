@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.store.predictions import Predictions
-from tests.metrics.making import predictions, with_hits
+from tests.metrics.making import changed, predictions, with_hits
 
 
 def forecasts(confidence: ArrayLike, correct: ArrayLike, **more: Any) -> Predictions:
@@ -33,4 +33,4 @@ def scored(scores: ArrayLike, labels: ArrayLike, *, outputs: str = "logits", **m
     )
     with np.errstate(invalid="ignore"):
         confidence = (raised.max(axis=1) / raised.sum(axis=1)).astype(np.float32)
-    return replace(made, confidence=confidence, spec={**made.spec, "classifier": {"outputs": outputs}})
+    return changed(replace(made, confidence=confidence), classifier={"outputs": outputs})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.spec import ResultSpec
 
 
 def space(classes: int = 3) -> LabelSpace:
@@ -37,9 +39,14 @@ def predictions(
         np.asarray(labels, dtype=np.int32),
         best,
         np.where(best[:, 0] < 0, np.nan, 1.0).astype(np.float32),
-        spec,
+        ResultSpec.from_json(spec),
         None if scores is None else np.asarray(scores, dtype=np.float32),
     )
+
+
+def changed(found: Predictions, **spec: Any) -> Predictions:
+    """The same predictions with other entries in their spec."""
+    return replace(found, spec=ResultSpec.from_json({**found.spec.to_json(), **spec}))
 
 
 def with_hits(hits: ArrayLike, **more: Any) -> Predictions:

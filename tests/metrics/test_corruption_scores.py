@@ -14,7 +14,7 @@ from shiftbench.errors import SettingError, ShiftbenchError
 from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors, relative_corruption_errors
 from shiftbench.metrics.corruption_scores import CorruptionScores, corruption_scores
 from shiftbench.store.predictions import Predictions
-from tests.metrics.making import with_hits
+from tests.metrics.making import changed, with_hits
 
 N = 60
 Grid = dict[tuple[str, int], Predictions]
@@ -173,10 +173,10 @@ def test_different_provenance_is_never_averaged(difference: dict[str, Any]) -> N
     grid, clean = grid_of(**spec)
     assert corruption_scores(grid, clean, resamples=10).mean_error.n == N
     odd = grid["snow", 3]
-    grid["snow", 3] = replace(odd, spec={**odd.spec, **difference})
+    grid["snow", 3] = changed(odd, **difference)
     with pytest.raises(SettingError, match=r"different provenance can't be averaged[\s\S]*snow\.3"):
         corruption_scores(grid, clean)
-    other = {key: replace(one, spec={**spec, **difference}, classifier="b") for key, one in grid_of()[0].items()}
+    other = {key: changed(replace(one, classifier="b"), **{**spec, **difference}) for key, one in grid_of()[0].items()}
     with pytest.raises(SettingError, match="baseline differ in provenance"):
         corruption_scores(grid_of(**spec)[0], baseline=other)
 
@@ -185,12 +185,12 @@ def test_what_differs_by_nature_is_no_difference() -> None:
     """The corruption's own parameters, and for released files the folder."""
     grid, clean = grid_of()
     own = {
-        (c, s): replace(one, spec={"source": "in-memory", "shift": {"corruption": c, "severity": s, "seed": 0}})
+        (c, s): changed(one, source="in-memory", shift={"corruption": c, "severity": s, "seed": 0})
         for (c, s), one in grid.items()
     }
     assert corruption_scores(own, clean, resamples=10).mean_error.provenance.endswith("in-memory, seed 0")
     released = {
-        (c, s): replace(one, spec={"source": "on-disk", "dataset": {"name": f"{c}/{s}", "fingerprint": c}})
+        (c, s): changed(one, source="on-disk", dataset={"name": f"{c}/{s}", "fingerprint": c})
         for (c, s), one in grid.items()
     }
     assert corruption_scores(released, clean, resamples=10).mean_error.provenance.endswith("on-disk")
@@ -201,8 +201,8 @@ def test_a_corruption_of_another_variety_shows() -> None:
     grid, clean = grid_of(("frost", "snow"), shift={"seed": 0})
 
     def frosted(source: str, severities: tuple[int, ...]) -> Grid:
-        spec = {"shift": {"seed": 0, "frost": {"textures": source}}}
-        return {key: replace(grid[key], spec=spec) for key in grid if key[0] == "frost" and key[1] in severities}
+        shift = {"seed": 0, "frost": {"textures": source}}
+        return {key: changed(grid[key], shift=shift) for key in grid if key[0] == "frost" and key[1] in severities}
 
     ours = corruption_scores({**grid, **frosted("procedural", (1, 2, 3, 4, 5))}, clean, resamples=10)
     assert ours.mean_error.provenance.endswith("frost textures procedural")

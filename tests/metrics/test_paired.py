@@ -15,7 +15,7 @@ from statsmodels.stats.multitest import multipletests
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.bootstrap import resampled_means
 from shiftbench.metrics.paired import compare, compare_all, holm, mcnemar, resampled_difference
-from tests.metrics.making import predictions, with_hits
+from tests.metrics.making import changed, predictions, with_hits
 
 
 @pytest.mark.parametrize(("b", "c"), [(0, 0), (1, 0), (0, 5), (3, 3), (2, 9), (40, 61), (500, 400), (3000, 3333)])
@@ -116,7 +116,7 @@ def test_what_must_not_be_compared() -> None:
     with pytest.raises(ShiftbenchError, match="differ in setting"):
         compare(base, replace(base, setting="other"))
     with pytest.raises(ShiftbenchError, match="differ in provenance"):
-        compare(base, replace(base, spec={"provenance": "on disk"}))
+        compare(base, changed(base, provenance="on disk"))
     assert compare(base, replace(base, setting="other"), mixed=True).setting == "clean | other"
 
 

@@ -24,6 +24,7 @@ from shiftbench.metrics import (
 from shiftbench.metrics.temperature import BOUNDS, calibrate, fit_temperature_of
 from shiftbench.store.predictions import Predictions
 from tests.metrics.forecasting import scored
+from tests.metrics.making import changed
 
 LENET = Path(__file__).parents[3] / "shared/reference/data/calibration/lenet-5-cifar-10.npz"
 
@@ -150,7 +151,7 @@ def on(name: str, n: int = 400, **more: object) -> Predictions:
     logits, labels = sample(3.0, n)
     found = scored(logits, labels)
     dataset = {"name": name, "fingerprint": name}
-    return replace(found, ids=[f"{name}/{i}" for i in range(n)], spec={**found.spec, "dataset": dataset, **more})
+    return changed(replace(found, ids=[f"{name}/{i}" for i in range(n)]), dataset=dataset, **more)
 
 
 def test_calibrating_on_other_images_is_fitting_there_and_applying_here() -> None:

@@ -11,7 +11,8 @@ import pytest
 from shiftbench.errors import SettingError
 from shiftbench.reports.corruption import corruption_prefixes, corruption_table
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.spec import ResultSpec
+from shiftbench.store.workspace import Result, Workspace
 from tests.metrics.making import with_hits
 
 
@@ -19,18 +20,20 @@ class Shelf:
     """A workspace that holds predictions in memory."""
 
     def __init__(self, found: list[Predictions]) -> None:
-        self.cells = [
-            Cell(
+        self.results = [
+            Result(
                 one.classifier,
                 one.setting,
-                {"row": row, "classifier": {"fingerprint": one.classifier}, "source": "in-memory"},
+                ResultSpec.from_json(
+                    {"row": row, "classifier": {"fingerprint": one.classifier}, "source": "in-memory"}
+                ),
             )
             for row, one in enumerate(found)
         ]
         self._found = found
 
-    def read(self, cell: Cell, **_: Any) -> Predictions:
-        return self._found[int(cell.spec["row"])]
+    def read(self, result: Result, **_: Any) -> Predictions:
+        return self._found[int(str(result.spec.others["row"]))]
 
 
 def shelf(*classifiers: str, severities: tuple[int, ...] = (1, 3, 5)) -> Shelf:
@@ -49,7 +52,7 @@ def shelf(*classifiers: str, severities: tuple[int, ...] = (1, 3, 5)) -> Shelf:
 
 def test_one_row_a_classifier() -> None:
     stored = shelf("good", "bad")
-    table = corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", clean="demo")
+    table = corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", clean="demo")
     assert table.classifiers == ["good", "bad"]
     assert {(c.setting, c.metric) for c in table.columns} >= {
         ("demo", "error"),
@@ -64,30 +67,30 @@ def test_one_row_a_classifier() -> None:
 
 def test_another_classifier_as_baseline() -> None:
     stored = shelf("good", "bad")
-    table = corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", clean="demo", baseline="bad")
+    table = corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", clean="demo", baseline="bad")
     column = next(column for column in table.columns if column.metric == "mCE over 2 types at 1,3,5 vs bad")
     score = table.score("bad", column)
     assert score is not None and (score.value, score.low, score.high) == pytest.approx((1, 1, 1))
     with pytest.raises(SettingError, match="'other' was not evaluated"):
-        corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", baseline="other")
+        corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", baseline="other")
 
 
 def test_what_is_not_the_released_benchmark_says_so() -> None:
     stored = shelf("good")
-    text = corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", clean="demo").to_text(120)
+    text = corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", clean="demo").to_text(120)
     assert "not comparable with mCE as published" in text
 
 
 def test_without_corrupted_settings() -> None:
     stored = shelf("good")
     with pytest.raises(SettingError, match="no corrupted settings named"):
-        corruption_table(cast(Workspace, stored), stored.cells[:1], prefix="demo-c")
+        corruption_table(cast(Workspace, stored), stored.results[:1], prefix="demo-c")
 
 
 def test_two_results_for_one_place_are_refused() -> None:
     stored = shelf("good")
     with pytest.raises(SettingError, match="several results"):
-        corruption_table(cast(Workspace, stored), stored.cells * 2, prefix="demo-c")
+        corruption_table(cast(Workspace, stored), stored.results * 2, prefix="demo-c")
 
 
 def test_prefixes() -> None:
@@ -99,7 +102,7 @@ def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
     stored = shelf("good")
     clean = stored._found[0]
     stored._found[0] = replace(clean, ids=[f"elsewhere/{image}" for image in clean.ids])
-    table = corruption_table(cast(Workspace, stored), stored.cells, prefix="demo-c", clean="demo")
+    table = corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", clean="demo")
     shown = {column.metric for column in table.columns}
     assert "error" in shown and "mCE over 2 types at 1,3,5" in shown
     assert not any(metric.startswith("relative") for metric in shown)

@@ -21,7 +21,7 @@ from shiftbench.labels.space import Labels, LabelSpace, Projection, Scores
 from shiftbench.runs.plan import _check_classifier_shift
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attackable, ClassifierShift
-from shiftbench.store.prediction_files import canonical_json
+from shiftbench.store.spec import canonical_json
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 PREPROCESSING = sb.Preprocessing(sb.Geometry(resize=36, crop=32))
@@ -82,14 +82,14 @@ def test_accuracy_falls_and_the_table_shows_it(pictures: Path, tmp_path: Path) -
     assert accuracy["wide"] == 0 < accuracy["attacked"] < accuracy["clean"]
     found.table()
     spec = found.predictions(setting="attacked").spec
-    assert spec["shift"]["eps"] == 4 / 255 and spec["shift"]["seed"] == 0 and "torch" in spec["shift"]["engine"]
-    assert "attack 1" in spec["provenance"] and "pgd" in spec["provenance"]
+    assert spec.shift.eps == 4 / 255 and spec.shift.seed == 0 and "torch" in str(spec.shift.values["engine"])
+    assert "attack 1" in spec.provenance and "pgd" in spec.provenance
 
 
 @pytest.mark.parametrize(("workers", "engine"), [(3, "threads"), pytest.param(2, "processes", marks=pytest.mark.soak)])
 def test_workers_do_not_matter(pictures: Path, tmp_path: Path, workers: int, engine: Any) -> None:
     run(pictures, tmp_path / "one", workers=1)
-    run(pictures, tmp_path / "many", workers=workers, engine=engine)
+    run(pictures, tmp_path / "many", workers=workers, executor=engine)
     assert stored(tmp_path / "one") == stored(tmp_path / "many")
 
 

@@ -13,7 +13,6 @@ import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.runs.plan import work_items
-from shiftbench.store.prediction_files import canonical_json
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
 SMALL = sb.Preprocessing(sb.Geometry(resize=36, crop=32))
@@ -109,8 +108,8 @@ def test_another_seed_is_kept_beside_and_apart(pictures: Path, tmp_path: Path) -
     run_small(pictures, tmp_path / "w", seed=0)
     run_small(pictures, tmp_path / "w", seed=1)
     both = sb.Run.open(tmp_path / "w")
-    noise = [cell for cell in both.cells if "gaussian_noise.5" in cell.setting]
-    clean = [cell for cell in both.cells if cell.setting == "pictures"]
+    noise = [result for result in both.results if "gaussian_noise.5" in result.setting]
+    clean = [result for result in both.results if result.setting == "pictures"]
     assert len(noise) == 2 and len(clean) == 1, "the seed must not recompute what does not depend on it"
     text = both.table().to_text(200)
     assert "(a)" in text and "(b)" in text
@@ -222,7 +221,7 @@ def test_two_runs_at_once_do_not_harm_each_other(pictures: Path, tmp_path: Path)
 def test_provenance_says_what_decided_the_numbers(pictures: Path, tmp_path: Path) -> None:
     run = run_small(pictures, tmp_path / "w", seed=7)
     spec = run.predictions("bright", "pictures-c.contrast.5").spec
-    text = canonical_json(spec)
+    text = spec.text
     for part in ("contrast", '"seed":7', "bilinear", '"crop":32', "colours", "fingerprint", "in-memory"):
         assert part in text
     assert str(tmp_path) not in text

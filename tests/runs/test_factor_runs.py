@@ -244,7 +244,7 @@ def test_an_imagenet_network_on_pictures_of_two_things(tmp_path: Path) -> None:
     assert list(shown.values()) == pytest.approx(expected, abs=1e-6) and shown["mean_average_precision"] > 0.4
     best = found.top[:, :5]
     assert np.mean([len(set(row) & set(own)) for row, own in zip(best, found.label_sets or [], strict=True)]) > 1
-    assert run.workspace.columns_of(run.cells[0].spec)["light"].count("bright") == 9
+    assert run.workspace.columns_of(run.results[0].spec)["light"].count("bright") == 9
 
 
 def test_data_that_a_factor_suite_can_not_use(tree: Path, network: Any, tmp_path: Path) -> None:

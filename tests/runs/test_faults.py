@@ -66,7 +66,7 @@ def test_a_disk_that_is_read_only(pictures: Path, disk: Path) -> None:
     run_small(pictures, disk / "w", suite="clean")
     before = stored(disk / "w")
     subprocess.run(mount(disk, "remount,ro"), check=True)
-    assert len(run_small(pictures, disk / "w", suite="clean").cells) == 1, "what is complete needs no writing"
+    assert len(run_small(pictures, disk / "w", suite="clean").results) == 1, "what is complete needs no writing"
     with pytest.raises(UnwritableError, match="Read-only file system"):
         run_small(pictures, disk / "w")
     assert stored(disk / "w") == before

@@ -1,4 +1,4 @@
-"""A plan of many cells stays small: what they have in common is kept, and sent to workers, once."""
+"""A plan of many results stays small: what they have in common is kept, and sent to workers, once."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import shiftbench as sb
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs
-from shiftbench.runs.plan import Common, PlannedCell, all_items, missing_items, plan_cell, work_items
+from shiftbench.runs.plan import Common, PlannedResult, all_items, missing_items, plan_result, work_items
 from shiftbench.settings.base import SuiteOptions, build_suite
 from shiftbench.store.workspace import Workspace, setting_rows
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 from tests.runs.test_evaluate import as_classifier
 
 
-def plan(root: Path, settings: int) -> tuple[list[PlannedCell], Workspace]:
+def plan(root: Path, settings: int) -> tuple[list[PlannedResult], Workspace]:
     dataset = sb.open_dataset(colour_folder(root / "pictures", per_class=200, size=8), space=COLOURS)
     chosen = build_suite("corruptions", SuiteOptions((1, 2, 3, 4, 5), (), "in-memory", None, "pictures")).settings
     classifier, workspace, common = as_classifier(brightest_channel, "bright"), Workspace(root / "w"), Common()
-    cells = [
-        plan_cell(classifier, setting, dataset, Needs(top_k=1), 0, workspace, common) for setting in chosen[:settings]
+    results = [
+        plan_result(classifier, setting, dataset, Needs(top_k=1), 0, workspace, common) for setting in chosen[:settings]
     ]
-    items = all_items(cells, {cells[0].dataset: dataset})
-    assert items == work_items(cells[0].dataset, dataset)
-    found, to_do, done = missing_items(workspace, cells, items)
+    items = all_items(results, {results[0].dataset: dataset})
+    assert items == work_items(results[0].dataset, dataset)
+    found, to_do, done = missing_items(workspace, results, items)
     assert (found, to_do, done) == (items, 600 * settings, 0)
-    return cells, workspace
+    return results, workspace
 
 
 def test_each_further_cell_costs_little(tmp_path: Path) -> None:
-    cells, _ = plan(tmp_path, 40)
-    assert all(cell.rows is cells[0].rows and cell.projection is cells[0].projection for cell in cells)
-    one, many = (len(pickle.dumps(cells[:count])) for count in (1, 40))
-    assert (many - one) / 39 < 3_000 < cells[0].rows.nbytes
+    results, _ = plan(tmp_path, 40)
+    assert all(result.rows is results[0].rows and result.projection is results[0].projection for result in results)
+    one, many = (len(pickle.dumps(results[:count])) for count in (1, 40))
+    assert (many - one) / 39 < 3_000 < results[0].rows.nbytes
 
 
 def test_other_label_spaces_have_their_own_rows() -> None:

@@ -110,7 +110,7 @@ def test_a_shift_that_fails_is_named_and_the_rest_is_there(executor: Executor, p
     suite = [Setting("broken", "data", Broken()), Setting("clean", "data", NoShift())]
     with pytest.raises(IncompleteRunError, match=r"shift 'broken' failed.*a leak in the roof") as caught:
         run_small(pictures, tmp_path / "w", functions=BOTH, suite=suite, executor=executor)
-    assert [cell.setting for cell in caught.value.run.cells] == ["clean", "clean"]
+    assert [result.setting for result in caught.value.run.results] == ["clean", "clean"]
 
 
 def test_a_block_is_remembered_for_others_and_forgotten_in_time(pictures: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.labels.space import Scores
-from shiftbench.store.prediction_files import canonical_json
 
 LITE0, SQUEEZENET = "demo:efficientnet-lite0", "demo:squeezenet1_1"
 
@@ -54,8 +53,8 @@ def test_a_corruption_costs_accuracy_and_does_not_ruin_it(clean: sb.Run) -> None
 
 
 def test_provenance_names_weights_and_preprocessing(clean: sb.Run) -> None:
-    lite = canonical_json(clean.predictions("efficientnet-lite0", "demo").spec)
-    squeeze = canonical_json(clean.predictions("squeezenet1_1", "demo").spec)
+    lite = clean.predictions("efficientnet-lite0", "demo").spec.text
+    squeeze = clean.predictions("squeezenet1_1", "demo").spec.text
     assert '"bgr"' in squeeze and '"rgb"' in lite and "127" in lite
 
 

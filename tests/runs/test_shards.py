@@ -45,12 +45,12 @@ def test_jobs_in_any_order_leave_the_files_of_one_run(
         assert isinstance(run, SharedRun) and run.complete == (job == jobs[-1])
     assert stored(tmp_path / "w") == expected
     assert not list((tmp_path / "w" / "shards").rglob("*.parquet"))
-    assert isinstance(run, SharedRun) and len(run.cells) == 5 and "all 16 blocks are done" in run.word
+    assert isinstance(run, SharedRun) and len(run.results) == 5 and "all 16 blocks are done" in run.word
 
 
 def test_a_job_computes_its_own_blocks_and_says_so(pictures: Path, tmp_path: Path) -> None:
     run = run_small(pictures, tmp_path / "w", shard="2/4")
-    assert isinstance(run, SharedRun) and run.cells == []
+    assert isinstance(run, SharedRun) and run.results == []
     assert run.word == "job 2 of 4: my 4 of 16 blocks are done; 12 are for other jobs"
     blocks = sorted({int(path.stem) for path in (tmp_path / "w" / "shards").rglob("*.parquet")})
     starts = [i * 150 // 16 for i in range(16)]
@@ -62,7 +62,7 @@ def test_a_run_without_shares_finishes_what_jobs_left(
 ) -> None:
     run_small(pictures, tmp_path / "w", shard="1/3")
     run = run_small(pictures, tmp_path / "w")
-    assert len(run.cells) == 5 and stored(tmp_path / "w") == expected
+    assert len(run.results) == 5 and stored(tmp_path / "w") == expected
 
 
 @pytest.mark.slow
@@ -104,4 +104,4 @@ def test_the_command_says_what_is_for_others(tmp_path: Path) -> None:
     assert "job 1 of 2: my 1 of 2 blocks are done; 1 are for other jobs" in first.stderr
     assert "job 2 of 2: all 2 blocks are done" in second.stderr
     assert "100.0" in second.stdout and "100.0" not in first.stdout
-    assert len(sb.Run.open(tmp_path / "w").cells) == 1
+    assert len(sb.Run.open(tmp_path / "w").results) == 1

@@ -83,14 +83,14 @@ def test_others_complete_and_the_report_names_classifier_images_and_cause(
     assert (tmp_path / "log").read_text() == "x" * TRIES
     found = stored(tmp_path / "w")
     assert {name: data for name, data in found.items() if not name.startswith("bad/")} == expected
-    assert {cell.classifier for cell in caught.value.run.cells} == {"bad", "bright", "dark"}
-    assert len(caught.value.run.cells) == 14
+    assert {result.classifier for result in caught.value.run.results} == {"bad", "bright", "dark"}
+    assert len(caught.value.run.results) == 14
 
     # Mended, the same call computes the one missing block and no more.
     functions["bad"] = ThrowsOn(poison, tmp_path / "log", times=0)
     with pytest.warns(UserWarning):
         run = run_small(pictures, tmp_path / "w", functions=functions, executor=engine, workers=2)
-    assert len(run.cells) == 15 and not list((tmp_path / "w" / "shards").rglob("*.parquet"))
+    assert len(run.results) == 15 and not list((tmp_path / "w" / "shards").rglob("*.parquet"))
 
 
 def test_what_fails_less_often_than_three_times_comes_through(
@@ -122,7 +122,7 @@ def test_a_shift_that_fails_takes_only_its_own_settings_with_it(pictures: Path, 
     suite = [Setting("clean", "data"), Setting("broken", "data", Broken())]
     with pytest.raises(IncompleteRunError, match="shift 'broken' failed on 15 images") as caught:
         run_small(pictures, tmp_path / "w", suite=suite)
-    assert [cell.setting for cell in caught.value.run.cells] == ["clean"]
+    assert [result.setting for result in caught.value.run.results] == ["clean"]
 
 
 def test_the_command_shows_what_is_complete_before_it_says_what_is_not(pictures: Path, tmp_path: Path) -> None:

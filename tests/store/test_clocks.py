@@ -57,7 +57,7 @@ def test_a_run_is_continued_and_compacted(tmp_path: Path, wrong_clock: Callable[
     done = compact(Workspace(tmp_path / "w"))
     assert (done.removed_blocks, done.catalogued) == (0, 5)
     move(tmp_path / "w", -2 * moved)
-    assert len(list(Workspace(tmp_path / "w").cells())) == 5
+    assert len(list(Workspace(tmp_path / "w").results())) == 5
     assert stored(tmp_path / "w") == stored(tmp_path / "whole")
 
 

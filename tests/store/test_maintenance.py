@@ -49,7 +49,7 @@ def made(_made: Path, tmp_path: Path) -> Workspace:
 
 
 def names(workspace: Workspace) -> list[tuple[str, str, str]]:
-    return [(cell.classifier, cell.setting, cell.key) for cell in workspace.cells()]
+    return [(result.classifier, result.setting, result.key) for result in workspace.results()]
 
 
 # -- the catalogue -------------------------------------------------------------------------------------------
@@ -58,16 +58,16 @@ def names(workspace: Workspace) -> list[tuple[str, str, str]]:
 def test_a_catalogue_lists_the_same_cells_without_opening_files(
     made: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = list(made.cells())
+    before = list(made.results())
     assert made.write_catalogue() == 10
 
     def refuse(path: Path) -> Any:
         raise AssertionError(f"{path} was opened")
 
     monkeypatch.setattr(workspace_module, "read_spec", refuse)
-    assert list(made.cells()) == before
-    assert names(made) == [(cell.classifier, cell.setting, cell.key) for cell in before]
-    assert [cell.setting for cell in made.cells(["dark"], ["pictures"])] == ["pictures"]
+    assert list(made.results()) == before
+    assert names(made) == [(result.classifier, result.setting, result.key) for result in before]
+    assert [result.setting for result in made.results(["dark"], ["pictures"])] == ["pictures"]
 
 
 def test_a_catalogue_follows_files_that_come_and_go(made: Workspace, pictures: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_catalogue_follows_files_that_come_and_go(made: Workspace, pictures: P
 
 @pytest.mark.parametrize("damage", ["torn", "edited", "not ours"])
 def test_a_damaged_catalogue_is_not_believed(made: Workspace, damage: str) -> None:
-    before = list(made.cells())
+    before = list(made.results())
     made.write_catalogue()
     path = made.root / "catalogue.parquet"
     if damage == "torn":
@@ -92,7 +92,7 @@ def test_a_damaged_catalogue_is_not_believed(made: Workspace, damage: str) -> No
         pq.write_table(table.set_column(1, "spec", pa.array(specs)), path)
     else:
         pq.write_table(pa.table({"a": [1]}), path)
-    assert list(made.cells()) == before
+    assert list(made.results()) == before
 
 
 def test_a_run_of_many_results_writes_the_catalogue(
@@ -112,10 +112,10 @@ def test_statistics_count_what_is_there(made: Workspace, pictures: Path) -> None
     run_small(pictures, made.root, functions={"later": brightest_channel}, suite="clean", shard="1/2")
     found = workspace_stats(made)
     sizes = [path.stat().st_size for path in (made.root / "predictions").rglob("*.parquet")]
-    assert (found.classifiers, found.settings, found.cells) == (2, 5, 10)
+    assert (found.classifiers, found.settings, found.results) == (2, 5, 10)
     assert found.predictions == 10 * 60 and found.bytes == sum(sizes)
     assert (found.datasets, found.images, found.skipped_images) == (1, 60, 1)
-    assert (found.unfinished_cells, found.unfinished_blocks) == (1, 2)
+    assert (found.unfinished_results, found.unfinished_blocks) == (1, 2)
 
 
 def test_a_whole_workspace_verifies(made: Workspace) -> None:
@@ -133,7 +133,7 @@ def test_every_kind_of_damage_is_named(made: Workspace) -> None:
     shutil.copy(paths[3], paths[2])
     found = {damage.file: damage.why for damage in verify(made)}
     assert set(found) == {str(path.relative_to(made.root)) for path in paths[:3]}
-    assert "not the file that its name says" in found[str(paths[2].relative_to(made.root))]
+    assert "does not match its key" in found[str(paths[2].relative_to(made.root))]
 
 
 def test_shards_are_verified_too(pictures: Path, tmp_path: Path) -> None:
@@ -170,10 +170,10 @@ def test_compaction_leaves_what_is_not_whole_alone(pictures: Path, tmp_path: Pat
 
 
 def test_compaction_clears_up_after_the_killed(made: Workspace) -> None:
-    cell = next(made.cells())
-    shard = made.shard_path(cell, 0)
+    result = next(made.results())
+    shard = made.block_path(result, 0)
     shard.parent.mkdir(parents=True)
-    shutil.copy(made.predictions_path(cell), shard)
+    shutil.copy(made.predictions_path(result), shard)
     young, old = (made.root / "predictions" / f".x.parquet.{name}.tmp" for name in ("young", "old"))
     young.write_bytes(b"")
     old.write_bytes(b"")
@@ -192,16 +192,16 @@ def test_compaction_clears_up_after_the_killed(made: Workspace) -> None:
 def test_accuracies_of_the_exported_table_equal_ours(made: Workspace, tmp_path: Path, suffix: str) -> None:
     """DuckDB over the long table, against the scores of the run."""
     path = tmp_path / f"all{suffix}"
-    assert export_table(made, path, made.cells()) == 600
+    assert export_table(made, path, made.results()) == 600
     query = f"select classifier, setting, avg(correct::int), count(correct) from '{path}' group by all"
     theirs = {(row[0], row[1]): (row[2], row[3]) for row in duckdb.connect().execute(query).fetchall()}
     ours = {(name, setting): (score.value, score.n) for name, setting, score in sb.Run.open(made.root).scores("top1")}
-    assert theirs == {cell: pytest.approx(score) for cell, score in ours.items()}
+    assert theirs == {result: pytest.approx(score) for result, score in ours.items()}
     assert {n for _, n in theirs.values()} == {59}
 
 
 def test_one_image_over_all_classifiers(made: Workspace, tmp_path: Path) -> None:
-    export_table(made, tmp_path / "one.csv", made.cells(), top_k=3, images=["blue/007.png"])
+    export_table(made, tmp_path / "one.csv", made.results(), top_k=3, images=["blue/007.png"])
     with (tmp_path / "one.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 10
@@ -215,7 +215,7 @@ def test_one_image_over_all_classifiers(made: Workspace, tmp_path: Path) -> None
 
 
 def test_a_skipped_picture_has_no_answer(made: Workspace, tmp_path: Path) -> None:
-    export_table(made, tmp_path / "one.parquet", made.cells(), top_k=5, images=["green/004.png"])
+    export_table(made, tmp_path / "one.parquet", made.results(), top_k=5, images=["green/004.png"])
     for row in pq.read_table(tmp_path / "one.parquet").to_pylist():
         assert (row["top1"], row["top5"], row["confidence"], row["correct"]) == (None, None, None, None)
         assert row["label"] == "green"
@@ -223,14 +223,14 @@ def test_a_skipped_picture_has_no_answer(made: Workspace, tmp_path: Path) -> Non
 
 def test_another_format_is_refused_before_anything_is_written(made: Workspace, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="can't be exported"):
-        export_table(made, tmp_path / "all.xlsx", made.cells())
+        export_table(made, tmp_path / "all.xlsx", made.results())
     assert not (tmp_path / "all.xlsx").exists()
 
 
 def test_a_failed_export_leaves_no_half_table(made: Workspace, tmp_path: Path) -> None:
     paths = [path for _, _, path in made.prediction_files()]
-    cells = list(made.cells())
+    results = list(made.results())
     paths[-1].write_bytes(b"PAR1")
     with pytest.raises(StoreError, match="damaged"):
-        export_table(made, tmp_path / "all.csv", cells)
+        export_table(made, tmp_path / "all.csv", results)
     assert [path.name for path in tmp_path.iterdir()] == ["w"]

@@ -30,7 +30,7 @@ def stored(workspace: Path) -> dict[str, bytes]:
 
 
 def test_every_key_is_the_hash_of_the_spec() -> None:
-    found = {cell.relative: cell for cell in sb.Workspace(OLD / "workspace", create=False).cells()}
+    found = {result.relative: result for result in sb.Workspace(OLD / "workspace", create=False).results()}
     files = [path.relative_to(OLD / "workspace/predictions").with_suffix("") for path in _files()]
     assert sorted(map(str, found)) == sorted(map(str, files)) and len(files) == 20
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shiftbench.errors import StoreError
-from shiftbench.store.catalogue import spec_key
 from shiftbench.store.prediction_files import (
     PredictionBlock,
-    canonical_json,
     read_block,
     read_made_by,
     read_spec,
     write_block,
 )
+from shiftbench.store.spec import ResultSpec
 
-SPEC = {"setting": "fog.3", "seed": 0}
+SPEC = ResultSpec.from_json({"setting": "fog.3", "seed": 0})
 
 
 def make_block(n: int = 50, k: int = 5, scores: bool = False, seed: int = 0) -> PredictionBlock:
@@ -56,9 +56,9 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
 def test_another_file_in_its_place_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_block(path, make_block(), SPEC, "x")
-    assert len(read_block(path, key=spec_key(canonical_json(SPEC)))) == 50
-    with pytest.raises(StoreError, match="not the file that its name says"):
-        read_block(path, key=spec_key(canonical_json({**SPEC, "seed": 7})))
+    assert len(read_block(path, key=SPEC.key)) == 50
+    with pytest.raises(StoreError, match="does not match its key"):
+        read_block(path, key=replace(SPEC, others={**SPEC.others, "seed": 7}).key)
 
 
 def test_equal_blocks_give_equal_bytes(tmp_path: Path) -> None:

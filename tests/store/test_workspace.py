@@ -16,7 +16,8 @@ from shiftbench.labels.multilabel import single_labels
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.prediction_files import PredictionBlock, write_block
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
+from shiftbench.store.spec import DatasetRef, ResultSpec, ShiftRecord
+from shiftbench.store.workspace import Result, Workspace, setting_rows, space_key
 
 ANIMALS = LabelSpace("animals", ("ant", "bee", "cat", "dog"))
 PETS = LabelSpace("pets", ("cat", "dog"))
@@ -50,16 +51,18 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["timm:resnet50", "../../etc", ".hidden", "a/b", "ünï", "model v2 (best)", "100%"])
 def test_any_name_is_one_safe_path_component(tmp_path: Path, name: str) -> None:
     store = Workspace(tmp_path / "w")
-    path = store.predictions_path(Cell(name, name, {}))
+    path = store.predictions_path(Result(name, name, ResultSpec()))
     assert path.resolve().is_relative_to((tmp_path / "w" / "predictions").resolve())
     assert len(path.relative_to(tmp_path / "w" / "predictions").parts) == 3
-    write_block(path, PredictionBlock(np.zeros((1, 1), np.int32), np.zeros(1, np.float32)), {}, "x")
-    assert [(cell.classifier, cell.setting) for cell in store.cells()] == [(name, name)]
+    write_block(path, PredictionBlock(np.zeros((1, 1), np.int32), np.zeros(1, np.float32)), ResultSpec(), "x")
+    assert [(result.classifier, result.setting) for result in store.results()] == [(name, name)]
 
 
 def test_another_spec_is_another_file() -> None:
-    assert Cell("m", "s", {"seed": 0}).key != Cell("m", "s", {"seed": 1}).key
-    assert Cell("m", "s", {"a": 1, "b": 2}).key == Cell("m", "s", {"b": 2, "a": 1}).key
+    specs = [ResultSpec(shift=ShiftRecord({"seed": seed})) for seed in (0, 1)]
+    assert Result("m", "s", specs[0]).key != Result("m", "s", specs[1]).key
+    first, second = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert ResultSpec.from_json(first).key == ResultSpec.from_json(second).key
 
 
 def test_rows_of_a_setting_are_the_images_of_its_classes() -> None:
@@ -77,11 +80,11 @@ def test_predictions_come_back_with_ids_and_labels(tmp_path: Path) -> None:
     store = Workspace(tmp_path / "w")
     store.record_dataset("zoo", "f" * 32, ANIMALS, ["a", "b", "c", "d"], np.array([3, 0, 2, 3], np.int32), {})
     store.record_space(PETS)
-    spec: dict[str, Any] = {"dataset": {"name": "zoo", "fingerprint": "f" * 32}, "space": space_key(PETS)}
-    cell = Cell("m", "pets-only", spec)
+    spec = ResultSpec(dataset=DatasetRef({"name": "zoo", "fingerprint": "f" * 32}), space=space_key(PETS))
+    result = Result("m", "pets-only", spec)
     block = PredictionBlock(np.array([[1, 0], [1, 0], [-1, -1]], np.int32), np.array([0.9, 0.8, np.nan], np.float32))
-    write_block(store.predictions_path(cell), block, spec, "x")
-    found = store.read(next(iter(store.cells())))
+    write_block(store.predictions_path(result), block, spec, "x")
+    found = store.read(next(iter(store.results())))
     assert list(found.ids) == ["a", "c", "d"] and found.labels.tolist() == [1, 0, 1]
     assert found.valid.tolist() == [True, True, False] and found.correct.tolist() == [True, False]
 
@@ -93,11 +96,11 @@ def test_several_labels_come_back_over_the_settings_classes(tmp_path: Path) -> N
     store.record_dataset("zoo", "f" * 32, ANIMALS, ["a", "b", "c", "d"], labels, {}, label_sets=sets)
     store.record_space(PETS)
     assert store.dataset("zoo", "f" * 32).label_sets == sets
-    spec: dict[str, Any] = {"dataset": {"name": "zoo", "fingerprint": "f" * 32}, "space": space_key(PETS)}
-    cell = Cell("m", "pets-only", spec)
+    spec = ResultSpec(dataset=DatasetRef({"name": "zoo", "fingerprint": "f" * 32}), space=space_key(PETS))
+    result = Result("m", "pets-only", spec)
     top, confidence = np.array([[0], [-1], [1]], np.int32), np.array([0.9, np.nan, 0.8], np.float32)
-    write_block(store.predictions_path(cell), PredictionBlock(top, confidence), spec, "x")
-    found = store.read(cell)
+    write_block(store.predictions_path(result), PredictionBlock(top, confidence), spec, "x")
+    found = store.read(result)
     assert list(found.ids) == ["a", "c", "d"], "the bee is no pet"
     assert found.label_sets == [(0,), (0, 1), (1,)] and found.labels.tolist() == [0, -1, 1]
     assert found.multi_hot.tolist() == [[True, False], [True, True], [False, True]]
@@ -121,7 +124,7 @@ def test_further_columns_are_kept_and_renewed(tmp_path: Path) -> None:
     store.record_metadata("zoo", "f" * 32, {"cage": [1, None, "x\udc80"], "year": [2019, 2020, 2021]})
     assert store.metadata("zoo", "f" * 32) == {"cage": ["1", None, "x?"], "year": ["2019", "2020", "2021"]}
     store.record_space(PETS)
-    spec: dict[str, Any] = {"dataset": {"name": "zoo", "fingerprint": "f" * 32}, "space": space_key(PETS)}
+    spec = ResultSpec(dataset=DatasetRef({"name": "zoo", "fingerprint": "f" * 32}), space=space_key(PETS))
     assert store.columns_of(spec)["year"] == ["2019", "2021"], "only the images of the setting"
     store.record_metadata("zoo", "f" * 32, {"cage": ["7", "8", "9"]})
     assert store.metadata("zoo", "f" * 32) == {"cage": ["7", "8", "9"]}
@@ -146,7 +149,7 @@ def test_the_same_columns_are_not_written_twice_and_torn_ones_are_written_anew(t
 def test_a_part_of_predictions_says_so(tmp_path: Path) -> None:
     whole = Predictions(
         "m", "s", PETS, ["a", "b", "c"], np.array([0, 1, -1], np.int32), np.array([[0], [1], [1]], np.int32),
-        np.array([0.5, 0.6, 0.7], np.float32), {"provenance": "zoo"}, np.eye(3, 2, dtype=np.float32),
+        np.array([0.5, 0.6, 0.7], np.float32), ResultSpec(provenance="zoo"), np.eye(3, 2, dtype=np.float32),
         [(0,), (1,), (0, 1)],
     )  # fmt: skip
     part = whole.part(np.array([True, False, True]), "two of them")

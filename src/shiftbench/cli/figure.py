@@ -178,7 +178,7 @@ def _reference(workspace: Path, family: str | None) -> str | None:
     run = Run.open(workspace)
     families = corruption_families(run.settings)
     corrupted = {setting for name, places in families.items() if family in (None, name) for setting in places.values()}
-    named = {cell.spec["reference"] for cell in run.cells if cell.setting in corrupted}
+    named = {result.spec.reference for result in run.results if result.setting in corrupted}
     return next(iter(named)) if len(named) == 1 and named <= set(run.settings) else None
 
 
@@ -196,7 +196,7 @@ def heatmap_command(
     ] = None,
     classifier: Classifiers = None,
 ) -> None:
-    """Corruption errors by classifier and corruption, the number in every cell.
+    """Corruption errors by classifier and corruption, the number in every result.
 
     From a workspace the very numbers of `table --mce`; from a table of results mean errors over the severities, or,
     with --baseline, divided by those of one of its models.

@@ -106,7 +106,7 @@ def import_command(
             progress=not shown.quiet,
             console=errors,
         )
-    run = Run(imported.results.workspace, imported.results.cells)
+    run = Run(imported.results.workspace, imported.results.results)
     if shown.json:
         matching = {"matched_by": imported.matched_by, "missing": imported.missing, "unknown": imported.unknown}
         print_json({**run.summary(level=shown.level), **matching, "warnings": warned})

@@ -107,7 +107,7 @@ class Content:
         _check_names("classifier", self.classifier or (), run.classifiers)
         _check_names("setting", self.setting or (), run.settings)
         run = Run.open(run.workspace, self.classifier or (), self.setting or ())
-        if not run.cells and needed:
+        if not run.results and needed:
             raise StoreError(
                 f"nothing to report: {self.folder} holds no finished results",
                 hint="let `shiftbench eval` finish; `shiftbench serve` shows a run while it goes on",

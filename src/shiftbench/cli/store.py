@@ -36,13 +36,13 @@ def stats_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False) -> 
         return
     each = f" ({found.bytes / found.predictions:.2f} bytes per prediction)" if found.predictions else ""
     lines = [
-        ("results", f"{found.cells:,} ({found.classifiers:,} models, {found.settings:,} settings)"),
+        ("results", f"{found.results:,} ({found.classifiers:,} models, {found.settings:,} settings)"),
         ("predictions", f"{found.predictions:,}"),
         ("on disk", f"{found.bytes / 1e6:,.1f} MB{each}"),
         ("images", f"{found.images:,} in {found.datasets:,} datasets; {found.skipped_images:,} could not be read"),
     ]
-    if found.unfinished_cells:
-        blocks = f"{found.unfinished_cells:,} results, with {found.unfinished_blocks:,} blocks so far"
+    if found.unfinished_results:
+        blocks = f"{found.unfinished_results:,} results, with {found.unfinished_blocks:,} blocks so far"
         lines.append(("unfinished", f"{blocks}; rerun the same eval to finish them"))
     for title, text in lines:
         output.print(f"{title + ':':<13}{text}", highlight=False, markup=False)
@@ -120,9 +120,9 @@ def export_command(
     from shiftbench.store.workspace import Workspace
 
     store = Workspace(workspace, create=False)
-    cells = list(store.cells(classifier or (), setting or ()))
-    if not cells:
+    results = list(store.results(classifier or (), setting or ()))
+    if not results:
         raise StoreError("no results match", hint="`shiftbench table` lists the results")
-    with progress_bar("results", len(cells), show=not quiet, console=errors) as advance:
-        rows = export_table(store, file, cells, top_k=top, images=image or (), advance=advance)
+    with progress_bar("results", len(results), show=not quiet, console=errors) as advance:
+        rows = export_table(store, file, results, top_k=top, images=image or (), advance=advance)
     errors.print(f"written: {file}, {rows:,} rows", style="dim", highlight=False)

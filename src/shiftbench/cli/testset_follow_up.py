@@ -311,7 +311,7 @@ def revisions_command(
             classifiers, [setting], {union.name: union}, workspace, labels=labels, workers=workers, trust=trust,
             progress=not quiet, console=errors,
         )  # fmt: skip
-        found = [run.workspace.read(cell) for cell in run.cells]
+        found = [run.workspace.read(result) for result in run.results]
     shown.show(impact_of_revisions(revisions, found, level=level))
 
 

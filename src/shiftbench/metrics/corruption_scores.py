@@ -277,16 +277,15 @@ def family(predictions: Predictions) -> str:
     """What must agree among the settings of one grid: images, label space, source, seed, generator.
 
     What differs by nature is left out: the corruption, its severity and parameters, and for released files
-    the folder. A run may say it itself, as ``spec["family"]``.
+    the folder. Runs store it as ``ResultSpec.family``.
     """
     spec = predictions.spec
-    if "family" in spec:
-        return str(spec["family"])
-    source, shift = spec.get("source"), spec.get("shift") or {}
+    if spec.family is not None:
+        return spec.family
+    source, shift = spec.source, spec.shift.values
     parts = [f"{len(predictions)} images over {predictions.space.name} ({len(predictions.space)})"]
-    dataset = spec.get("dataset")
-    if dataset and source != "on-disk":
-        parts.insert(0, f"{dataset.get('name', '')} {str(dataset.get('fingerprint', ''))[:8]}")
+    if spec.dataset.values and source != "on-disk":
+        parts.insert(0, f"{spec.dataset.name} {spec.dataset.fingerprint[:8]}")
     parts += [str(source)] if source else []
     parts += [f"{key} {shift[key]}" for key in _MADE_BY if key in shift]
     return ", ".join(parts)
@@ -320,7 +319,7 @@ def _one_family(grid: Grid) -> str:
 
 
 def _variant(predictions: Predictions) -> str:
-    shift = predictions.spec.get("shift") or {}
+    shift = predictions.spec.shift.values
     parts = []
     for own in (shift[key] for key in _OWN if key in shift):
         parts += [f"{name} {value}" for name, value in own.items()] if isinstance(own, Mapping) else [str(own)]

@@ -33,8 +33,7 @@ def log_softmax(logits: ArrayLike) -> FloatArray:
 
 def gives_probabilities(predictions: Predictions) -> bool:
     """Whether the kept scores are probabilities; logits where the run did not say."""
-    classifier = predictions.spec.get("classifier")
-    return isinstance(classifier, dict) and classifier.get("outputs") == "probabilities"
+    return predictions.spec.classifier.outputs == "probabilities"
 
 
 def log_probabilities(predictions: Predictions, rows: NDArray[np.bool_]) -> FloatArray:

@@ -98,7 +98,8 @@ def with_temperature(predictions: Predictions, temperature: float) -> Prediction
         confidence[read] = table.max(axis=1)
         scores[read] = table if gives_probabilities(predictions) else scores[read] / temperature
     line = f"{predictions.provenance}; temperature {temperature:.4g}".removeprefix("; ")
-    spec = {**predictions.spec, "temperature": temperature, "provenance": line}
+    others = {**predictions.spec.others, "temperature": temperature}
+    spec = replace(predictions.spec, provenance=line, others=others)
     return replace(predictions, confidence=confidence, scores=scores, spec=spec)
 
 
@@ -148,7 +149,7 @@ def _held_out(predictions: Predictions, share: float, seed: int) -> BoolArray:
 
 
 def _check_same_classifier(scored: Predictions, fit: Predictions) -> None:
-    if scored.spec.get("classifier") != fit.spec.get("classifier"):
+    if scored.spec.classifier != fit.spec.classifier:
         raise ShiftbenchError(
             "a temperature belongs to the classifier it was fitted to",
             found=f"{fit.classifier!r} and {scored.classifier!r}",
@@ -158,8 +159,8 @@ def _check_same_classifier(scored: Predictions, fit: Predictions) -> None:
 
 def _refuse_common_images(scored: Predictions, fit: Predictions) -> None:
     """The same picture under another shift counts too: its label would be known."""
-    one, other = scored.spec.get("dataset", {}), fit.spec.get("dataset", {})
-    related = any(one.get(key) == other.get(key) for key in ("name", "fingerprint"))
+    one, other = scored.spec.dataset, fit.spec.dataset
+    related = one.name == other.name or one.fingerprint == other.fingerprint
     common = len(set(scored.ids) & set(fit.ids)) if related else 0
     if common:
         raise ShiftbenchError(

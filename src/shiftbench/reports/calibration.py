@@ -16,7 +16,7 @@ from shiftbench.reports.reliability_text import LEGEND, diagram_lines
 from shiftbench.reports.tables import ResultTable
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.workspace import Result, Workspace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -70,7 +70,7 @@ class CalibrationTable(ResultTable):
 
 def calibration_table(
     workspace: Workspace,
-    cells: Sequence[Cell],
+    results: Sequence[Result],
     setting: str,
     *,
     fit: str | None = None,
@@ -89,7 +89,7 @@ def calibration_table(
     without: list[str] = []
     drawn: dict[str, Sequence[ReliabilityBin]] = {}
     remarks: list[str] = []
-    for title, scored, other in _to_calibrate(workspace, cells, setting, fit):
+    for title, scored, other in _to_calibrate(workspace, results, setting, fit):
         rows = {title: scored}
         if scored.scores is None and fit is None and split is None:
             without.append(title)
@@ -112,28 +112,28 @@ def calibration_table(
 
 
 def _to_calibrate(
-    workspace: Workspace, cells: Sequence[Cell], setting: str, fit: str | None
+    workspace: Workspace, results: Sequence[Result], setting: str, fit: str | None
 ) -> Iterator[tuple[str, Predictions, Predictions | None]]:
-    chosen = [cell for cell in cells if cell.setting == setting]
-    titles = classifier_titles([cell for cell in cells if cell.setting in (setting, fit)])
-    for cell in chosen:
+    chosen = [result for result in results if result.setting == setting]
+    titles = classifier_titles([result for result in results if result.setting in (setting, fit)])
+    for result in chosen:
         other = None
         if fit is not None:
-            same = [one for one in cells if one.setting == fit and titles[one.key] == titles[cell.key]]
+            same = [one for one in results if one.setting == fit and titles[one.key] == titles[result.key]]
             if len(same) != 1:
                 raise ShiftbenchError(
-                    f"which predictions of {titles[cell.key]!r} should its temperature be fitted on?",
+                    f"which predictions of {titles[result.key]!r} should its temperature be fitted on?",
                     found=f"{len(same)} in the setting {fit!r}",
                     expected="one",
                     hint="evaluate it there with --keep-scores" if not same else "keep one data set a workspace",
                 )
             other = workspace.read(same[0])
-        yield titles[cell.key], workspace.read(cell), other
+        yield titles[result.key], workspace.read(result), other
 
 
 def _comparable(done: Calibrated) -> Predictions:
     """The row's name tells the temperature; its provenance must be that of the row above to share its columns."""
-    return replace(done.after, spec={**done.after.spec, "provenance": done.before.provenance})
+    return replace(done.after, spec=replace(done.after.spec, provenance=done.before.provenance))
 
 
 def _fitted(done: Calibrated) -> str:

@@ -11,7 +11,7 @@ from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
 from shiftbench.reports.tables import ResultTable
 from shiftbench.store.display_names import classifier_titles
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.workspace import Result, Workspace
 
 if TYPE_CHECKING:
     from shiftbench.runs.results import StoredResults
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def corruption_table(
     workspace: Workspace,
-    cells: Sequence[Cell],
+    results: Sequence[Result],
     *,
     prefix: str,
     clean: str | None = None,
@@ -32,17 +32,17 @@ def corruption_table(
 
     ``prefix`` is the first part of the settings' names (``imagenet-c`` of ``imagenet-c.fog.3``), ``clean`` the
     setting without corruption. ``baseline`` divides: the published AlexNet errors, or the name of a classifier
-    among the cells.
+    among the results.
     """
     entries: list[tuple[str, str, Score]] = []
-    for name, scores, clean_predictions in all_corruption_scores(workspace, cells, prefix, clean, baseline, level):
+    for name, scores, clean_predictions in all_corruption_scores(workspace, results, prefix, clean, baseline, level):
         if clean_predictions is not None and clean is not None:
             entries.append((name, clean, metrics.get("error")(clean_predictions, level=level)))
         entries += [(name, prefix, score) for score in scores.summary()]
         if by_type:
             kinds = scores.ce or scores.error
             entries += [(name, corruption, score) for corruption, score in kinds.items()]
-    return ResultTable(entries, title=f"{prefix}: corruption errors", remarks=comparability(cells, prefix, baseline))
+    return ResultTable(entries, title=f"{prefix}: corruption errors", remarks=comparability(results, prefix, baseline))
 
 
 def results_corruption_table(
@@ -56,22 +56,22 @@ def results_corruption_table(
             found=", ".join(prefixes) or "none",
             hint="evaluate a suite such as imagenet-c, or name the prefix",
         )
-    family = [cell for cell in results.cells if cell.setting.startswith(f"{prefixes[0]}.")]
+    family = [result for result in results.results if result.setting.startswith(f"{prefixes[0]}.")]
     # AlexNet's errors are over ImageNet's classes: dividing by them says nothing about another label space.
-    comparable = all(cell.spec["space"].startswith("imagenet-") for cell in family)
+    comparable = all(result.spec.space.startswith("imagenet-") for result in family)
     return corruption_table(
         results.workspace,
-        results.cells,
+        results.results,
         prefix=prefixes[0],
-        clean=next(iter({cell.spec["reference"] for cell in family})),
+        clean=next(iter({result.spec.reference for result in family})),
         baseline=baseline or (ALEXNET if comparable else None),
         level=level,
     )
 
 
-def comparability(cells: Sequence[Cell], prefix: str, baseline: str | Baseline | None) -> list[str]:
+def comparability(results: Sequence[Result], prefix: str, baseline: str | Baseline | None) -> list[str]:
     """The papers' mCE is over the released files; anything else must not be read as if it were."""
-    released = all(cell.spec["source"] == "on-disk" for cell in cells if cell.setting.startswith(f"{prefix}."))
+    released = all(result.spec.source == "on-disk" for result in results if result.setting.startswith(f"{prefix}."))
     if baseline is not ALEXNET or (released and prefix == "imagenet-c"):
         return []
     how = "other images" if prefix != "imagenet-c" else "corrupted in memory, not the released files"
@@ -80,7 +80,7 @@ def comparability(cells: Sequence[Cell], prefix: str, baseline: str | Baseline |
 
 def all_corruption_scores(
     workspace: Workspace,
-    cells: Sequence[Cell],
+    results: Sequence[Result],
     prefix: str,
     clean: str | None,
     baseline: str | Baseline | None,
@@ -89,20 +89,20 @@ def all_corruption_scores(
     """(classifier, scores, clean predictions) of every classifier with corrupted settings."""
     grids: dict[str, dict[tuple[str, int], Predictions]] = {}
     cleans: dict[str, dict[tuple[str, int], Predictions]] = {}
-    titles = classifier_titles(cells)
-    for cell in cells:
-        place = ("clean", 0) if cell.setting == clean else _place(cell.setting, prefix)
+    titles = classifier_titles(results)
+    for result in results:
+        place = ("clean", 0) if result.setting == clean else _place(result.setting, prefix)
         if place is not None:
-            rows = cleans if cell.setting == clean else grids
+            rows = cleans if result.setting == clean else grids
             _add_once(
-                rows.setdefault(titles[cell.key], {}),
+                rows.setdefault(titles[result.key], {}),
                 place,
-                workspace.read(cell, top_k=1, confidence=False, scores=False),
+                workspace.read(result, top_k=1, confidence=False, scores=False),
             )
     if not grids:
         raise SettingError(
             f"no corrupted settings named {prefix}.<corruption>.<severity>",
-            found=", ".join(sorted({cell.setting for cell in cells})[:5]) or "nothing",
+            found=", ".join(sorted({result.setting for result in results})[:5]) or "nothing",
         )
     divisor: Baseline | Grid | None
     divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
@@ -150,6 +150,6 @@ def _add_once(grid: dict[tuple[str, int], Predictions], place: tuple[str, int], 
         raise SettingError(
             f"{found.classifier!r} has several results of different provenance in {found.setting!r}",
             found=f"{grid[place].provenance!r} and {found.provenance!r}",
-            hint="compute the table in a workspace of one seed and one source, or from Python with the cells you mean",
+            hint="use a workspace of one seed and one source, or choose the results from Python",
         )
     grid[place] = found

@@ -14,7 +14,7 @@ from shiftbench.reports.entries import in_one_column, named
 from shiftbench.reports.tables import ResultTable
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.workspace import Result, Workspace
 
 #: The out-set that is meant where none is named.
 IMAGENET_O = "imagenet-o"
@@ -22,7 +22,7 @@ IMAGENET_O = "imagenet-o"
 
 def detection_table(
     workspace: Workspace,
-    cells: Sequence[Cell],
+    results: Sequence[Result],
     inside: str | None = None,
     outside: str | None = None,
     scores: Sequence[AnomalyScore] | None = ("max_softmax",),
@@ -35,10 +35,10 @@ def detection_table(
     Without names the out-set is ImageNet-O, and the in-set what the out-set's setting names as its reference.
     ``scores=None`` takes every anomaly score that the stored predictions can give, and says which they can't.
     """
-    known, unknown = _pair(cells, inside, outside)
+    known, unknown = _pair(results, inside, outside)
     found: list[tuple[str, AnomalyScore, Detection]] = []
     without: dict[str, list[str]] = {}
-    for title, one, other in _same_classifier(cells, known, unknown):
+    for title, one, other in _same_classifier(results, known, unknown):
         pair = workspace.read(one, top_k=1), workspace.read(other, top_k=1)
         possible, why = (scores, "") if scores is not None else _possible(*pair)
         found += [(title, name, detect(*pair, name, published=published, level=level)) for name in possible]
@@ -74,8 +74,8 @@ def _meaning(found: Sequence[Detection]) -> list[str]:
     return [*counts, "out-images are the positives; aupr and auroc: higher is better, fpr95: lower"]
 
 
-def _pair(cells: Sequence[Cell], inside: str | None, outside: str | None) -> tuple[str, str]:
-    settings = list(dict.fromkeys(cell.setting for cell in cells))
+def _pair(results: Sequence[Result], inside: str | None, outside: str | None) -> tuple[str, str]:
+    settings = list(dict.fromkeys(result.setting for result in results))
     if outside is None and IMAGENET_O not in settings:
         raise ShiftbenchError(
             "which images are the unknown ones?",
@@ -85,7 +85,7 @@ def _pair(cells: Sequence[Cell], inside: str | None, outside: str | None) -> tup
     unknown = outside or IMAGENET_O
     if unknown not in settings:
         raise UnknownNameError("setting", unknown, settings)
-    reference = next(cell.spec["reference"] for cell in cells if cell.setting == unknown)
+    reference = next(result.spec.reference for result in results if result.setting == unknown)
     known = inside or reference
     if known is None:
         raise ShiftbenchError(
@@ -104,8 +104,8 @@ def _pair(cells: Sequence[Cell], inside: str | None, outside: str | None) -> tup
     return known, unknown
 
 
-def _same_classifier(cells: Sequence[Cell], known: str, unknown: str) -> list[tuple[str, Cell, Cell]]:
-    chosen = [cell for cell in cells if cell.setting in (known, unknown)]
+def _same_classifier(results: Sequence[Result], known: str, unknown: str) -> list[tuple[str, Result, Result]]:
+    chosen = [result for result in results if result.setting in (known, unknown)]
     titles = classifier_titles(chosen)
     pairs = [
         (titles[one.key], one, other)

@@ -14,7 +14,7 @@ from shiftbench.metrics.groups import per_group, worst_group
 from shiftbench.reports.tables import ResultTable
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.workspace import Result, Workspace
 
 #: The column that every labelled set has.
 CLASS = "class"
@@ -25,27 +25,27 @@ _UNNAMED = "(none)"
 
 def group_table(
     workspace: Workspace,
-    cells: Sequence[Cell],
+    results: Sequence[Result],
     by: str,
     *,
     table: str | Path | None = None,
     level: float = 0.95,
 ) -> ResultTable:
-    """Top-1 accuracy of every cell by the groups of a column.
+    """Top-1 accuracy of every result by the groups of a column.
 
     The column is one of ``table`` (a CSV, JSONL or Parquet file with an id a row), or was recorded with the data set
-    when the run was made, or is ``"class"``; cells whose images do not have it are passed over.
+    when the run was made, or is ``"class"``; results whose images do not have it are passed over.
     """
     looked_up = None if table is None else read_groups(table, by)
-    used = cells if table is not None else _with_column(workspace, cells, by)
-    titles, settings = classifier_titles(used), list(dict.fromkeys(cell.setting for cell in used))
+    used = results if table is not None else _with_column(workspace, results, by)
+    titles, settings = classifier_titles(used), list(dict.fromkeys(result.setting for result in used))
     several = len(settings) > 1
     entries: list[tuple[str, str, Score]] = []
     remarks: list[str] = []
-    for cell in used:
-        predictions = workspace.read(cell, top_k=1, confidence=False, scores=False)
+    for result in used:
+        predictions = workspace.read(result, top_k=1, confidence=False, scores=False)
         groups = looked_up or _recorded(workspace, predictions, by)
-        title, where = titles[cell.key], f"{cell.setting} " if several else ""
+        title, where = titles[result.key], f"{result.setting} " if several else ""
         rows = per_group(predictions, groups, level=level)
         for row in rows:
             score = Score("top1", row.value, row.low, row.high, row.n, level, provenance=predictions.provenance)
@@ -81,9 +81,9 @@ def read_groups(path: str | Path, by: str) -> dict[str, str]:
     return groups
 
 
-def _with_column(workspace: Workspace, cells: Sequence[Cell], by: str) -> Sequence[Cell]:
-    known = {cell.key: [*workspace.columns_of(cell.spec), CLASS] for cell in cells}
-    found = [cell for cell in cells if by in known[cell.key]]
+def _with_column(workspace: Workspace, results: Sequence[Result], by: str) -> Sequence[Result]:
+    known = {result.key: [*workspace.columns_of(result.spec), CLASS] for result in results}
+    found = [result for result in results if by in known[result.key]]
     if not found:
         columns = dict.fromkeys(column for columns in known.values() for column in columns)
         raise ShiftbenchError(

@@ -12,18 +12,18 @@ from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampl
 from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
 from shiftbench.reports.tables import ResultTable
 from shiftbench.store.display_names import classifier_titles
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.workspace import Result, Workspace
 
 #: Cells by (row title, perturbation), in order of frames.
-_Sequences = dict[tuple[str, str], list[Cell]]
+_Sequences = dict[tuple[str, str], list[Result]]
 
 
-def flip_table(workspace: Workspace, cells: Sequence[Cell], *, prefix: str, level: float = 0.95) -> ResultTable:
+def flip_table(workspace: Workspace, results: Sequence[Result], *, prefix: str, level: float = 0.95) -> ResultTable:
     """One row a classifier: flip probability and top-5 distance of every perturbation, and the mean flips.
 
     Flip probabilities are not divided by AlexNet's: dividing needs a baseline on the same images.
     """
-    sequences = _sequences(cells, prefix)
+    sequences = _sequences(results, prefix)
     if not sequences:
         raise SettingError(f"no perturbation sequences named {prefix}.<perturbation>.frame<NN>")
     entries: list[tuple[str, str, Score]] = []
@@ -32,35 +32,35 @@ def flip_table(workspace: Workspace, cells: Sequence[Cell], *, prefix: str, leve
     return ResultTable(entries, title=f"{prefix}: flips between frames")
 
 
-def perturbation_prefixes(cells: Sequence[Cell]) -> list[str]:
+def perturbation_prefixes(results: Sequence[Result]) -> list[str]:
     """The prefixes of all settings that are frames."""
-    return list(dict.fromkeys(cell.setting.rsplit(".", 2)[0] for cell in cells if _is_frame(cell)))
+    return list(dict.fromkeys(result.setting.rsplit(".", 2)[0] for result in results if _is_frame(result)))
 
 
-def _is_frame(cell: Cell) -> bool:
-    return bool(cell.spec["shift"].get("shift") == "perturbation")
+def _is_frame(result: Result) -> bool:
+    return result.spec.shift.kind == "perturbation"
 
 
-def _sequences(cells: Sequence[Cell], prefix: str) -> _Sequences:
-    titles = classifier_titles(cells)
+def _sequences(results: Sequence[Result], prefix: str) -> _Sequences:
+    titles = classifier_titles(results)
     found: _Sequences = {}
-    for cell in cells:
-        if _is_frame(cell) and cell.setting.rsplit(".", 2)[0] == prefix:
-            found.setdefault((titles[cell.key], cell.spec["shift"]["perturbation"]), []).append(cell)
+    for result in results:
+        if _is_frame(result) and result.setting.rsplit(".", 2)[0] == prefix:
+            found.setdefault((titles[result.key], result.spec.shift.name), []).append(result)
     for sequence in found.values():
-        sequence.sort(key=lambda cell: int(cell.spec["shift"]["frame"]))
+        sequence.sort(key=lambda result: result.spec.shift.frame or 0)
     return found
 
 
 def _row(
-    workspace: Workspace, title: str, sequences: dict[str, list[Cell]], prefix: str, level: float
+    workspace: Workspace, title: str, sequences: dict[str, list[Result]], prefix: str, level: float
 ) -> list[tuple[str, str, Score]]:
     flips, entries, provenance = [], [], ""
-    for name, cells in sequences.items():
-        predictions = [workspace.read(cell, top_k=5, confidence=False, scores=False) for cell in cells]
+    for name, results in sequences.items():
+        predictions = [workspace.read(result, top_k=5, confidence=False, scores=False) for result in results]
         frames = stack_frames(predictions)
-        about = cells[0].spec["shift"]
-        step, noise, provenance = int(about["difficulty"]), bool(about["noise"]), str(cells[0].spec["family"])
+        spec = results[0].spec
+        step, noise, provenance = spec.shift.difficulty, spec.shift.noise, str(spec.family)
         flips.append(flips_by_clip(frames[:, :, 0], step=step, noise=noise))
         entries.append(
             (title, name, flip_probability(frames[:, :, 0], step=step, noise=noise, level=level, provenance=provenance))

@@ -22,12 +22,13 @@ from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.space import Scores
 from shiftbench.metrics.base import Needs
-from shiftbench.runs.plan import PlannedCell, RunContext, WorkItem, is_complete, shard_is_complete
+from shiftbench.runs.plan import PlannedResult, RunContext, WorkItem, block_is_complete, is_complete
 from shiftbench.runs.prepare_images import PictureMaker, Ready, SharedPictureMaker, Wanted, stacked
 from shiftbench.shifts.attacks.base import ClassifierShift
 from shiftbench.shifts.frames import PerturbationFrame
-from shiftbench.store.prediction_files import PredictionBlock, canonical_json, write_block
+from shiftbench.store.prediction_files import PredictionBlock, write_block
 from shiftbench.store.predictions import SKIPPED
+from shiftbench.store.spec import canonical_json
 from shiftbench.store.workspace import Workspace, setting_rows
 
 T = TypeVar("T")
@@ -50,10 +51,10 @@ class Evaluation(Job[WorkItem]):
         with claim(lock, wait=wait) as mine:
             if not mine:
                 return None
-            cells = [cell for cell in self.context.cells if cell.dataset == item.dataset]
-            missing = [cell for cell in cells if not shard_is_complete(workspace, cell, item)]
-            # Another run may have finished a cell, and cleared its shards, while this one waited.
-            pending = [cell for cell in missing if not is_complete(workspace, cell)]
+            results = [planned for planned in self.context.results if planned.dataset == item.dataset]
+            missing = [planned for planned in results if not block_is_complete(workspace, planned, item)]
+            # Another run may have finished a result, and cleared its blocks, while this one waited.
+            pending = [planned for planned in missing if not is_complete(workspace, planned)]
             advance(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
             return _BlockComputation(self, workspace, item, advance).compute(pending)
 
@@ -71,7 +72,7 @@ class Evaluation(Job[WorkItem]):
     ) -> dict[Demand, tuple[Job[WorkItem], Sequence[WorkItem]]]:
         """By what the classifiers need: those of the same needs share workers, and read each picture once."""
         names: dict[Demand, list[str]] = {}
-        for name in dict.fromkeys(cell.cell.classifier for cell in self.context.cells):
+        for name in dict.fromkeys(planned.result.classifier for planned in self.context.results):
             names.setdefault(demand_of(name), []).append(name)
         return {demand: self._of(chosen, items, number) for number, (demand, chosen) in enumerate(names.items())}
 
@@ -81,15 +82,15 @@ class Evaluation(Job[WorkItem]):
         part = replace(
             self.context,
             classifiers={name: self.context.classifiers[name] for name in names},
-            cells=tuple(cell for cell in self.context.cells if cell.cell.classifier in set(names)),
+            results=tuple(planned for planned in self.context.results if planned.result.classifier in set(names)),
             part=f"-{number}" if number else "",
         )
-        own = {cell.dataset for cell in part.cells}
+        own = {planned.dataset for planned in part.results}
         return replace(self, context=part), [item for item in items if item.dataset in own]
 
 
 class _TroubleError(Exception):
-    """Ends the computation of some cells, and of no others."""
+    """Ends the computation of some results, and of no others."""
 
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(str(trouble))
@@ -115,15 +116,15 @@ class _BlockComputation:
         self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
         self.troubles: list[Trouble] = []
 
-    def compute(self, cells: Sequence[PlannedCell]) -> list[Trouble]:
+    def compute(self, results: Sequence[PlannedResult]) -> list[Trouble]:
         pictured = []
-        for cell in cells:
-            classifier = self.context.classifiers[cell.cell.classifier]
+        for planned in results:
+            classifier = self.context.classifiers[planned.result.classifier]
             if isinstance(classifier, RecordedPredictions):
                 with self._going_on():
-                    self._look_up(cell, classifier)
+                    self._look_up(planned, classifier)
             else:
-                pictured.append(cell)
+                pictured.append(planned)
         if pictured:
             self._run(pictured)
         return self.troubles
@@ -136,31 +137,31 @@ class _BlockComputation:
         except _TroubleError as error:
             self.troubles.append(error.trouble)
 
-    def _look_up(self, cell: PlannedCell, classifier: RecordedPredictions) -> None:
-        rows = cell.rows_between(self.item.start, self.item.stop)
+    def _look_up(self, planned: PlannedResult, classifier: RecordedPredictions) -> None:
+        rows = planned.rows_between(self.item.start, self.item.stop)
         ids = [self.dataset.ids[row] for row in rows]
         with _blamed_on(_the(classifier), ids):
-            found = classifier.lookup(ids, cell.space)
-        scores = found.scores if cell.needs.scores else None
-        self._write(cell, PredictionBlock(found.top[:, : cell.needs.top_k], found.confidence, scores))
+            found = classifier.lookup(ids, planned.space)
+        scores = found.scores if planned.needs.scores else None
+        self._write(planned, PredictionBlock(found.top[:, : planned.needs.top_k], found.confidence, scores))
 
-    def _run(self, cells: Sequence[PlannedCell]) -> None:
+    def _run(self, results: Sequence[PlannedResult]) -> None:
         groups = [
             same_shift
-            for _, same_geometry in _grouped(cells, lambda cell: repr(cell.geometry))
+            for _, same_geometry in _grouped(results, lambda planned: repr(planned.geometry))
             for _, same_shift in _grouped(same_geometry, _computed_together)
         ]
         made = self.pictures(self.item, [_wanted(group[0]) for group in groups])
         for group in groups:
             self._run_together(group, next(made))  # kept by nobody while the next are made: 40 MB at 224 pixels
 
-    def _run_together(self, cells: Sequence[PlannedCell], ready: Ready | Trouble) -> None:
+    def _run_together(self, results: Sequence[PlannedResult], ready: Ready | Trouble) -> None:
         """Cells of the same geometry and shift."""
         if isinstance(ready, Trouble):
             self.troubles.append(ready)
             return
-        shift = cells[0].setting.shift
-        for name, same_classifier in _grouped(cells, lambda cell: cell.cell.classifier):
+        shift = results[0].setting.shift
+        for name, same_classifier in _grouped(results, lambda planned: planned.result.classifier):
             classifier = self.context.classifiers[name]
             with self._going_on():
                 if isinstance(shift, PerturbationFrame):
@@ -170,14 +171,14 @@ class _BlockComputation:
                 else:
                     self._run_shift(classifier, same_classifier, ready)
 
-    def _run_shift(self, classifier: Classifier, cells: Sequence[PlannedCell], ready: Ready) -> None:
+    def _run_shift(self, classifier: Classifier, results: Sequence[PlannedResult], ready: Ready) -> None:
         scores = _scores(classifier, stacked(ready.images), ready.ids, self.threads)
-        for cell in cells:
-            self._write(cell, self._predict(cell, classifier, scores, ready.readable))
+        for planned in results:
+            self._write(planned, self._predict(planned, classifier, scores, ready.readable))
 
-    def _run_sequence(self, classifier: Classifier, cells: Sequence[PlannedCell], ready: Ready) -> None:
+    def _run_sequence(self, classifier: Classifier, results: Sequence[PlannedResult], ready: Ready) -> None:
         """All frames of one picture at a time: a whole block of frames would not fit into memory."""
-        first = cells[0].setting.shift
+        first = results[0].setting.shift
         assert isinstance(first, PerturbationFrame)
         by_picture = []
         for image, image_id in zip(ready.images, ready.ids, strict=True):
@@ -185,58 +186,58 @@ class _BlockComputation:
                 crop = _square(classifier) or min(image.shape[:2])
                 frames = first.frames(image, image_id=image_id, seed=self.context.seed, crop=crop)
             by_picture.append(_scores(classifier, frames, [image_id] * len(frames), self.threads))
-        for cell in cells:
-            assert isinstance(cell.setting.shift, PerturbationFrame)
-            index = cell.setting.shift.index
+        for planned in results:
+            assert isinstance(planned.setting.shift, PerturbationFrame)
+            index = planned.setting.shift.index
             rows = [frames[index] for frames in by_picture]
             scores = np.stack(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
-            self._write(cell, self._predict(cell, classifier, scores, ready.readable))
+            self._write(planned, self._predict(planned, classifier, scores, ready.readable))
 
     def _run_classifier_shift(
-        self, classifier: Classifier, cells: Sequence[PlannedCell], shift: ClassifierShift, ready: Ready
+        self, classifier: Classifier, results: Sequence[PlannedResult], shift: ClassifierShift, ready: Ready
     ) -> None:
         """Made for one classifier: of the pictures that the setting uses, the scores right away."""
-        for cell in cells:
+        for planned in results:
             with self._going_on():
-                scores = self._attacked(cell, classifier, shift, ready)
-                self._write(cell, self._predict(cell, classifier, scores, ready.readable))
+                scores = self._attacked(planned, classifier, shift, ready)
+                self._write(planned, self._predict(planned, classifier, scores, ready.readable))
 
-    def _attacked(self, cell: PlannedCell, classifier: Classifier, shift: ClassifierShift, ready: Ready) -> Scores:
-        columns = [group[0] for group in cell.projection.groups]
-        chosen = setting_rows(self.dataset.labels, self.dataset.space, cell.space, self.dataset.label_sets)
+    def _attacked(self, planned: PlannedResult, classifier: Classifier, shift: ClassifierShift, ready: Ready) -> Scores:
+        columns = [group[0] for group in planned.projection.groups]
+        chosen = setting_rows(self.dataset.labels, self.dataset.space, planned.space, self.dataset.label_sets)
         label_of = dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
         used = [i for i, place in enumerate(ready.readable) if self.item.start + place in label_of]
         scores = np.zeros((len(ready.images), len(classifier.space)), np.float32)
         if used:
             own = [label_of[self.item.start + ready.readable[i]] for i in used]
             ids = [ready.ids[i] for i in used]
-            with _blamed_on(f"{_the(classifier)} in {cell.cell.setting!r}", ids):
+            with _blamed_on(f"{_the(classifier)} in {planned.result.setting!r}", ids):
                 found = shift.scores(
                     classifier,
                     stacked([ready.images[i] for i in used]),
                     np.array([columns[label] if label >= 0 else -1 for label in own], np.int32),
                     image_ids=ids,
                     seed=self.context.seed,
-                    classes=None if cell.projection.kind == "identity" else columns,
+                    classes=None if planned.projection.kind == "identity" else columns,
                 )
                 scores[used] = _checked(classifier, found, ids)
         return scores
 
     def _predict(
-        self, cell: PlannedCell, classifier: Classifier, scores: Scores, readable: Sequence[int]
+        self, planned: PlannedResult, classifier: Classifier, scores: Scores, readable: Sequence[int]
     ) -> PredictionBlock:
         """This setting's rows of the block, with gaps where a picture could not be read."""
-        rows = cell.rows_between(self.item.start, self.item.stop) - self.item.start
+        rows = planned.rows_between(self.item.start, self.item.stop) - self.item.start
         position = np.full(len(self.ids), -1)
         position[list(readable)] = np.arange(len(readable))
         present = position[rows] >= 0
         with _blamed_on(_the(classifier), self.ids):
-            found = predict(cell.projection(scores[position[rows][present]]), classifier.outputs, cell.needs)
+            found = predict(planned.projection(scores[position[rows][present]]), classifier.outputs, planned.needs)
         return _with_gaps(found, present)
 
-    def _write(self, cell: PlannedCell, block: PredictionBlock) -> None:
-        path = self.workspace.shard_path(cell.cell, self.item.start)
-        write_block(path, block, cell.cell.spec, self.context.made_by)
+    def _write(self, planned: PlannedResult, block: PredictionBlock) -> None:
+        path = self.workspace.block_path(planned.result, self.item.start)
+        write_block(path, block, planned.result.spec, self.context.made_by)
         self.advance(len(block))
 
 
@@ -305,15 +306,15 @@ def _square(classifier: Classifier) -> int | None:
     return crop
 
 
-def _wanted(cell: PlannedCell) -> Wanted:
+def _wanted(planned: PlannedResult) -> Wanted:
     """Sequences and attacks begin with the pictures as they are."""
-    shift = cell.setting.shift
+    shift = planned.setting.shift
     own = isinstance(shift, PerturbationFrame | ClassifierShift)
-    return Wanted(cell.geometry, None if own else shift)
+    return Wanted(planned.geometry, None if own else shift)
 
 
-def _computed_together(cell: PlannedCell) -> str:
-    shift = cell.setting.shift
+def _computed_together(planned: PlannedResult) -> str:
+    shift = planned.setting.shift
     return shift.sequence if isinstance(shift, PerturbationFrame) else canonical_json(shift.describe())
 
 
@@ -330,6 +331,6 @@ def _with_gaps(found: PredictionBlock, present: NDArray[np.bool_]) -> Prediction
     return PredictionBlock(top, confidence, scores)
 
 
-def _grouped(cells: Iterable[T], key: Callable[[T], str]) -> list[tuple[str, list[T]]]:
-    ordered = sorted(cells, key=key)
+def _grouped(results: Iterable[T], key: Callable[[T], str]) -> list[tuple[str, list[T]]]:
+    ordered = sorted(results, key=key)
     return [(name, list(group)) for name, group in groupby(ordered, key)]

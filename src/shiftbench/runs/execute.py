@@ -25,19 +25,19 @@ from shiftbench.metrics.base import Needs, metrics
 from shiftbench.runs.compute import Evaluation
 from shiftbench.runs.plan import (
     Common,
-    PlannedCell,
+    PlannedResult,
     RunContext,
     Shard,
     WorkItem,
     all_items,
     is_complete,
     missing_items,
-    plan_cell,
-    read_whole_cell,
+    plan_result,
+    read_whole_result,
     work_items,
 )
 from shiftbench.settings.base import Suite
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.workspace import Result, Workspace
 
 #: So many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
 _WORTH_CATALOGUING = 200
@@ -81,33 +81,34 @@ def plan_results(
     needs: Needs,
     seed: int,
     workspace: Workspace,
-) -> list[PlannedCell]:
+) -> list[PlannedResult]:
     for dataset in datasets.values():
         name, fingerprint, sets = dataset.name, dataset.fingerprint, dataset.label_sets
         workspace.record_dataset(
             name, fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe(), label_sets=sets
         )
         workspace.record_metadata(name, fingerprint, dataset.metadata)
-    planned, common = [], Common()
+    planned: list[PlannedResult] = []
+    common = Common()
     for setting in suite.settings:
         if setting.name in left_out:
             continue
         for classifier in classifiers.values():
             try:
-                cell = plan_cell(classifier, setting, datasets[setting.dataset], needs, seed, workspace, common)
+                one = plan_result(classifier, setting, datasets[setting.dataset], needs, seed, workspace, common)
             except ShiftbenchError as error:
                 if not setting.optional or isinstance(error, UnwritableError):
                     raise
                 left_out[f"{setting.name} ({classifier.name})"] = error.message
             else:
-                planned.append(cell)
+                planned.append(one)
     return planned
 
 
 @dataclass(frozen=True)
 class Outcome:
     failures: list[Failure]
-    complete: list[Cell]
+    complete: list[Result]
     #: All blocks of the run, and how many of them results still wait for.
     blocks: int
     waiting: int
@@ -117,53 +118,57 @@ def execute(
     context: RunContext, executor: Executor, shard: Shard | None, progress: bool, console: Console | None
 ) -> Outcome:
     workspace = Workspace(context.root)
-    blocks = all_items(context.cells, context.datasets)
+    blocks = all_items(context.results, context.datasets)
     own = blocks if shard is None else shard.of_blocks(blocks)
-    todo = _not_passing(context.cells, lambda cell: is_complete(workspace, cell))
+    todo = _not_passing(context.results, lambda planned: is_complete(workspace, planned))
     items, to_do, done = missing_items(workspace, todo, own)
     failures: list[Failure] = []
     if items:
-        already = done + sum(len(cell.rows) for cell in context.cells) - sum(len(cell.rows) for cell in todo)
+        already = (
+            done + sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
+        )
         with progress_bar("predictions", to_do + already, already, show=progress, console=console) as advance:
-            failures = executor.run(Evaluation(replace(context, cells=tuple(todo))), items, advance)
-    lacking = _not_passing(todo, lambda cell: _complete(workspace, cell, context))
+            failures = executor.run(Evaluation(replace(context, results=tuple(todo))), items, advance)
+    lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context))
     if len(todo) - len(lacking) >= (1 if is_object(workspace.root) else _WORTH_CATALOGUING):
         workspace.write_catalogue()
-    unfinished = {cell.cell.relative for cell in lacking}
-    complete = [cell.cell for cell in context.cells if cell.cell.relative not in unfinished]
+    unfinished = {planned.result.relative for planned in lacking}
+    complete = [planned.result for planned in context.results if planned.result.relative not in unfinished]
     return Outcome(failures, complete, len(blocks), _still_missing(workspace, lacking, blocks))
 
 
-def _not_passing(cells: Sequence[PlannedCell], test: Callable[[PlannedCell], bool]) -> list[PlannedCell]:
+def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult], bool]) -> list[PlannedResult]:
     """Those that fail a test of their files, which are read side by side."""
     with ThreadPoolExecutor() as pool:
-        return [cell for cell, passed in zip(cells, pool.map(test, cells), strict=True) if not passed]
+        return [planned for planned, passed in zip(results, pool.map(test, results), strict=True) if not passed]
 
 
-def _complete(workspace: Workspace, planned: PlannedCell, context: RunContext) -> bool:
-    """Join a cell's shards into its one file, then clear them; False while shards are missing."""
-    cell = planned.cell
-    with claim(workspace.lock_path(f"complete-{cell.key}"), wait=True):
+def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext) -> bool:
+    """Join a result's blocks into its one file, then clear them; False while blocks are missing."""
+    result = planned.result
+    with claim(workspace.lock_path(f"complete-{result.key}"), wait=True):
         if is_complete(workspace, planned):
-            workspace.clear_shards(workspace.shards_folder(cell))
+            workspace.clear_blocks(workspace.blocks_folder(result))
             return True
         items = work_items(planned.dataset, context.datasets[planned.dataset])
-        blocks = read_whole_cell(workspace, planned, items)
+        blocks = read_whole_result(workspace, planned, items)
         if blocks is None:
             # Where there are no locks, another run may have joined and cleared them just now.
             return is_complete(workspace, planned)
-        workspace.complete(cell, blocks, context.made_by)
+        workspace.complete(result, blocks, context.made_by)
     return True
 
 
-def _still_missing(workspace: Workspace, lacking: Sequence[PlannedCell], blocks: Sequence[WorkItem]) -> int:
-    """How many blocks are not there for all of these cells."""
-    stored = [(cell, workspace.stored_blocks(cell.cell)) for cell in lacking]
+def _still_missing(workspace: Workspace, lacking: Sequence[PlannedResult], blocks: Sequence[WorkItem]) -> int:
+    """How many blocks are not there for all of these results."""
+    stored = [(planned, workspace.stored_blocks(planned.result)) for planned in lacking]
 
     def missing(item: WorkItem) -> bool:
         return any(
-            cell.dataset == item.dataset and len(cell.rows_between(item.start, item.stop)) and item.start not in there
-            for cell, there in stored
+            planned.dataset == item.dataset
+            and len(planned.rows_between(item.start, item.stop))
+            and item.start not in there
+            for planned, there in stored
         )
 
     return sum(missing(item) for item in blocks)

@@ -1,4 +1,4 @@
-"""Predictions made elsewhere into a workspace: the same cells as a run's, from files instead of a classifier."""
+"""Predictions made elsewhere into a workspace: the same results as a run's, from files instead of a classifier."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.match_predictions import Matching, check_agreement
-from shiftbench.runs.plan import PlannedCell, is_complete, plan_cell
+from shiftbench.runs.plan import PlannedResult, is_complete, plan_result
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, build_suite, suites
 from shiftbench.shifts.base import NoShift
 from shiftbench.store.prediction_files import PredictionBlock, write_block
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.spec import ClassifierRecord
+from shiftbench.store.workspace import Result, Workspace
 
 #: All that was recorded is kept: there is no model to ask again.
 _NEEDS = Needs(top_k=5, scores=True)
@@ -93,8 +94,8 @@ def import_predictions(
     found = Matching(dataset, in_order=in_order or beside, allow_unknown=allow_unknown)
     classifiers = [record(one, found.ids_of(one, file), space, file.source) for file in read for one in file.answers]
     with progress_bar("models", len(classifiers), show=progress, console=console) as report:
-        cells, missing = _store(store, chosen, dataset, classifiers, replace_old, report)
-    result = Imported(StoredResults(store, cells), found.rule, missing, found.unknown)
+        results, missing = _store(store, chosen, dataset, classifiers, replace_old, report)
+    result = Imported(StoredResults(store, results), found.rule, missing, found.unknown)
     for warning in [*_gaps(result), *result.results.warnings()]:
         warnings.warn(warning, stacklevel=2)
     return result
@@ -182,53 +183,55 @@ def _store(
     classifiers: Sequence[RecordedPredictions],
     replace_old: bool,
     report: Advance,
-) -> tuple[list[Cell], dict[str, int]]:
-    """The cells, written unless they are there, and how many images models lack."""
+) -> tuple[list[Result], dict[str, int]]:
+    """The results, written unless they are there, and how many images models lack."""
     store.record_dataset(
         dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe()
     )
     planned = [_plan(store, setting, dataset, classifier) for classifier in classifiers]
-    _clear_old(store, [one.cell for one in planned], replace_old)
+    _clear_old(store, [one.result for one in planned], replace_old)
     missing: dict[str, int] = {}
     for one, classifier in zip(planned, classifiers, strict=True):
         found = classifier.lookup([dataset.ids[row] for row in one.rows], one.space)
         if not is_complete(store, one):
             scores = found.scores if one.needs.scores else None
             block = PredictionBlock(found.top[:, : one.needs.top_k], found.confidence, scores)
-            write_block(store.predictions_path(one.cell), block, one.cell.spec, f"shiftbench {__version__}")
+            write_block(store.predictions_path(one.result), block, one.result.spec, f"shiftbench {__version__}")
         lacking = int((found.top[:, 0] == MISSING).sum())
         missing |= {classifier.name: lacking} if lacking else {}
         report(1)
-    return [one.cell for one in planned], missing
+    return [one.result for one in planned], missing
 
 
-def _plan(store: Workspace, setting: Setting, dataset: Dataset, classifier: RecordedPredictions) -> PlannedCell:
+def _plan(store: Workspace, setting: Setting, dataset: Dataset, classifier: RecordedPredictions) -> PlannedResult:
     """As for a run, but the model is one and the same in all settings, whatever it answered in this one."""
     with warnings.catch_warnings():
         # Missing images are told once for all models.
         warnings.simplefilter("ignore", UserWarning)
-        planned = plan_cell(classifier, setting, dataset, _NEEDS, 0, store)
-    spec = {**planned.cell.spec, "classifier": classifier.identity, "answers": classifier.fingerprint}
-    return replace(planned, cell=replace(planned.cell, spec=spec))
+        planned = plan_result(classifier, setting, dataset, _NEEDS, 0, store)
+    spec = replace(
+        planned.result.spec, classifier=ClassifierRecord(classifier.identity), answers=classifier.fingerprint
+    )
+    return replace(planned, result=replace(planned.result, spec=spec))
 
 
-def _clear_old(store: Workspace, cells: Sequence[Cell], wished: bool) -> None:
+def _clear_old(store: Workspace, results: Sequence[Result], wished: bool) -> None:
     """Other answers of the same model in the same setting would make two numbers of one."""
-    fresh = {cell.classifier: cell for cell in cells}
+    fresh = {result.classifier: result for result in results}
     old = [
-        cell
-        for cell in store.cells(fresh, [cells[0].setting])
-        if cell.spec["classifier"] == fresh[cell.classifier].spec["classifier"]
-        and cell.key != fresh[cell.classifier].key
+        result
+        for result in store.results(fresh, [results[0].setting])
+        if result.spec.classifier == fresh[result.classifier].spec.classifier
+        and result.key != fresh[result.classifier].key
     ]
     if old and not wished:
         raise StoreError(
-            f"{len(old)} of these models have other predictions in {cells[0].setting!r} already",
-            found=", ".join(cell.classifier for cell in old[:5]),
+            f"{len(old)} of these models have other predictions in {results[0].setting!r} already",
+            found=", ".join(result.classifier for result in old[:5]),
             hint="--replace puts the new ones in their place; or name another workspace",
         )
-    for cell in old:
-        store.predictions_path(cell).unlink()
+    for result in old:
+        store.predictions_path(result).unlink()
 
 
 def _gaps(imported: Imported) -> list[str]:
@@ -241,5 +244,5 @@ def _gaps(imported: Imported) -> list[str]:
     for counts, what in problems:
         if counts:
             models = listed([f"{model}: {count:,}" for model, count in counts.items()], 3)
-            notes.append(f"{len(counts)} of {len(imported.results.cells)} models {what} ({models})")
+            notes.append(f"{len(counts)} of {len(imported.results.results)} models {what} ({models})")
     return notes

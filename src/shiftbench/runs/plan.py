@@ -1,4 +1,4 @@
-"""Planning a run: which cells (classifier x setting) there are, and which blocks of images they still need."""
+"""Planning a run: which results (classifier x setting) there are, and which blocks of images they still need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +27,18 @@ from shiftbench.settings.base import Setting
 from shiftbench.shifts.attacks.base import ClassifierShift
 from shiftbench.shifts.base import NoShift
 from shiftbench.store.prediction_files import PredictionBlock, read_block
-from shiftbench.store.workspace import Cell, Workspace, setting_rows, space_key
+from shiftbench.store.spec import ClassifierRecord, DatasetRef, GeometryRecord, ResultSpec, ShiftRecord
+from shiftbench.store.workspace import Result, Workspace, setting_rows, space_key
 
 _MOST_IMAGES_A_BLOCK, _FEWEST_IMAGES_A_BLOCK, _BLOCKS_OF_A_SMALL_SET = 256, 16, 32
 _EVEN_COUNT = 8
 
 
 @dataclass(frozen=True)
-class PlannedCell:
-    """A cell with all that computing it needs."""
+class PlannedResult:
+    """A result with all that computing it needs."""
 
-    cell: Cell
+    result: Result
     setting: Setting
     dataset: str
     geometry: Geometry
@@ -56,7 +56,7 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class WorkItem:
-    """One block of one data set, for all cells on that data set: the unit that an executor runs."""
+    """One block of one data set, for all results on that data set: the unit that an executor runs."""
 
     dataset: str
     start: int
@@ -73,7 +73,7 @@ class RunContext:
     root: Path
     datasets: Mapping[str, Dataset]
     classifiers: Mapping[str, Classifier]
-    cells: tuple[PlannedCell, ...]
+    results: tuple[PlannedResult, ...]
     seed: int
     made_by: str
     #: Told apart in claims, where a run's classifiers are computed apart: two parts may be at one block at once.
@@ -131,7 +131,7 @@ def work_items(name: str, dataset: Dataset) -> list[WorkItem]:
 
 
 class Common:
-    """What many cells of a run have in common, kept once: 40,000 cells must fit into memory, and through a wire."""
+    """What many results of a run have in common, kept once: 40,000 results must fit into memory, and through a wire."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, ...], NDArray[np.int64]] = {}
@@ -150,7 +150,7 @@ class Common:
         return self._projections[key]
 
 
-def plan_cell(
+def plan_result(
     classifier: Classifier,
     setting: Setting,
     dataset: Dataset,
@@ -158,7 +158,7 @@ def plan_cell(
     seed: int,
     workspace: Workspace,
     common: Common | None = None,
-) -> PlannedCell:
+) -> PlannedResult:
     """Check that classifier, data and label spaces fit, and write down what decides the result."""
     common = common or Common()
     space = dataset.space if setting.space is None else label_space(setting.space)
@@ -175,10 +175,10 @@ def plan_cell(
     stored = Needs(min(needs.top_k, len(space)), scores=needs.scores)
     if isinstance(classifier, RecordedPredictions):
         stored = _recorded_needs(classifier, setting, dataset, space, stored)
-    cell = Cell(classifier.name, setting.name, spec)
-    if isinstance(setting.shift, ClassifierShift) and not workspace.predictions_path(cell).exists():
+    result = Result(classifier.name, setting.name, spec)
+    if isinstance(setting.shift, ClassifierShift) and not workspace.predictions_path(result).exists():
         _check_classifier_shift(setting.shift, classifier, setting, dataset, projection)
-    return PlannedCell(cell, setting, setting.dataset, geometry, space, projection, rows, stored)
+    return PlannedResult(result, setting, setting.dataset, geometry, space, projection, rows, stored)
 
 
 def _geometry(classifier: Classifier, setting: Setting) -> Geometry:
@@ -244,25 +244,25 @@ def _spec(
     geometry: Geometry,
     images: int,
     seed: int,
-) -> dict[str, Any]:
+) -> ResultSpec:
     """Everything that decides the predictions, and nothing else (no time, no place, no worker count)."""
     shift = setting.shift.describe()
     if not isinstance(setting.shift, NoShift):
         shift = {**shift, "seed": seed}
     provenance, family = _provenance(setting, dataset, space, images, seed)
-    return {
-        "classifier": classifier.describe(),
-        "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
-        "images": images,
-        "geometry": asdict(geometry),
-        "shift": shift,
-        "source": setting.source,
-        "space": space_key(space),
-        "reference": setting.reference,
-        "metric": setting.metric,
-        "provenance": provenance,
-        "family": family,
-    }
+    return ResultSpec(
+        ClassifierRecord(classifier.describe()),
+        DatasetRef({"name": dataset.name, "fingerprint": dataset.fingerprint}),
+        images,
+        GeometryRecord(asdict(geometry)),
+        ShiftRecord(shift),
+        setting.source,
+        space_key(space),
+        setting.reference,
+        setting.metric,
+        provenance,
+        family,
+    )
 
 
 def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: int, seed: int) -> tuple[str, str]:
@@ -291,36 +291,36 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
     return "; ".join([setting.shift.name, *common, *textures]), "; ".join(common)
 
 
-def is_complete(workspace: Workspace, planned: PlannedCell) -> bool:
-    """Whether the cell's file is there, whole, untouched and has the columns that are needed."""
-    return _holds(workspace.predictions_path(planned.cell), len(planned.rows), planned)
+def is_complete(workspace: Workspace, planned: PlannedResult) -> bool:
+    """Whether the result's file is there, whole, untouched and has the columns that are needed."""
+    return _holds(workspace.predictions_path(planned.result), len(planned.rows), planned)
 
 
-def shard_is_complete(workspace: Workspace, planned: PlannedCell, item: WorkItem) -> bool:
+def block_is_complete(workspace: Workspace, planned: PlannedResult, item: WorkItem) -> bool:
     rows = len(planned.rows_between(item.start, item.stop))
-    return rows == 0 or _holds(workspace.shard_path(planned.cell, item.start), rows, planned)
+    return rows == 0 or _holds(workspace.block_path(planned.result, item.start), rows, planned)
 
 
-def read_whole_cell(
-    workspace: Workspace, planned: PlannedCell, items: Sequence[WorkItem]
+def read_whole_result(
+    workspace: Workspace, planned: PlannedResult, items: Sequence[WorkItem]
 ) -> list[PredictionBlock] | None:
-    """A cell's shards in order; None while one is missing, damaged or lacks columns."""
+    """A result's blocks in order; None while one is missing, damaged or lacks columns."""
     rows = {item.start: len(planned.rows_between(item.start, item.stop)) for item in items}
     wanted = {start: count for start, count in rows.items() if count}
-    if not wanted.keys() <= workspace.stored_blocks(planned.cell):
+    if not wanted.keys() <= workspace.stored_blocks(planned.result):
         return None
-    blocks = [_read(workspace.shard_path(planned.cell, start), count, planned) for start, count in wanted.items()]
+    blocks = [_read(workspace.block_path(planned.result, start), count, planned) for start, count in wanted.items()]
     whole = [block for block in blocks if block is not None]
     return whole if len(whole) == len(blocks) else None
 
 
-def _holds(path: Path, rows: int, planned: PlannedCell) -> bool:
+def _holds(path: Path, rows: int, planned: PlannedResult) -> bool:
     return _read(path, rows, planned, scores=planned.needs.scores) is not None
 
 
-def _read(path: Path, rows: int, planned: PlannedCell, *, scores: bool = True) -> PredictionBlock | None:
+def _read(path: Path, rows: int, planned: PlannedResult, *, scores: bool = True) -> PredictionBlock | None:
     try:
-        block = read_block(path, scores=scores, key=planned.cell.key)
+        block = read_block(path, scores=scores, key=planned.result.key)
     except UnreachableError:
         raise  # says nothing about the file
     except (FileNotFoundError, StoreError):
@@ -332,26 +332,26 @@ def _read(path: Path, rows: int, planned: PlannedCell, *, scores: bool = True) -
     return block if len(block) == rows else None
 
 
-def all_items(planned: Iterable[PlannedCell], datasets: Mapping[str, Dataset]) -> list[WorkItem]:
+def all_items(planned: Iterable[PlannedResult], datasets: Mapping[str, Dataset]) -> list[WorkItem]:
     """Every block of a run, done or not, in an order that depends on the run alone."""
-    names = sorted({cell.dataset for cell in planned})
+    names = sorted({one.dataset for one in planned})
     return [item for name in names for item in work_items(name, datasets[name])]
 
 
 def missing_items(
-    workspace: Workspace, planned: Iterable[PlannedCell], items: Sequence[WorkItem]
+    workspace: Workspace, planned: Iterable[PlannedResult], items: Sequence[WorkItem]
 ) -> tuple[list[WorkItem], int, int]:
-    """Of these blocks: (those that some cell still lacks, predictions still to make, predictions already there)."""
+    """Of these blocks: (those that some result still lacks, predictions still to make, predictions already there)."""
     missing: dict[WorkItem, None] = {}
     to_do = done = 0
-    started = {folder.name for folder in workspace.shard_folders()}
+    started = {folder.name for folder in workspace.block_folders()}
 
-    def lacking(cell: PlannedCell) -> list[tuple[WorkItem, int, bool]]:
-        own = [item for item in items if item.dataset == cell.dataset]
-        ends = np.searchsorted(cell.rows, [(item.start, item.stop) for item in own]).reshape(-1, 2)
-        begun = cell.cell.key in started
+    def lacking(one: PlannedResult) -> list[tuple[WorkItem, int, bool]]:
+        own = [item for item in items if item.dataset == one.dataset]
+        ends = np.searchsorted(one.rows, [(item.start, item.stop) for item in own]).reshape(-1, 2)
+        begun = one.result.key in started
         return [
-            (item, rows, bool(rows) and not (begun and shard_is_complete(workspace, cell, item)))
+            (item, rows, bool(rows) and not (begun and block_is_complete(workspace, one, item)))
             for item, rows in zip(own, (ends[:, 1] - ends[:, 0]).tolist(), strict=True)
         ]
 

@@ -17,19 +17,19 @@ from shiftbench.metrics.base import Score, metrics
 from shiftbench.settings.natural_suites import CHOSEN_TO_FOOL
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.workspace import Result, Workspace
 
 
 class StoredResults:
     """Complete results of a workspace. Every number is computed anew from their stored predictions."""
 
     def __init__(
-        self, workspace: Workspace, cells: Sequence[Cell], *, left_out: Mapping[str, str] | None = None
+        self, workspace: Workspace, results: Sequence[Result], *, left_out: Mapping[str, str] | None = None
     ) -> None:
-        self.workspace, self.cells = workspace, list(cells)
+        self.workspace, self.results = workspace, list(results)
         #: Optional settings that were not evaluated, and why.
         self.left_out = dict(left_out or {})
-        self._titles = classifier_titles(self.cells)
+        self._titles = classifier_titles(self.results)
 
     @classmethod
     def open(
@@ -37,59 +37,63 @@ class StoredResults:
     ) -> Self:
         """What earlier runs left in a workspace; empty arguments mean all."""
         store = workspace if isinstance(workspace, Workspace) else Workspace(workspace, create=False)
-        return cls(store, list(store.cells(classifiers, settings)))
+        return cls(store, list(store.results(classifiers, settings)))
 
     @property
     def classifiers(self) -> list[str]:
-        return list(dict.fromkeys(cell.classifier for cell in self.cells))
+        return list(dict.fromkeys(result.classifier for result in self.results))
 
     @property
     def settings(self) -> list[str]:
-        return list(dict.fromkeys(cell.setting for cell in self.cells))
+        return list(dict.fromkeys(result.setting for result in self.results))
 
     def predictions(self, classifier: str | None = None, setting: str | None = None) -> Predictions:
-        """The predictions of one cell; the names may be left out where there is only one."""
+        """The predictions of one result; the names may be left out where there is only one."""
         found = [
-            cell for cell in self.cells if classifier in (None, cell.classifier) and setting in (None, cell.setting)
+            result
+            for result in self.results
+            if classifier in (None, result.classifier) and setting in (None, result.setting)
         ]
         if len(found) != 1:
             raise StoreError(
                 "these names do not say which predictions are meant",
-                found=f"{len(found)} of {len(self.cells)} cells",
+                found=f"{len(found)} of {len(self.results)} results",
                 expected=f"a classifier of {self.classifiers} and a setting of {self.settings[:8]}",
             )
         return self.workspace.read(found[0])
 
     def scores(self, metric: str | None = None, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
-        """(classifier, setting, score) of every cell: by each setting's own metric, or those named, with commas."""
+        """(classifier, setting, score) of every result: by each setting's own metric, or those named, with commas."""
         named = tuple(name.strip() for name in metric.split(",")) if metric else ()
-        return self._scores(lambda cell: named or (cell.spec["metric"],), level)
+        return self._scores(lambda result: named or (result.spec.metric,), level)
 
     def shown_scores(self, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
         """As ``scores()``, with what each setting's metric is shown beside: mAP weighted by frequency and plain."""
-        return self._scores(lambda cell: (cell.spec["metric"], *metrics.get(cell.spec["metric"]).beside), level)
+        return self._scores(lambda result: (result.spec.metric, *metrics.get(result.spec.metric).beside), level)
 
-    def _scores(self, names: Callable[[Cell], Sequence[str]], level: float) -> list[tuple[str, str, Score]]:
-        def score(cell: Cell) -> list[tuple[str, str, Score]]:
-            chosen = [metrics.get(name) for name in names(cell)]
+    def _scores(self, names: Callable[[Result], Sequence[str]], level: float) -> list[tuple[str, str, Score]]:
+        def score(result: Result) -> list[tuple[str, str, Score]]:
+            chosen = [metrics.get(name) for name in names(result)]
             needs = reduce(or_, (one.needs for one in chosen))
-            predictions = self.workspace.read(cell, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores)
-            return [(self._titles[cell.key], cell.setting, one(predictions, level=level)) for one in chosen]
+            predictions = self.workspace.read(
+                result, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores
+            )
+            return [(self._titles[result.key], result.setting, one(predictions, level=level)) for one in chosen]
 
         # On a disk more threads than cores only wait for the interpreter; in an object store they wait for answers.
         threads = None if is_object(self.workspace.root) else worker_count(None)
         with ThreadPoolExecutor(threads) as pool:
-            return [entry for entries in pool.map(score, self.cells) for entry in entries]
+            return [entry for entries in pool.map(score, self.results) for entry in entries]
 
-    def of_setting(self, setting: str | None) -> list[Cell]:
-        found = [cell for cell in self.cells if setting in (None, cell.setting)]
+    def of_setting(self, setting: str | None) -> list[Result]:
+        found = [result for result in self.results if setting in (None, result.setting)]
         if not found:
             raise UnknownNameError("setting", setting or "", self.settings)
         return found
 
     def problems(self) -> list[dict[str, str]]:
         """Pictures that were skipped or converted, once each, with the data set's name."""
-        datasets = {(cell.spec["dataset"]["name"], cell.spec["dataset"]["fingerprint"]) for cell in self.cells}
+        datasets = {(result.spec.dataset.name, result.spec.dataset.fingerprint) for result in self.results}
         return [
             {"dataset": name, **problem}
             for name, fingerprint in sorted(datasets)
@@ -99,10 +103,10 @@ class StoredResults:
     def warnings(self) -> list[str]:
         """Signs of wrong labels or preprocessing on images as they are (corrupted ones may be beyond a classifier)."""
         found = []
-        for cell in self.cells:
-            if cell.spec["shift"].get("shift") != "none" or cell.spec["source"] is not None:
+        for result in self.results:
+            if result.spec.shift.kind != "none" or result.spec.source is not None:
                 continue
-            p = self.workspace.read(cell, top_k=1, confidence=False, scores=False)
-            signs = outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=cell.setting in CHOSEN_TO_FOOL)
-            found += [f"{cell.classifier} on {cell.setting}: {sign}" for sign in signs]
+            p = self.workspace.read(result, top_k=1, confidence=False, scores=False)
+            signs = outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=result.setting in CHOSEN_TO_FOOL)
+            found += [f"{result.classifier} on {result.setting}: {sign}" for sign in signs]
         return found

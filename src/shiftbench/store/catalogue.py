@@ -1,12 +1,11 @@
-"""The catalogue: the specs of many cells in one file, so that a large workspace is listed without opening each.
+"""The catalogue: the specs of many results in one file, so that a large workspace is listed without opening each.
 
-A cell's file is named by the hash of its spec, so an entry is right or, when its text does not have that hash,
+A result's file is named by the hash of its spec, so an entry is right or, when its text does not have that hash,
 ignored: the catalogue can't go stale, and may be deleted at any time. Files that it lacks are opened.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,11 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from shiftbench.io.parquet import read_table, write_table
-
-
-def spec_key(text: str) -> str:
-    """The name of a cell's file: the hash of its spec as canonical JSON."""
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+from shiftbench.store.spec import spec_key
 
 
 def read_catalogue(path: Path) -> Mapping[str, str]:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shiftbench.store.prediction_files import canonical_json
-from shiftbench.store.workspace import Cell
+from shiftbench.store.spec import ClassifierRecord
+from shiftbench.store.workspace import Result
 
 
-def classifier_titles(cells: Sequence[Cell]) -> dict[str, str]:
-    """By ``Cell.key``. A row is one classifier: other weights or preprocessing make another row."""
-    variants: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        variants.setdefault(cell.classifier, {})[_identity(cell)] = None
-    return {cell.key: _title(cell, list(variants[cell.classifier])) for cell in cells}
+def classifier_titles(results: Sequence[Result]) -> dict[str, str]:
+    """By ``Result.key``. A row is one classifier: other weights or preprocessing make another row."""
+    variants: dict[str, dict[ClassifierRecord, None]] = {}
+    for result in results:
+        variants.setdefault(result.classifier, {})[result.spec.classifier] = None
+    return {result.key: _title(result, list(variants[result.classifier])) for result in results}
 
 
-def _title(cell: Cell, variants: Sequence[str]) -> str:
+def _title(result: Result, variants: Sequence[ClassifierRecord]) -> str:
     if len(variants) == 1:
-        return cell.classifier
-    number = variants.index(_identity(cell)) + 1
-    return f"{cell.classifier} #{number} ({cell.spec['classifier']['fingerprint'][:6]})"
-
-
-def _identity(cell: Cell) -> str:
-    return canonical_json(cell.spec["classifier"])
+        return result.classifier
+    number = variants.index(result.spec.classifier) + 1
+    return f"{result.classifier} #{number} ({result.spec.classifier.fingerprint[:6]})"

@@ -1,6 +1,6 @@
 """Predictions as one long table for other tools: a row an image, classifier and setting.
 
-Written cell by cell, so that a billion rows need no more memory than one cell.
+Written result by result, so that a billion rows need no more memory than one result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shiftbench.io.atomic import write_atomically
 from shiftbench.io.paths import place
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.workspace import Result, Workspace
 
 _FORMATS = (".csv", ".parquet")
 #: Cells in memory at once.
@@ -33,7 +33,7 @@ _AHEAD = 4
 def export_table(
     workspace: Workspace,
     path: str | Path,
-    cells: Iterable[Cell],
+    results: Iterable[Result],
     *,
     top_k: int = 1,
     images: Collection[str] = (),
@@ -57,7 +57,7 @@ def export_table(
         nonlocal rows
         with _writer(temporary, target.suffix.lower(), _schema(top_k)) as writer:
             for table in _ahead(
-                cells, lambda cell: _long(workspace.read(cell, top_k=top_k, scores=False), top_k, find)
+                results, lambda result: _long(workspace.read(result, top_k=top_k, scores=False), top_k, find)
             ):
                 writer.write_table(table)
                 rows += len(table)
@@ -67,12 +67,12 @@ def export_table(
     return rows
 
 
-def _ahead(cells: Iterable[Cell], read: Callable[[Cell], pa.Table]) -> Iterator[pa.Table]:
-    """The tables of all cells in order, a few of them read while the last one is written."""
+def _ahead(results: Iterable[Result], read: Callable[[Result], pa.Table]) -> Iterator[pa.Table]:
+    """The tables of all results in order, a few of them read while the last one is written."""
     reading: deque[Future[pa.Table]] = deque()
     with ThreadPoolExecutor(_AHEAD) as pool:
-        for cell in cells:
-            reading.append(pool.submit(read, cell))
+        for result in results:
+            reading.append(pool.submit(read, result))
             if len(reading) > _AHEAD:
                 yield reading.popleft().result()
         while reading:
@@ -95,7 +95,7 @@ def _schema(top_k: int) -> pa.Schema:
 
 
 class _Rows:
-    """Where the wanted images stand; looked up once for all cells on the same images."""
+    """Where the wanted images stand; looked up once for all results on the same images."""
 
     def __init__(self, images: Collection[str]) -> None:
         self._wanted = set(images)

@@ -18,9 +18,8 @@ from shiftbench.io.atomic import read_json
 from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.locks import claim
 from shiftbench.jobs.progress import Advance
-from shiftbench.store.catalogue import spec_key
-from shiftbench.store.prediction_files import canonical_json, read_block, read_made_by, read_spec
-from shiftbench.store.workspace import Cell, Workspace, shards_in
+from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
+from shiftbench.store.workspace import Result, Workspace, blocks_in
 
 #: A writer is done with its temporary file, or dead, after so many seconds.
 _ABANDONED = 3600
@@ -32,10 +31,10 @@ class Stats:
 
     classifiers: int
     settings: int
-    cells: int
+    results: int
     predictions: int
     bytes: int
-    unfinished_cells: int
+    unfinished_results: int
     unfinished_blocks: int
     datasets: int
     images: int
@@ -68,19 +67,19 @@ class Compaction:
 
 def workspace_stats(workspace: Workspace) -> Stats:
     """Counted from names, sizes and specs; no prediction is read."""
-    cells = list(workspace.cells())
+    results = list(workspace.results())
     files = {path for _, _, path in workspace.prediction_files()}
-    folders = [folder for folder in workspace.shard_folders() if _file_of(workspace, folder) not in files]
+    folders = [folder for folder in workspace.block_folders() if _file_of(workspace, folder) not in files]
     records = [path.parent for path in (workspace.root / "datasets").glob("*/record.json")]
     problems = [problem for folder in records for path in folder.glob("problems/*.json") for problem in read_json(path)]
     return Stats(
-        classifiers=len({cell.classifier for cell in cells}),
-        settings=len({cell.setting for cell in cells}),
-        cells=len(cells),
-        predictions=sum(int(cell.spec["images"]) for cell in cells),
+        classifiers=len({result.classifier for result in results}),
+        settings=len({result.setting for result in results}),
+        results=len(results),
+        predictions=sum(result.spec.images for result in results),
         bytes=sum(path.stat().st_size for path in files),
-        unfinished_cells=len(folders),
-        unfinished_blocks=sum(len(shards_in(folder)) for folder in folders),
+        unfinished_results=len(folders),
+        unfinished_blocks=sum(len(blocks_in(folder)) for folder in folders),
         datasets=len(records),
         images=sum(_rows(folder / "images.parquet") for folder in records),
         skipped_images=sum(problem["action"] == "skipped" for problem in problems),
@@ -90,7 +89,7 @@ def workspace_stats(workspace: Workspace) -> Stats:
 def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Iterator[Damage]:
     """Read every column of every file against its digest, its spec and its data set; yields what is wrong."""
     complete = [path for _, _, path in workspace.prediction_files()]
-    shards = [shard for folder in workspace.shard_folders() for shard in shards_in(folder)]
+    blocks = [block for folder in workspace.block_folders() for block in blocks_in(folder)]
 
     def check(path: Path) -> Damage | None:
         why = _wrong_with(workspace, path, whole=path.parent.parent.parent.name == "predictions")
@@ -98,39 +97,39 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
         return None if why is None else Damage(str(path.relative_to(workspace.root)), why)
 
     with ThreadPoolExecutor() as pool:
-        yield from (damage for damage in pool.map(check, [*complete, *shards]) if damage is not None)
+        yield from (damage for damage in pool.map(check, [*complete, *blocks]) if damage is not None)
 
 
 def file_count(workspace: Workspace) -> int:
     """How many files ``verify`` reads."""
-    shards = sum(len(shards_in(folder)) for folder in workspace.shard_folders())
-    return shards + sum(1 for _ in workspace.prediction_files())
+    blocks = sum(len(blocks_in(folder)) for folder in workspace.block_folders())
+    return blocks + sum(1 for _ in workspace.prediction_files())
 
 
 def compact(workspace: Workspace) -> Compaction:
     """Join what is whole, remove what nobody needs any more, and write the catalogue; safe beside a running eval."""
     joined = removed = 0
-    for folder in workspace.shard_folders():
-        shards = shards_in(folder)
-        if _file_of(workspace, folder).exists() or not shards:
-            removed += len(shards)
-            workspace.clear_shards(folder)
+    for folder in workspace.block_folders():
+        files = blocks_in(folder)
+        if _file_of(workspace, folder).exists() or not files:
+            removed += len(files)
+            workspace.clear_blocks(folder)
         else:
-            joined += _join(workspace, folder, shards)
+            joined += _join(workspace, folder, files)
     return Compaction(
         joined, removed, _remove_temporary(workspace.root), _remove_locks(workspace), workspace.write_catalogue()
     )
 
 
-def _join(workspace: Workspace, folder: Path, shards: Sequence[Path]) -> bool:
-    """Make the cell's file of its shards; False where some are missing or damaged."""
+def _join(workspace: Workspace, folder: Path, files: Sequence[Path]) -> bool:
+    """Make the result's file of its blocks; False where some are missing or damaged."""
     try:
-        cell = Cell(unquote(folder.parent.parent.name), unquote(folder.parent.name), read_spec(shards[0]))
-        with claim(workspace.lock_path(f"complete-{cell.key}"), wait=True):
-            blocks = [read_block(shard, scores=True) for shard in shards]
-            if sum(map(len, blocks)) != cell.spec["images"]:
+        result = Result(unquote(folder.parent.parent.name), unquote(folder.parent.name), read_spec(files[0]))
+        with claim(workspace.lock_path(f"complete-{result.key}"), wait=True):
+            blocks = [read_block(file, scores=True) for file in files]
+            if sum(map(len, blocks)) != result.spec.images:
                 return False
-            workspace.complete(cell, blocks, read_made_by(shards[0]))
+            workspace.complete(result, blocks, read_made_by(files[0]))
     except UnwritableError:
         raise
     except (StoreError, FileNotFoundError):
@@ -144,13 +143,12 @@ def _wrong_with(workspace: Workspace, path: Path, *, whole: bool) -> str | None:
         spec = read_spec(path)
         rows = len(read_block(path, scores=True))
         key = path.stem if whole else path.parent.name
-        if spec_key(canonical_json(spec)) != key:
-            return "it is not the file that its name says"
-        if whole and rows != spec["images"]:
-            return f"it has {rows} predictions, and its setting {spec['images']} images"
-        dataset = spec["dataset"]
-        if len(workspace.dataset(dataset["name"], dataset["fingerprint"]).ids) < rows:
-            return "it has more predictions than its data set images"
+        if spec.key != key:
+            return "file content does not match its key"
+        if whole and rows != spec.images:
+            return f"it has {rows} predictions, and its setting {spec.images} images"
+        if len(workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).ids) < rows:
+            return "it has more predictions than its dataset images"
     except FileNotFoundError:
         return None  # joined or replaced while this went on
     except UnreachableError:
@@ -207,6 +205,6 @@ def _rows(table: Path) -> int:
 
 
 def _file_of(workspace: Workspace, folder: Path) -> Path:
-    """Where the predictions lie once these shards are joined."""
+    """Where the predictions lie once these blocks are joined."""
     relative = folder.relative_to(workspace.root / "shards")
     return workspace.root / "predictions" / relative.parent / f"{relative.name}.parquet"

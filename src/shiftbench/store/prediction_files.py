@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.labels.space import Scores
-from shiftbench.store.catalogue import spec_key
+from shiftbench.store.spec import ResultSpec, canonical_json, spec_key
 
 _SPEC, _DIGESTS, _MADE_BY = b"shiftbench.spec", b"shiftbench.digests", b"shiftbench.made_by"
 _CONFIDENCE, _SCORES = "logit_confidence", "scores"
@@ -58,11 +58,11 @@ class PredictionBlock:
         )
 
 
-def write_block(path: Path, block: PredictionBlock, spec: Mapping[str, Any], made_by: str) -> None:
+def write_block(path: Path, block: PredictionBlock, spec: ResultSpec, made_by: str) -> None:
     """Equal predictions and spec give a byte-identical file: nothing of time or place is written."""
     columns = _encode(block)
     metadata = {
-        _SPEC: canonical_json(spec).encode(),
+        _SPEC: spec.text.encode(),
         _DIGESTS: canonical_json({name: _digest(values) for name, values in columns.items()}).encode(),
         _MADE_BY: made_by.encode(),
     }
@@ -80,7 +80,7 @@ def _write_table(path: Path, table: pa.Table, metadata: Mapping[bytes, bytes]) -
         write_statistics=False,
     ) as writer:
         writer.write_table(table)
-        # Not with the schema, of which Parquet keeps a second, longer copy: a small shard is mostly footer.
+        # Not with the schema, of which Parquet keeps a second, longer copy: a small block is mostly footer.
         writer.add_key_value_metadata(metadata)
 
 
@@ -100,19 +100,13 @@ def read_block(
     return _decode(_read_columns(path, lambda names: _wanted(names, top_k, confidence, scores), key))
 
 
-def read_spec(path: Path) -> dict[str, Any]:
+def read_spec(path: Path) -> ResultSpec:
     """The spec that a file was made for."""
-    metadata = _metadata(path)
-    spec: dict[str, Any] = json.loads(metadata[_SPEC])
-    return spec
+    return ResultSpec.from_json(json.loads(_metadata(path)[_SPEC]))
 
 
 def read_made_by(path: Path) -> str:
     return _metadata(path)[_MADE_BY].decode()
-
-
-def canonical_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _encode(block: PredictionBlock) -> dict[str, Array]:
@@ -148,7 +142,7 @@ def _read_columns(path: Path, choose: Callable[[list[str]], list[str]], key: str
         file = pq.ParquetFile(raw, pre_buffer=False)
         metadata = _own_metadata(path, file.metadata)
         if key not in (None, spec_key(metadata[_SPEC].decode())):
-            raise _damaged(path, "it is not the file that its name says")
+            raise _damaged(path, "file content does not match its key")
         digests: dict[str, str] = json.loads(metadata[_DIGESTS])
         chosen = choose(list(digests))
         table = file.read(columns=chosen, use_threads=False)

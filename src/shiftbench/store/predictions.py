@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.labels.multilabel import LabelSets, multi_hot
 from shiftbench.labels.space import Labels, LabelSpace, Scores
+from shiftbench.store.spec import ResultSpec
 
 SKIPPED = -1
 
@@ -31,7 +31,7 @@ class Predictions:
     #: The softmax probability of ``top[:, 0]``, over ``space``.
     confidence: NDArray[np.float32]
     #: All that decided these numbers: data set, classifier, preprocessing, shift, seed, versions.
-    spec: dict[str, Any]
+    spec: ResultSpec
     #: (N, classes) over ``space``, when the run was asked to keep them.
     scores: Scores | None = None
     #: All classes of each image, where images may have several.
@@ -77,7 +77,7 @@ class Predictions:
             labels=self.labels[rows],
             top=self.top[rows],
             confidence=self.confidence[rows],
-            spec={**self.spec, "provenance": line},
+            spec=replace(self.spec, provenance=line),
             scores=None if self.scores is None else self.scores[rows],
             label_sets=None if self.label_sets is None else [self.label_sets[row] for row in rows],
         )
@@ -85,4 +85,4 @@ class Predictions:
     @property
     def provenance(self) -> str:
         """One line for people; two results are comparable when these lines agree."""
-        return str(self.spec.get("provenance", ""))
+        return self.spec.provenance

@@ -7,8 +7,8 @@ datasets/<name>-<fingerprint>/images.parquet    ids and labels, once
                              /problems/*.json   pictures that were skipped or converted
 spaces/<name>-<fingerprint>.json                label spaces
 predictions/<classifier>/<setting>/<key>.parquet
-shards/<classifier>/<setting>/<key>/<block>.parquet   blocks of cells that are not complete yet
-catalogue.parquet                               the specs of many cells at once; may be deleted
+shards/<classifier>/<setting>/<key>/<block>.parquet   blocks of results that are not complete yet
+catalogue.parquet                               the specs of many results at once; may be deleted
 locks/                                          claims of running processes
 """
 
@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,17 @@ from shiftbench.io.parquet import read_table, write_table
 from shiftbench.io.paths import is_object, place, remove_tree
 from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import Labels, LabelSpace
-from shiftbench.store.catalogue import read_catalogue, spec_key, write_catalogue
-from shiftbench.store.prediction_files import PredictionBlock, canonical_json, read_block, read_spec, write_block
+from shiftbench.store.catalogue import read_catalogue, write_catalogue
+from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.spec import ResultSpec
 
 FORMAT = 1
 _METADATA = "metadata.parquet"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Result:
     """One classifier in one setting: the unit that is planned, stored and scored.
 
     ``spec`` holds all that decides the predictions; its hash ``key`` names the file. So a run with another
@@ -52,11 +53,11 @@ class Cell:
 
     classifier: str
     setting: str
-    spec: Mapping[str, Any]
+    spec: ResultSpec
 
-    @cached_property
+    @property
     def key(self) -> str:
-        return spec_key(canonical_json(self.spec))
+        return self.spec.key
 
     @property
     def relative(self) -> Path:
@@ -118,22 +119,22 @@ class Workspace:
 
     # -- where things are --------------------------------------------------------------------------------
 
-    def predictions_path(self, cell: Cell) -> Path:
-        return (self.root / "predictions" / cell.relative).with_suffix(".parquet")
+    def predictions_path(self, result: Result) -> Path:
+        return (self.root / "predictions" / result.relative).with_suffix(".parquet")
 
-    def shards_folder(self, cell: Cell) -> Path:
-        return self.root / "shards" / cell.relative
+    def blocks_folder(self, result: Result) -> Path:
+        return self.root / "shards" / result.relative
 
-    def shard_path(self, cell: Cell, start: int) -> Path:
-        return self.shards_folder(cell) / f"{start:09d}.parquet"
+    def block_path(self, result: Result, start: int) -> Path:
+        return self.blocks_folder(result) / f"{start:09d}.parquet"
 
-    def shard_folders(self) -> list[Path]:
-        """The folders of cells that are not complete, or not cleared up."""
+    def block_folders(self) -> list[Path]:
+        """The folders of results that are not complete, or not cleared up."""
         return sorted(path for path in (self.root / "shards").glob("*/*/*") if path.is_dir())
 
-    def stored_blocks(self, cell: Cell) -> set[int]:
-        """Where the blocks of a cell begin that are there, whole or not."""
-        return {int(path.stem) for path in shards_in(self.shards_folder(cell))}
+    def stored_blocks(self, result: Result) -> set[int]:
+        """Where the blocks of a result begin that are there, whole or not."""
+        return {int(path.stem) for path in blocks_in(self.blocks_folder(result))}
 
     def lock_path(self, name: str) -> Path:
         return self.root / "locks" / f"{_file_name(name)}.lock"
@@ -213,8 +214,8 @@ class Workspace:
 
     # -- predictions -------------------------------------------------------------------------------------
 
-    def cells(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Cell]:
-        """All complete cells, by name; empty arguments mean all."""
+    def results(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Result]:
+        """All complete results, by name; empty arguments mean all."""
         known = read_catalogue(self._catalogue_path)
         files = list(self.prediction_files(classifiers, settings))
         with ThreadPoolExecutor() as pool:
@@ -223,12 +224,14 @@ class Workspace:
             opened = iter(each(read_spec, [path for _, _, path in files if path.stem not in known]))
             for classifier, setting, path in files:
                 text = known.get(path.stem)
-                yield Cell(classifier, setting, next(opened) if text is None else json.loads(text))
+                yield Result(
+                    classifier, setting, next(opened) if text is None else ResultSpec.from_json(json.loads(text))
+                )
 
     def prediction_files(
         self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
     ) -> Iterator[tuple[str, str, Path]]:
-        """(classifier, setting, file) of the complete cells, by name; no file is opened."""
+        """(classifier, setting, file) of the complete results, by name; no file is opened."""
         wanted_classifiers, wanted_settings = set(classifiers), set(settings)
         patterns = product(self._patterns(wanted_classifiers), self._patterns(wanted_settings))
         folder = self.root / "predictions"
@@ -242,17 +245,17 @@ class Workspace:
         each = len(names) == 1 or (names and not is_object(self.root))
         return [_file_name(name) for name in names] if each else ["*"]
 
-    def complete(self, cell: Cell, blocks: Sequence[PredictionBlock], made_by: str) -> None:
-        """Join a cell's blocks, all of them and in order, into its one file, then clear them."""
-        write_block(self.predictions_path(cell), PredictionBlock.concatenate(blocks), cell.spec, made_by)
-        self.clear_shards(self.shards_folder(cell))
+    def complete(self, result: Result, blocks: Sequence[PredictionBlock], made_by: str) -> None:
+        """Join a result's blocks, all of them and in order, into its one file, then clear them."""
+        write_block(self.predictions_path(result), PredictionBlock.concatenate(blocks), result.spec, made_by)
+        self.clear_blocks(self.blocks_folder(result))
 
-    def clear_shards(self, folder: Path) -> None:
+    def clear_blocks(self, folder: Path) -> None:
         remove_tree(folder)
 
     def write_catalogue(self) -> int:
-        """Bring the catalogue up to date; how many cells it lists."""
-        specs = {cell.key: canonical_json(cell.spec) for cell in self.cells()}
+        """Bring the catalogue up to date; how many results it lists."""
+        specs = {result.key: result.spec.text for result in self.results()}
         if specs != read_catalogue(self._catalogue_path):
             write_catalogue(self._catalogue_path, specs)
         return len(specs)
@@ -261,36 +264,34 @@ class Workspace:
     def _catalogue_path(self) -> Path:
         return self.root / "catalogue.parquet"
 
-    def columns_of(self, spec: Mapping[str, Any]) -> dict[str, list[str | None]]:
+    def columns_of(self, spec: ResultSpec) -> dict[str, list[str | None]]:
         """The further columns of a setting's images, in the order of its predictions."""
-        dataset = spec["dataset"]
-        columns = self.metadata(dataset["name"], dataset["fingerprint"])
+        columns = self.metadata(spec.dataset.name, spec.dataset.fingerprint)
         if not columns:
             return {}
         _, _, used = self._images_of(spec)
         return {name: [values[row] for row in used.rows.tolist()] for name, values in columns.items()}
 
-    def _images_of(self, spec: Mapping[str, Any]) -> tuple[list[str], LabelSpace, SettingRows]:
+    def _images_of(self, spec: ResultSpec) -> tuple[list[str], LabelSpace, SettingRows]:
         """The ids, the label space and the labels that predictions in a setting are held against."""
-        dataset = spec["dataset"]
-        folder = self._dataset_folder(dataset["name"], dataset["fingerprint"])
-        return _read_rows(self.root, folder, dataset["name"], dataset["fingerprint"], spec["space"])
+        name, fingerprint = spec.dataset.name, spec.dataset.fingerprint
+        return _read_rows(self.root, self._dataset_folder(name, fingerprint), name, fingerprint, spec.space)
 
     def read(
-        self, cell: Cell, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
+        self, result: Result, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
     ) -> Predictions:
-        """The verified predictions of a complete cell; what is not asked for is not read."""
-        block = read_block(self.predictions_path(cell), top_k=top_k, confidence=confidence, scores=scores)
-        ids, space, used = self._images_of(cell.spec)
+        """The verified predictions of a complete result; what is not asked for is not read."""
+        block = read_block(self.predictions_path(result), top_k=top_k, confidence=confidence, scores=scores)
+        ids, space, used = self._images_of(result.spec)
         return Predictions(
-            cell.classifier,
-            cell.setting,
+            result.classifier,
+            result.setting,
             space,
             ids,
             used.labels,
             block.top,
             block.confidence,
-            dict(cell.spec),
+            result.spec,
             block.scores,
             used.label_sets,
         )
@@ -358,8 +359,8 @@ def _read_space(path: Path) -> LabelSpace:
     )
 
 
-def shards_in(folder: Path) -> list[Path]:
-    """The blocks of an unfinished cell, in order."""
+def blocks_in(folder: Path) -> list[Path]:
+    """The blocks of an unfinished result, in order."""
     return sorted(folder.glob("[0-9]*.parquet"))
 
 

@@ -86,16 +86,16 @@ def _predictions(
     # Sets of one project that share their references share the setting, too.
     names = [frozen.name] if part == "images" else [frozen.part_name(part), f"{frozen.project}-reference"]
     run = StoredResults.open(workspace, classifiers, names)
-    if not run.cells:
+    if not run.results:
         raise WorkshopError(
             f"the workspace {workspace} has no predictions on {frozen.part_name(part)!r}",
             hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}",
         )
     expected = frozen.fingerprint if part == "images" else frozen.reference_fingerprint
-    for cell in run.cells:
-        if cell.spec["dataset"]["fingerprint"] != expected:
-            raise WorkshopError(f"the predictions of {cell.classifier!r} are of other images than {frozen.name!r}")
-    return [run.workspace.read(cell) for cell in run.cells]
+    for result in run.results:
+        if result.spec.dataset.fingerprint != expected:
+            raise WorkshopError(f"the predictions of {result.classifier!r} are of other images than {frozen.name!r}")
+    return [run.workspace.read(result) for result in run.results]
 
 
 def predictions_of(project: Project, set_name: str, workspace: str | Path) -> list[PredictedImage]:

@@ -81,7 +81,7 @@ def test_compaction_export_and_report_by_url(places: tuple[Path, Bucket], tmp_pa
     assert json.loads(command("store", "compact", f"{bucket.url}/w", "--json"))["catalogued"] == 2
     command("store", "export", f"{bucket.url}/all.parquet", "-w", f"{bucket.url}/w", "--quiet")
     local = Workspace(disk)
-    export_table(local, tmp_path / "all.parquet", local.cells())
+    export_table(local, tmp_path / "all.parquet", local.results())
     assert place(f"{bucket.url}/all.parquet").read_bytes() == (tmp_path / "all.parquet").read_bytes()
     report = tmp_path / "report.html"
     command("report", "-w", f"{bucket.url}/w", "--images", f"photos={bucket.url}/photos", "-o", report)

@@ -23,6 +23,7 @@ from shiftbench.io.errors import UnreachableError
 from shiftbench.io.paths import place
 from shiftbench.store.maintenance import verify
 from shiftbench.store.prediction_files import PredictionBlock, read_block, write_block
+from shiftbench.store.spec import ResultSpec
 from shiftbench.store.workspace import Workspace
 from tests.io.objects.server import Bucket, Server, Wire, credentials, running_server
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
@@ -143,7 +144,7 @@ def test_files_are_not_called_damaged_because_the_store_is_away(bucket: Bucket, 
     files, rng = verify(workspace), np.random.default_rng(0)
     block = PredictionBlock(np.zeros((600_000, 5), np.int32), rng.random(600_000, np.float32))
     large = place(f"{bucket.url}/large.parquet")
-    write_block(large, block, {}, "x")
+    write_block(large, block, ResultSpec(), "x")
     with large.open("rb") as opened:
         wire.left = 0
         with pytest.raises(UnreachableError):

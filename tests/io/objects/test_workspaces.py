@@ -20,7 +20,8 @@ from shiftbench.jobs.ray_executor import RayExecutor
 from shiftbench.store.export import export_table
 from shiftbench.store.maintenance import compact, file_count, verify, workspace_stats
 from shiftbench.store.prediction_files import PredictionBlock, write_block
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.spec import ResultSpec
+from shiftbench.store.workspace import Result, Workspace
 from tests.io.objects.server import Bucket
 from tests.runs.helpers import brightest_channel, colour_folder, darkest_channel
 from tests.runs.kill_target import evaluate_slowly
@@ -86,12 +87,12 @@ def copied(on_disk: Path, bucket: Bucket) -> Workspace:
 def test_upkeep_says_the_same_as_on_the_disk(on_disk: Path, copied: Workspace, bucket: Bucket, tmp_path: Path) -> None:
     local = Workspace(on_disk)
     assert workspace_stats(copied) == workspace_stats(local) and file_count(copied) == file_count(local) == 10
-    assert list(copied.cells()) == list(local.cells())
-    assert list(copied.cells(["dark"])) == list(local.cells(["dark"]))
-    assert [cell.setting for cell in copied.cells(["dark", "none"], ["pictures"])] == ["pictures"]
+    assert list(copied.results()) == list(local.results())
+    assert list(copied.results(["dark"])) == list(local.results(["dark"]))
+    assert [result.setting for result in copied.results(["dark", "none"], ["pictures"])] == ["pictures"]
     assert list(verify(copied)) == []
-    export_table(local, tmp_path / "all.csv", local.cells(), top_k=3)
-    assert export_table(copied, f"{bucket.url}/all.csv", copied.cells(), top_k=3) == 600
+    export_table(local, tmp_path / "all.csv", local.results(), top_k=3)
+    assert export_table(copied, f"{bucket.url}/all.csv", copied.results(), top_k=3) == 600
     assert place(f"{bucket.url}/all.csv").read_bytes() == (tmp_path / "all.csv").read_bytes()
 
 
@@ -110,7 +111,7 @@ def test_damage_is_found_and_computed_anew(copied: Workspace, bucket: Bucket, pi
 def test_a_run_in_shares_is_joined_by_the_last(pictures: Path, bucket: Bucket, tmp_path: Path) -> None:
     where = place(f"{bucket.url}/w")
     first = run_small(pictures, where, shard="1/2")
-    assert not first.cells and workspace_stats(Workspace(where)).unfinished_cells == 5
+    assert not first.results and workspace_stats(Workspace(where)).unfinished_results == 5
     run_small(pictures, where, shard="2/2")
     run_small(pictures, tmp_path / "whole")
     assert in_bucket(bucket, "w") == contents(tmp_path / "whole")
@@ -138,11 +139,13 @@ def test_compaction_joins_what_a_killed_run_left(
 def test_many_results_are_listed_in_a_few_requests(bucket: Bucket, tmp_path: Path, count: int) -> None:
     """The server tells a thousand names at a time."""
     workspace = Workspace(f"{bucket.url}/w")
-    cells = [Cell(f"model-{i // 40}", f"setting-{i % 40}", {"images": 1, "i": i}) for i in range(count)]
+    results = [
+        Result(f"model-{i // 40}", f"setting-{i % 40}", ResultSpec(images=1, others={"i": i})) for i in range(count)
+    ]
     block = PredictionBlock(np.zeros((1, 1), np.int32), np.zeros(1, np.float32))
     local = Workspace(tmp_path / "w")
-    for cell in cells:
-        write_block(local.predictions_path(cell), block, cell.spec, "x")
+    for result in results:
+        write_block(local.predictions_path(result), block, result.spec, "x")
     local.write_catalogue()
     client = bucket.server.client()
 
@@ -152,7 +155,7 @@ def test_many_results_are_listed_in_a_few_requests(bucket: Bucket, tmp_path: Pat
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(copy, [local.root / "catalogue.parquet", *(local.root / "predictions").rglob("*.parquet")]))
     before = len(bucket.server.requests())
-    assert list(workspace.cells()) == list(local.cells())
+    assert list(workspace.results()) == list(local.results())
     assert len(bucket.server.requests()) - before <= 6
     before = len(bucket.server.requests())
     assert workspace_stats(workspace).bytes == workspace_stats(local).bytes
@@ -175,7 +178,7 @@ def test_a_folder_with_other_things_is_not_touched(bucket: Bucket) -> None:
 def test_a_folder_that_a_console_made_is_empty(bucket: Bucket) -> None:
     """Such tools put an empty object whose name ends in a slash."""
     bucket.put("w/", b"")
-    assert list(Workspace(f"{bucket.url}/w").cells()) == []
+    assert list(Workspace(f"{bucket.url}/w").results()) == []
     assert bucket.listed() == ["w/", "w/workspace.json"]
 
 

@@ -68,7 +68,7 @@ class Mistakes(NamedTuple):
 def mistakes_of(run: sb.Run, *folders: Path, most: int = 12, budget: float = 1e9) -> Mistakes:
     """The mistakes alone, without the scores and calibration of a whole page."""
     finder, album = PictureFinder(run.workspace, {"": folders}), FileAlbum(budget)
-    drafts, notes = draft_failures(run.workspace, run.cells, classifier_titles(run.cells), finder, most=most)
+    drafts, notes = draft_failures(run.workspace, run.results, classifier_titles(run.results), finder, most=most)
     notes += illustrate(drafts, album)
     return Mistakes([draft.payload() for draft in drafts], album.urls, notes)
 

@@ -19,7 +19,7 @@ import shiftbench as sb
 from shiftbench.datasets.subset import sample, take
 from shiftbench.errors import ShiftError
 from shiftbench.reports.page.pictures import LONGEST, PictureFinder, Recipe, thumbnail
-from shiftbench.reports.page.shifted import rebuild_geometry, rebuild_shift
+from shiftbench.reports.page.shifted import rebuild_shift
 from shiftbench.settings.base import Setting
 from shiftbench.settings.roles import Selection
 from shiftbench.shifts.attacks import Attack
@@ -47,13 +47,13 @@ def recording(classifier: sb.Classifier) -> Seen:
 
 
 def recipes(run: sb.Run) -> list[Recipe]:
-    """What the page would show of every picture in every cell."""
+    """What the page would show of every picture in every result."""
     found = []
-    for cell in run.cells:
-        source = PictureFinder(run.workspace, {}).source(**cell.spec["dataset"])
+    for result in run.results:
+        source = PictureFinder(run.workspace, {}).source(result.spec.dataset)
         assert source is not None
-        shift, geometry = rebuild_shift(cell.spec["shift"]), rebuild_geometry(cell.spec)
-        found += [Recipe(source, i, geometry, shift, cell.spec["shift"].get("seed", 0)) for i in source.dataset.ids]
+        shift, geometry = rebuild_shift(result.spec.shift.description), result.spec.geometry.rebuild()
+        found += [Recipe(source, i, geometry, shift, result.spec.shift.seed) for i in source.dataset.ids]
     return found
 
 
@@ -126,19 +126,19 @@ def test_lists_hold_the_most_confident_mistakes(run: sb.Run, pictures: Path) -> 
     """Against a plain sort of the stored predictions."""
     found = mistakes_of(run, pictures, most=4)
     lists = {(one["model"], one["setting"]): one for one in found.lists}
-    for cell in run.cells:
-        p = run.workspace.read(cell)
+    for result in run.results:
+        p = run.workspace.read(result)
         wrong = [i for i in range(len(p)) if p.top[i, 0] != p.labels[i]]
         if not wrong:
-            assert (cell.classifier, cell.setting) not in lists
+            assert (result.classifier, result.setting) not in lists
             continue
-        shown = lists[cell.classifier, cell.setting]
+        shown = lists[result.classifier, result.setting]
         best = sorted(wrong, key=lambda i: -p.confidence[i])[:4]
         assert shown["total"] == len(wrong) and [f["id"] for f in shown["images"]] == [p.ids[i] for i in best]
         first = shown["images"][0]
         assert first["label"] == first["id"].split("/")[0] != first["prediction"]
         assert first["confidence"] == pytest.approx(float(p.confidence[best[0]]), abs=1e-4)
-        both = [run.predictions(name, cell.setting) for name in run.classifiers]
+        both = [run.predictions(name, result.setting) for name in run.classifiers]
         row = p.ids.index(first["id"])
         assert first["of"] == 2 and first["wrong"] == sum(int(one.top[row, 0] != one.labels[row]) for one in both)
 
@@ -225,9 +225,9 @@ def test_each_data_set_is_found_among_several_folders(photographs: Any, pictures
     (tmp_path / "odd").mkdir()
     folders = {"odd": [tmp_path / "odd"], "some-role": [pictures]}
     finder = PictureFinder(sb.Workspace(tmp_path / "w"), folders)
-    names = {cell.spec["dataset"]["name"]: cell.spec["dataset"] for cell in sb.Run.open(tmp_path / "w").cells}
+    names = {result.spec.dataset.name: result.spec.dataset for result in sb.Run.open(tmp_path / "w").results}
     assert set(names) == {"pictures", "demo"}
-    assert all(finder.source(**one) is not None for one in names.values()) and finder.notes == []
+    assert all(finder.source(one) is not None for one in names.values()) and finder.notes == []
 
 
 def test_recorded_predictions_have_no_view_of_their_own(pictures: Path, tmp_path: Path) -> None:
@@ -265,9 +265,9 @@ def test_released_files_are_found_below_their_role(pictures: Path, tmp_path: Pat
     run = run_colours(data, tmp_path / "w", **options)
     given = {"pictures-c": [tmp_path / "released"], "pictures": [pictures]}
     finder = PictureFinder(run.workspace, given)
-    for cell in run.cells:
-        source = finder.source(**cell.spec["dataset"])
-        assert source is not None and source.dataset.fingerprint == cell.spec["dataset"]["fingerprint"]
+    for result in run.results:
+        source = finder.source(result.spec.dataset)
+        assert source is not None and source.dataset.fingerprint == result.spec.dataset.fingerprint
     assert finder.notes == []
 
 
@@ -276,7 +276,7 @@ def test_a_data_set_named_like_a_way_out_is_not_followed(pictures: Path, tmp_pat
     run = run_colours(data, tmp_path / "w", suite="clean")
     (pictures.parent / "given").mkdir(exist_ok=True)
     finder = PictureFinder(run.workspace, {"": [pictures.parent / "given"]})
-    assert finder.source(**run.cells[0].spec["dataset"]) is None and len(finder.notes) == 1
+    assert finder.source(run.results[0].spec.dataset) is None and len(finder.notes) == 1
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

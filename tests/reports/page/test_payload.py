@@ -144,11 +144,11 @@ def text_of(page: Page) -> str:
 
 def test_methods_say_what_the_specs_say(run: sb.Run, page: Page) -> None:
     text = text_of(page)
-    spec = run.cells[0].spec
-    assert spec["dataset"]["fingerprint"] in text and "36 images, labelled in colours (3 classes)" in text
+    spec = run.results[0].spec
+    assert spec.dataset.fingerprint in text and "36 images, labelled in colours (3 classes)" in text
     assert "short side to 36 pixels (bilinear), centre crop of 32 pixels" in text
     assert "short side to 30 pixels (bicubic), centre crop of 28 pixels" in text
-    assert spec["classifier"]["fingerprint"] in text and "generator version 1" in text and "seed 0" in text
+    assert spec.classifier.fingerprint in text and "generator version 1" in text and "seed 0" in text
     assert "frost pictures: procedural v1" in text and "top1: 95 % intervals, clopper-pearson" in text
     assert "not divided" in text and "1,000 resamples of the models (seed 720257663)" in text
     assert f"predictions by shiftbench {sb.__version__}" in text

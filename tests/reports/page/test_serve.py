@@ -221,7 +221,7 @@ def test_a_finished_run_gives_the_rows_it_had_before(half_done: tuple[Path, Path
 
 def test_a_damaged_file_is_told_and_mended(pictures: Path, tmp_path: Path) -> None:
     run = run_colours(pictures, tmp_path / "w", suite="clean")
-    file = run.workspace.predictions_path(run.cells[0])
+    file = run.workspace.predictions_path(run.results[0])
     whole = file.read_bytes()
     file.unlink()
     file.write_bytes(whole[: len(whole) // 2])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shiftbench.labels import label_space
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.spec import ResultSpec
 
 Maker = Callable[[str], list[Predictions]]
 
@@ -21,7 +22,7 @@ def predictions(
 ) -> Predictions:
     return Predictions(
         name, setting, label_space("cifar-10"), ids, labels.astype(np.int32), answers.astype(np.int32)[:, None],
-        np.full(len(ids), np.nan, np.float32), {},
+        np.full(len(ids), np.nan, np.float32), ResultSpec(),
     )  # fmt: skip
 
 

@@ -67,7 +67,7 @@ class Table:
         assert self.workspace is not None
         run = Run.open(self.workspace)
         if settings and set(settings) <= set(run.settings):
-            run = Run(run.workspace, [cell for cell in run.cells if cell.setting in settings])
+            run = Run(run.workspace, [result for result in run.results if result.setting in settings])
         return results_from_scores(run.scores(self.metric))
 
 
@@ -135,10 +135,12 @@ def predictions_in(workspace: Path, setting: str, classifiers: Sequence[str] = (
         for name in names:
             if name not in known:
                 raise UnknownNameError(f"{kind} of {workspace}", name, known)
-    cells = [
-        cell for cell in run.cells if cell.setting == setting and (not classifiers or cell.classifier in classifiers)
+    results = [
+        result
+        for result in run.results
+        if result.setting == setting and (not classifiers or result.classifier in classifiers)
     ]
-    return [run.workspace.read(cell) for cell in cells]
+    return [run.workspace.read(result) for result in results]
 
 
 def place_own(study: Study, own: Path | None) -> list[str]:

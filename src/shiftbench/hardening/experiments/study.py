@@ -150,7 +150,7 @@ def study_runs(
 
 def _sides(evaluated: Run) -> tuple[str, list[str]]:
     """The in-distribution setting, and those that name it as their reference."""
-    references = {cell.setting: cell.spec["reference"] for cell in evaluated.cells}
+    references = {result.setting: result.spec.reference for result in evaluated.results}
     clean = next(iter(one for one in references.values() if one is not None))
     return str(clean), [setting for setting, reference in references.items() if reference == clean]
 
@@ -176,11 +176,11 @@ def _groups(settings: Sequence[str]) -> dict[str, list[str]]:
 
 def _hits(names: Sequence[str], evaluated: Run, settings: Sequence[str]) -> tuple[Hits, list[str]]:
     """The mean over the settings of right and wrong, on the images that count in all of them."""
-    cells = {(cell.classifier, cell.setting): cell for cell in evaluated.cells}
+    results = {(result.classifier, result.setting): result for result in evaluated.results}
     by_setting = []
     for setting in settings:
         found = [
-            evaluated.workspace.read(cells[name, setting], top_k=1, confidence=False, scores=False) for name in names
+            evaluated.workspace.read(results[name, setting], top_k=1, confidence=False, scores=False) for name in names
         ]
         by_setting.append(common_hits(found))
     shared = set(by_setting[0][1]).intersection(*(ids for _, ids in by_setting))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from shiftbench._version import __version__
 from shiftbench.jobs.progress import Advance
 from shiftbench.reports.page.albums import Album
-from shiftbench.reports.page.calibration import calibrated_cells, calibration_entry
+from shiftbench.reports.page.calibration import calibrated_results, calibration_entry
 from shiftbench.reports.page.corruptions import Family, family_payload, read_families
 from shiftbench.reports.page.failures import default_length, draft_failures, illustrate
 from shiftbench.reports.page.methods import methods_payload
@@ -21,12 +21,12 @@ from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.results import OwnNames, OwnResults, results_payload
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.display_names import classifier_titles
-from shiftbench.store.workspace import Cell
+from shiftbench.store.workspace import Result
 from shiftbench.studies.models import STANDARD, Models
 
 #: Called with what is done and how often; gives a function that is told how many more are done.
 Bar = Callable[[str, int], AbstractContextManager[Advance]]
-#: Calibration by (key of the cell, time of its file, level): a live viewer computes each once.
+#: Calibration by (key of the result, time of its file, level): a live viewer computes each once.
 Remembered = dict[tuple[str, int, float], CalibrationEntry | None]
 _MOST_PROBLEMS = 10
 _SO_FAR = "the run is not complete: its numbers are over the images done so far, and n says how many"
@@ -81,7 +81,7 @@ def build_page(
     progress: Progress | None = None,
     remembered: Remembered | None = None,
 ) -> Page:
-    """The page on the cells of a run. Of cells that are not complete yet it shows the scores alone."""
+    """The page on the results of a run. Of results that are not complete yet it shows the scores alone."""
     page = empty_page(choices.title, progress)
     page["training"] = list(choices.training)
     level = choices.level
@@ -92,8 +92,8 @@ def build_page(
     by_place = {(title, setting): score for title, setting, score in entries}
     page["corruptions"] = [family_payload(family, by_place) for family in families]
     if run is not None:
-        complete = [cell for cell in run.cells if run.workspace.predictions_path(cell).is_file()]
-        titles = classifier_titles(run.cells)
+        complete = [result for result in run.results if run.workspace.predictions_path(result).is_file()]
+        titles = classifier_titles(run.results)
         page["calibration"] = _calibration(run, complete, titles, families, level, bar, remembered)
         page["failures"], notes = _failures(run, complete, titles, choices, album, bar)
         page["pictures"] = album.urls
@@ -121,12 +121,12 @@ def _rename(page: Page, names: OwnNames) -> None:
 def _own(
     run: StoredResults | None, entries: Entries, families: Sequence[Family], choices: Choices, notes: Sequence[str]
 ) -> OwnResults:
-    if run is None or not run.cells:
+    if run is None or not run.results:
         return OwnResults(models=choices.models)
-    titles = classifier_titles(run.cells)
+    titles = classifier_titles(run.results)
     return OwnResults(
         own_columns(run, entries, families, choices.level),
-        list(dict.fromkeys(titles[cell.key] for cell in run.cells)),
+        list(dict.fromkeys(titles[result.key] for result in run.results)),
         frozenset(name for family in families if family.scores for name in family.settings),
         choices.models,
         notes,
@@ -135,7 +135,7 @@ def _own(
 
 def _calibration(
     run: StoredResults,
-    cells: Sequence[Cell],
+    results: Sequence[Result],
     titles: Mapping[str, str],
     families: Sequence[Family],
     level: float,
@@ -143,12 +143,12 @@ def _calibration(
     remembered: Remembered | None,
 ) -> list[CalibrationEntry]:
     known = {} if remembered is None else remembered
-    chosen = calibrated_cells(cells, families)
+    chosen = calibrated_results(results, families)
 
-    def entry(cell: Cell) -> CalibrationEntry | None:
-        key = (cell.key, run.workspace.predictions_path(cell).stat().st_mtime_ns, level)
+    def entry(result: Result) -> CalibrationEntry | None:
+        key = (result.key, run.workspace.predictions_path(result).stat().st_mtime_ns, level)
         if key not in known:
-            known[key] = calibration_entry(titles[cell.key], run.workspace.read(cell, top_k=1, scores=False), level)
+            known[key] = calibration_entry(titles[result.key], run.workspace.read(result, top_k=1, scores=False), level)
         return known[key]
 
     found = []
@@ -160,14 +160,14 @@ def _calibration(
 
 
 def _failures(
-    run: StoredResults, cells: Sequence[Cell], titles: Mapping[str, str], choices: Choices, album: Album, bar: Bar
+    run: StoredResults, results: Sequence[Result], titles: Mapping[str, str], choices: Choices, album: Album, bar: Bar
 ) -> tuple[list[FailureList], list[str]]:
     if choices.failures == 0:
         return [], []
     finder = PictureFinder(run.workspace, choices.folders)
-    with bar("mistakes", len(cells)) as advance:
-        most = default_length(len(cells)) if choices.failures is None else choices.failures
-        drafts, notes = draft_failures(run.workspace, cells, titles, finder, most=most, advance=advance)
+    with bar("mistakes", len(results)) as advance:
+        most = default_length(len(results)) if choices.failures is None else choices.failures
+        drafts, notes = draft_failures(run.workspace, results, titles, finder, most=most, advance=advance)
     with bar("pictures", sum(len(draft.failures) for draft in drafts)) as advance:
         notes += illustrate(drafts, album, advance)
     return [draft.payload() for draft in drafts if draft.failures], notes

@@ -13,16 +13,16 @@ from shiftbench.reports.page.corruptions import Family
 from shiftbench.reports.page.own import judged_by_image
 from shiftbench.reports.page.payload import CalibrationEntry, rounded, score_estimate
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Cell
+from shiftbench.store.workspace import Result
 
 _POINTS = 60
 _PLACES = 4
 
 
-def calibrated_cells(cells: Iterable[Cell], families: Iterable[Family]) -> list[Cell]:
-    """The cells whose calibration is shown: all plain settings; of a family the middle and the worst severity."""
+def calibrated_results(results: Iterable[Result], families: Iterable[Family]) -> list[Result]:
+    """The results whose calibration is shown: all plain settings; of a family the middle and the worst severity."""
     passed_over = {name for family in families for name in set(family.settings) - family.looked_at_closely()}
-    return [cell for cell in cells if cell.setting not in passed_over and judged_by_image(cell)]
+    return [result for result in results if result.setting not in passed_over and judged_by_image(result)]
 
 
 def calibration_entry(title: str, predictions: Predictions, level: float) -> CalibrationEntry | None:

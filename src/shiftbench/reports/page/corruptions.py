@@ -14,7 +14,7 @@ from shiftbench.reports.page.payload import CorruptionFamily, CorruptionRow, sco
 from shiftbench.runs.results import StoredResults
 from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
 from shiftbench.store.display_names import classifier_titles
-from shiftbench.store.workspace import Cell
+from shiftbench.store.workspace import Result
 
 #: Scores by (classifier's title, setting).
 ScoresByPlace = Mapping[tuple[str, str], Score]
@@ -82,16 +82,16 @@ def _places(settings: Sequence[str]) -> dict[str, dict[str, tuple[str, int]]]:
 
 
 def _family(run: StoredResults, prefix: str, places: Mapping[str, tuple[str, int]], level: float) -> Family:
-    cells = [cell for cell in run.cells if cell.setting in places]
+    results = [result for result in run.results if result.setting in places]
     names = {corruption for corruption, _ in places.values()}
     ordered = [name for name in corruptions("all") if name in names]
-    clean = cells[0].spec["reference"]
-    baseline = ALEXNET if _divisible_by_alexnet(cells, names) else None
-    titles = classifier_titles(run.cells)
-    by_title: dict[str, list[Cell]] = {}
-    for cell in run.cells:
-        if cell.setting in places or cell.setting == clean:
-            by_title.setdefault(titles[cell.key], []).append(cell)
+    clean = results[0].spec.reference
+    baseline = ALEXNET if _divisible_by_alexnet(results, names) else None
+    titles = classifier_titles(run.results)
+    by_title: dict[str, list[Result]] = {}
+    for result in run.results:
+        if result.setting in places or result.setting == clean:
+            by_title.setdefault(titles[result.key], []).append(result)
     scores, notes = _scores(run, prefix, by_title, clean, baseline, level)
     return Family(
         prefix,
@@ -100,26 +100,26 @@ def _family(run: StoredResults, prefix: str, places: Mapping[str, tuple[str, int
         tuple(sorted({severity for _, severity in places.values()})),
         baseline,
         scores,
-        tuple(title for title, own in by_title.items() if any(cell.setting in places for cell in own)),
-        (*notes, *_notes(cells, prefix, baseline)),
+        tuple(title for title, own in by_title.items() if any(result.setting in places for result in own)),
+        (*notes, *_notes(results, prefix, baseline)),
     )
 
 
 def _scores(
     run: StoredResults,
     prefix: str,
-    by_title: Mapping[str, Sequence[Cell]],
+    by_title: Mapping[str, Sequence[Result]],
     clean: str | None,
     baseline: Baseline | None,
     level: float,
 ) -> tuple[dict[str, CorruptionScores], list[str]]:
     """One classifier at a time, so that one that is incomplete does not cost the others their mean."""
     scores, notes = {}, []
-    for title, cells in by_title.items():
-        if all(cell.setting == clean for cell in cells):
+    for title, results in by_title.items():
+        if all(result.setting == clean for result in results):
             continue
         try:
-            [(_, found, _)] = all_corruption_scores(run.workspace, cells, prefix, clean, baseline, level)
+            [(_, found, _)] = all_corruption_scores(run.workspace, results, prefix, clean, baseline, level)
         except SettingError as error:
             notes.append(f"{title} has no mean over {prefix}: {error.message} ({error.found})")
         else:
@@ -127,15 +127,15 @@ def _scores(
     return scores, notes
 
 
-def _divisible_by_alexnet(cells: Sequence[Cell], names: set[str]) -> bool:
+def _divisible_by_alexnet(results: Sequence[Result], names: set[str]) -> bool:
     """Its errors are over ImageNet's classes and known for the published corruptions only."""
-    return names <= set(ALEXNET.errors) and all(cell.spec["space"].startswith("imagenet-") for cell in cells)
+    return names <= set(ALEXNET.errors) and all(result.spec.space.startswith("imagenet-") for result in results)
 
 
-def _notes(cells: Sequence[Cell], prefix: str, baseline: Baseline | None) -> list[str]:
+def _notes(results: Sequence[Result], prefix: str, baseline: Baseline | None) -> list[str]:
     if baseline is None:
         return ["errors are not divided by AlexNet's: it was published for ImageNet's classes and corruptions only"]
-    return comparability(cells, prefix, baseline)
+    return comparability(results, prefix, baseline)
 
 
 def _row(family: Family, title: str, scores: ScoresByPlace) -> CorruptionRow:

@@ -9,16 +9,15 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.progress import Advance
 from shiftbench.reports.page.albums import Album
 from shiftbench.reports.page.own import judged_by_image
 from shiftbench.reports.page.payload import Failure, FailureList
 from shiftbench.reports.page.pictures import PictureFinder, Recipe
-from shiftbench.reports.page.shifted import rebuild_geometry, rebuild_shift
+from shiftbench.reports.page.shifted import rebuild_shift
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Cell, Workspace
+from shiftbench.store.workspace import Result, Workspace
 
 #: How many mistakes of a classifier in a setting are shown: so many at most, and so many on the whole page.
 _MOST, _LEAST, _MOST_OF_ALL = 12, 3, 3000
@@ -38,7 +37,7 @@ class Draft:
     """One list of mistakes, before its pictures are made."""
 
     title: str
-    cell: Cell
+    result: Result
     total: int
     failures: list[Failure]
     #: One pair a mistake.
@@ -46,12 +45,12 @@ class Draft:
 
     @property
     def shifted(self) -> bool:
-        return bool(self.cell.spec["shift"].get("shift") != "none")
+        return self.result.spec.shift.kind != "none"
 
     def payload(self) -> FailureList:
         return {
             "model": self.title,
-            "setting": self.cell.setting,
+            "setting": self.result.setting,
             "total": self.total,
             "images": self.failures,
         }
@@ -68,23 +67,23 @@ def default_length(lists: int) -> int:
 
 def draft_failures(
     workspace: Workspace,
-    cells: Sequence[Cell],
+    results: Sequence[Result],
     titles: Mapping[str, str],
     finder: PictureFinder,
     *,
     most: int,
     advance: Advance = lambda count: None,
 ) -> tuple[list[Draft], list[str]]:
-    """A list for each cell with mistakes, and what the page must say about them."""
+    """A list for each result with mistakes, and what the page must say about them."""
     drafts: list[Draft] = []
     notes: dict[str, None] = {}
-    for same in _by_images(cell for cell in cells if judged_by_image(cell)):
-        read = [workspace.read(cell, top_k=1, scores=False) for cell in same]
+    for same in _by_images(result for result in results if judged_by_image(result)):
+        read = [workspace.read(result, top_k=1, scores=False) for result in same]
         wrong = np.sum([_wrong(one) for one in read], axis=0)
         of = np.sum([one.valid for one in read], axis=0)
-        for cell, predictions in zip(same, read, strict=True):
-            draft = _draft(titles[cell.key], cell, predictions, wrong, of, most)
-            recipes = _recipe_book(finder, cell, notes)
+        for result, predictions in zip(same, read, strict=True):
+            draft = _draft(titles[result.key], result, predictions, wrong, of, most)
+            recipes = _recipe_book(finder, result, notes)
             draft.recipes = [recipes(failure["id"]) for failure in draft.failures]
             drafts += [draft] if draft.failures else []
         advance(len(same))
@@ -120,12 +119,12 @@ def _in_turn(drafts: Sequence[Draft]) -> Iterator[tuple[Draft, int]]:
     return ((draft, i) for i in range(longest) for draft in drafts if i < len(draft.failures))
 
 
-def _by_images(cells: Iterable[Cell]) -> list[list[Cell]]:
+def _by_images(results: Iterable[Result]) -> list[list[Result]]:
     """Cells of one setting on the same images, made the same way: their mistakes can be counted together."""
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in cells:
-        key = (cell.setting, cell.spec["dataset"]["fingerprint"], cell.spec["provenance"])
-        groups.setdefault(key, []).append(cell)
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        key = (result.setting, result.spec.dataset.fingerprint, result.spec.provenance)
+        groups.setdefault(key, []).append(result)
     return list(groups.values())
 
 
@@ -134,7 +133,7 @@ def _wrong(predictions: Predictions) -> NDArray[np.bool_]:
 
 
 def _draft(
-    title: str, cell: Cell, predictions: Predictions, wrong: NDArray[np.int_], of: NDArray[np.int_], most: int
+    title: str, result: Result, predictions: Predictions, wrong: NDArray[np.int_], of: NDArray[np.int_], most: int
 ) -> Draft:
     rows = np.flatnonzero(_wrong(predictions))
     # The most confident first; pictures without a confidence come last, equal ones in the order of the data set.
@@ -153,24 +152,24 @@ def _draft(
         }
         for row in rows[order[:most]].tolist()
     ]
-    return Draft(title, cell, len(rows), failures)
+    return Draft(title, result, len(rows), failures)
 
 
 def _share(confidence: np.float32) -> float | None:
     return None if np.isnan(confidence) else round(float(confidence), 4)
 
 
-def _recipe_book(finder: PictureFinder, cell: Cell, notes: dict[str, None]) -> Callable[[str], Recipes]:
-    """From a picture's id to its recipes in this cell."""
-    source = finder.source(cell.spec["dataset"]["name"], cell.spec["dataset"]["fingerprint"])
+def _recipe_book(finder: PictureFinder, result: Result, notes: dict[str, None]) -> Callable[[str], Recipes]:
+    """From a picture's id to its recipes in this result."""
+    source = finder.source(result.spec.dataset)
     if source is None:
         return lambda image_id: (None, None)
-    if cell.spec["classifier"]["engine"] == RecordedPredictions.engine:  # what it was shown elsewhere is not known
+    if result.spec.classifier.recorded:  # what it was shown elsewhere is not known
         return lambda image_id: (Recipe(source, image_id), None)
     try:
-        shift = rebuild_shift(cell.spec["shift"])
+        shift = rebuild_shift(result.spec.shift.description)
     except ShiftbenchError as error:
-        notes[f"{cell.setting} is shown without the shifted pictures: {error.message}"] = None
+        notes[f"{result.setting} is shown without the shifted pictures: {error.message}"] = None
         return lambda image_id: (Recipe(source, image_id), None)
-    geometry, seed = rebuild_geometry(cell.spec), int(cell.spec["shift"].get("seed", 0))
+    geometry, seed = result.spec.geometry.rebuild(), result.spec.shift.seed
     return lambda image_id: (Recipe(source, image_id), Recipe(source, image_id, geometry, shift, seed))

@@ -15,7 +15,8 @@ from shiftbench.reports.page.published import Published
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.prediction_files import read_made_by
-from shiftbench.store.workspace import Cell
+from shiftbench.store.spec import ClassifierRecord, ResultSpec
+from shiftbench.store.workspace import Result
 from shiftbench.studies.base import count_of
 from shiftbench.studies.fits import RESAMPLES
 from shiftbench.studies.resampling import TESTBED_SEED
@@ -35,12 +36,12 @@ def methods_payload(
 ) -> list[Section]:
     """One section a matter; what a page does not show has none."""
     sections: list[Section] = []
-    if run is not None and run.cells:
+    if run is not None and run.results:
         sections += [
             _datasets(run),
             _classifiers(run),
-            _settings(run.cells),
-            *_shifts(run.cells),
+            _settings(run.results),
+            *_shifts(run.results),
             _scores(scores),
             *_corruption_errors(families),
             _confidence(),
@@ -59,7 +60,7 @@ def _section(heading: str, *paragraphs: str, items: Iterable[str] = ()) -> Secti
 
 
 def _datasets(run: StoredResults) -> Section:
-    found = {(cell.spec["dataset"]["name"], cell.spec["dataset"]["fingerprint"]) for cell in run.cells}
+    found = {(result.spec.dataset.name, result.spec.dataset.fingerprint) for result in run.results}
     items = []
     for name, fingerprint in sorted(found):
         record = run.workspace.dataset(name, fingerprint)
@@ -76,8 +77,8 @@ def count_of_images(n: int) -> str:
 
 
 def _classifiers(run: StoredResults) -> Section:
-    titles = classifier_titles(run.cells)
-    first = {titles[cell.key]: cell.spec["classifier"] for cell in reversed(run.cells)}
+    titles = classifier_titles(run.results)
+    first = {titles[result.key]: result.spec.classifier for result in reversed(run.results)}
     items = [f"{title}: {_classifier(first[title])}" for title in sorted(first)]
     return _section(
         "Classifiers",
@@ -86,14 +87,12 @@ def _classifiers(run: StoredResults) -> Section:
     )
 
 
-def _classifier(spec: Spec) -> str:
-    engine = f"{spec['engine']}, {spec['outputs']} over {spec['labels']}, weights {spec['fingerprint']}"
-    if spec["engine"] == "recorded":
-        return f"predictions made elsewhere, over {spec['labels']}, content {spec['fingerprint']}"
-    defences = [str(one["defence"]) for one in spec.get("defences", ())]
-    behind = f"; behind the input defences {', '.join(defences)}" if defences else ""
-    halves = spec["preprocessing"]
-    return f"{engine}; {_geometry(halves['geometry'])}; {_normalisation(halves['normalisation'])}{behind}"
+def _classifier(model: ClassifierRecord) -> str:
+    engine = f"{model.engine}, {model.outputs} over {model.labels}, weights {model.fingerprint}"
+    if model.recorded:
+        return f"predictions made elsewhere, over {model.labels}, content {model.fingerprint}"
+    behind = f"; behind the input defences {', '.join(model.defences)}" if model.defences else ""
+    return f"{engine}; {_geometry(model.geometry.values)}; {_normalisation(model.normalisation)}{behind}"
 
 
 _RESIZED = {
@@ -124,10 +123,10 @@ def _normalisation(values: Spec) -> str:
     return f"pixels times {values['scale']:.4g}, minus ({mean}), divided by ({std}){order}"
 
 
-def _settings(cells: Sequence[Cell]) -> Section:
+def _settings(results: Sequence[Result]) -> Section:
     spaces: dict[str, list[str]] = {}
-    for cell in cells:
-        spaces.setdefault(str(cell.spec["space"]), []).append(cell.setting)
+    for result in results:
+        spaces.setdefault(result.spec.space, []).append(result.setting)
     items = [
         f"over {space.rpartition('-')[0]} (content {space.rpartition('-')[2]}): {listed(dict.fromkeys(names), 6)}"
         for space, names in spaces.items()
@@ -139,23 +138,21 @@ def _settings(cells: Sequence[Cell]) -> Section:
     )
 
 
-def _shifts(cells: Sequence[Cell]) -> list[Section]:
+def _shifts(results: Sequence[Result]) -> list[Section]:
     """Shifts that differ in nothing but kind and strength are one sentence."""
     groups: dict[str, dict[str, list[float]]] = {}
-    for cell in cells:
-        about = cell.spec["shift"]
-        if about.get("shift") == "none":
+    for result in results:
+        shift = result.spec.shift
+        if shift.kind == "none":
             continue
-        name = str(about.get("corruption") or about.get("perturbation") or about.get("attack") or about["shift"])
-        made = _made(cell.spec)
-        strengths = groups.setdefault(made, {}).setdefault(name, [])
-        if "severity" in about and about["severity"] not in strengths:
-            strengths.append(about["severity"])
+        strengths = groups.setdefault(_made(result.spec), {}).setdefault(shift.name, [])
+        if shift.severity is not None and shift.severity not in strengths:
+            strengths.append(shift.severity)
     if not groups:
         return []
     items = [f"{_named(kinds)}: {made}" for made, kinds in groups.items()]
     texts = ["The pixels of a shift depend on the seed, the picture's id and the shift alone."]
-    if any(cell.spec["shift"].get("shift") == "attack" for cell in cells):
+    if any(result.spec.shift.kind == "attack" for result in results):
         texts.append("An attack depends on the classifier as well, and its pictures are not rounded to 8 bits.")
     return [_section("Shifts", *texts, items=items)]
 
@@ -166,12 +163,13 @@ def _named(kinds: Mapping[str, Sequence[float]]) -> str:
     return ", ".join(kinds) + at
 
 
-def _made(spec: Spec) -> str:
-    about = spec["shift"]
-    words = [str(spec["source"])] if spec["source"] else []
+def _made(spec: ResultSpec) -> str:
+    about = spec.shift.values
+    words = [spec.source] if spec.source else []
     words += [f"{word} {_plain(about[key])}" for key, word in _MADE.items() if key in about]
     frost = about.get("frost")
-    words += [f"frost pictures: {' '.join(str(value) for value in frost.values())}"] if frost else []
+    if isinstance(frost, Mapping):
+        words.append(f"frost pictures: {' '.join(str(value) for value in frost.values())}")
     return ", ".join(words)
 
 
@@ -265,7 +263,7 @@ def _line(published: Published | None, baseline: str, level: float) -> Section:
 
 
 def _software(run: StoredResults | None) -> Section:
-    files = [run.workspace.predictions_path(cell) for cell in run.cells] if run else []
+    files = [run.workspace.predictions_path(result) for result in run.results] if run else []
     made = {read_made_by(file) for file in files if file.is_file()}
     items = [f"predictions by {', '.join(sorted(made))}"] if made else []
     return _section("Software", items=[*items, f"this page by shiftbench {__version__}"])

@@ -15,30 +15,30 @@ from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
 from shiftbench.reports.tables import Column, ResultTable
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, SuiteOptions, suites
-from shiftbench.store.workspace import Cell
+from shiftbench.store.workspace import Result
 
 Entries = Sequence[tuple[str, str, Score]]
 
 
 def own_columns(run: StoredResults, entries: Entries, families: Iterable[Family], level: float) -> list[GridColumn]:
     """Every setting with its scores; the mean of every family; flips in place of the frames of sequences."""
-    frames = {one.setting for one in run.cells if is_frame(one)}
+    frames = {one.setting for one in run.results if is_frame(one)}
     table = ResultTable([entry for entry in entries if entry[1] not in frames])
-    columns = [_column(table, column, run.cells) for column in table.columns]
+    columns = [_column(table, column, run.results) for column in table.columns]
     columns += [mean for mean in map(_mean_column, families) if mean is not None]
-    for prefix in perturbation_prefixes(run.cells):
-        columns += _flip_columns(flip_table(run.workspace, run.cells, prefix=prefix, level=level), prefix)
+    for prefix in perturbation_prefixes(run.results):
+        columns += _flip_columns(flip_table(run.workspace, run.results, prefix=prefix, level=level), prefix)
     return columns
 
 
-def is_frame(one: Cell) -> bool:
+def is_frame(one: Result) -> bool:
     """A frame of a perturbation sequence: only flips between frames are of interest."""
-    return bool(one.spec["shift"].get("shift") == "perturbation")
+    return one.spec.shift.kind == "perturbation"
 
 
-def judged_by_image(one: Cell) -> bool:
+def judged_by_image(one: Result) -> bool:
     """Whether each picture has one label and one answer: not so in video sets, sequences and multi-label sets."""
-    return not is_frame(one) and one.spec["metric"] in ("top1", "top5", "error")
+    return not is_frame(one) and one.spec.metric in ("top1", "top5", "error")
 
 
 @lru_cache(maxsize=1)
@@ -53,10 +53,10 @@ def known_settings() -> dict[str, Setting]:
     return found
 
 
-def _column(table: ResultTable, column: Column, cells: Sequence[Cell]) -> GridColumn:
+def _column(table: ResultTable, column: Column, results: Sequence[Result]) -> GridColumn:
     # A metric may say more about its provenance than the run did.
-    same = [one for one in cells if one.setting == column.setting]
-    own = next((one for one in same if one.spec["provenance"] == column.provenance), same[0])
+    same = [one for one in results if one.setting == column.setting]
+    own = next((one for one in same if one.spec.provenance == column.provenance), same[0])
     known = known_settings().get(column.setting)
     return GridColumn(
         column.heading,
@@ -65,10 +65,10 @@ def _column(table: ResultTable, column: Column, cells: Sequence[Cell]) -> GridCo
         column.metric,
         column.unit,
         column.higher_is_better,
-        _reference(table, own, cells),
+        _reference(table, own, results),
         known.note if known else "",
         column.provenance,
-        own.spec["space"],
+        own.spec.space,
     )
 
 
@@ -77,14 +77,14 @@ def _numbers(table: ResultTable, column: Column) -> dict[str, Estimate]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _reference(table: ResultTable, own: Cell, cells: Sequence[Cell]) -> str | None:
+def _reference(table: ResultTable, own: Result, results: Sequence[Result]) -> str | None:
     """The heading of the reference; where it comes in several provenances, that of the same images."""
-    name = own.spec["reference"]
+    name = own.spec.reference
     headings = [column for column in table.columns if column.setting == name]
     same_images = {
-        one.spec["provenance"]
-        for one in cells
-        if one.setting == name and one.spec["dataset"]["fingerprint"] == own.spec["dataset"]["fingerprint"]
+        one.spec.provenance
+        for one in results
+        if one.setting == name and one.spec.dataset.fingerprint == own.spec.dataset.fingerprint
     }
     ordered = sorted(headings, key=lambda column: column.provenance not in same_images)
     return ordered[0].heading if ordered else None

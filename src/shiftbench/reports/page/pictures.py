@@ -21,7 +21,7 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.settings.base import Setting, Suite
 from shiftbench.settings.roles import open_data
 from shiftbench.shifts.base import Shift
-from shiftbench.store.prediction_files import canonical_json
+from shiftbench.store.spec import DatasetRef, canonical_json
 from shiftbench.store.workspace import DatasetRecord, Workspace
 
 LONGEST = 112
@@ -52,16 +52,15 @@ class PictureFinder:
 
     def __init__(self, workspace: Workspace, folders: Folders) -> None:
         self.workspace, self.folders = workspace, folders
-        self._found: dict[tuple[str, str], PictureSource | None] = {}
+        self._found: dict[DatasetRef, PictureSource | None] = {}
         #: Why data sets have no pictures, in words for the reader of the page.
         self.notes: list[str] = []
 
-    def source(self, name: str, fingerprint: str) -> PictureSource | None:
-        """The data set, if what was found has this very content."""
-        key = (name, fingerprint)
-        if key not in self._found:
-            self._found[key] = self._look_for(name, fingerprint)
-        return self._found[key]
+    def source(self, dataset: DatasetRef) -> PictureSource | None:
+        """The dataset, if what was found has this very content."""
+        if dataset not in self._found:
+            self._found[dataset] = self._look_for(dataset.name, dataset.fingerprint)
+        return self._found[dataset]
 
     def _look_for(self, name: str, fingerprint: str) -> PictureSource | None:
         seen: list[str] = []

@@ -11,13 +11,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shiftbench.classifiers.preprocessing import Geometry, Preprocessing
 from shiftbench.errors import ShiftError
 from shiftbench.shifts.base import NoShift, Shift
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.corruptions.greyscale import Greyscale
-from shiftbench.store.prediction_files import canonical_json
+from shiftbench.store.spec import canonical_json
 
 Description = Mapping[str, Any]
 
@@ -41,11 +40,6 @@ def rebuild_shift(description: Description) -> Shift:
             hint="use the version of shiftbench, and for frost the pictures, that the run was made with",
         )
     return shift
-
-
-def rebuild_geometry(spec: Description) -> Geometry:
-    """The resize and crop before the shift."""
-    return Preprocessing.from_dict({"geometry": spec["geometry"]}).geometry
 
 
 def _corruption(about: Description) -> Shift:

@@ -115,9 +115,9 @@ class Viewer:
         if workspace is None:
             return build_page(None, self.published, self.choices, album), {}
         run = StoredResults.open(workspace, self.classifiers, self.settings)
-        if not run.cells and self.published is None:
+        if not run.results and self.published is None:
             return self._waiting(f"waiting for the first results in {self.workspace}"), {}
-        progress = run_progress(workspace, run.cells)
+        progress = run_progress(workspace, run.results)
         page = build_page(run, self.published, self.choices, album, progress=progress, remembered=self._remembered)
         return page, album.recipes
 

@@ -112,7 +112,7 @@ def hardest_images_in(
 ) -> HardImages:
     """The same from what runs left in a workspace; without names, of all classifiers."""
     run = StoredResults.open(workspace, classifiers, [setting])
-    found = [run.workspace.read(cell, top_k=1, confidence=False, scores=False) for cell in run.cells]
+    found = [run.workspace.read(result, top_k=1, confidence=False, scores=False) for result in run.results]
     if not found:
         known = ", ".join(StoredResults.open(run.workspace).settings[:8])
         raise ShiftbenchError(f"the workspace has no predictions for {setting!r}", found=known or "none at all")

@@ -1,0 +1,242 @@
+"""What decides a result: the typed record behind its key, and the JSON that it is stored as.
+
+The key of a result is the hash of its spec as canonical JSON. So the JSON of a stored spec never changes: keys that
+this version does not know are kept, and keys that an older version did not write are not added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shiftbench.classifiers.preprocessing import Geometry
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+JsonObject = Mapping[str, Json]
+
+
+def canonical_json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def spec_key(text: str) -> str:
+    """The name of a result's file: the hash of its spec as canonical JSON."""
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A JSON object within a spec; its subclasses name the entries that code relies on."""
+
+    values: JsonObject = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        """As stored: JSON does not tell tuples from lists."""
+        return type(other) is type(self) and canonical_json(other.values) == canonical_json(self.values)
+
+    def __hash__(self) -> int:
+        return hash(canonical_json(self.values))
+
+    def _text(self, key: str) -> str:
+        return str(self.values.get(key, ""))
+
+    def _maybe_text(self, key: str) -> str | None:
+        value = self.values.get(key)
+        return None if value is None else str(value)
+
+    def _number(self, key: str) -> float | None:
+        value = self.values.get(key)
+        return float(value) if isinstance(value, int | float) else None
+
+    def _object(self, key: str) -> JsonObject:
+        value = self.values.get(key)
+        return value if isinstance(value, Mapping) else {}
+
+
+class DatasetRef(_Part):
+    """Which images: the name of a dataset and the hash of its content."""
+
+    @property
+    def name(self) -> str:
+        return self._text("name")
+
+    @property
+    def fingerprint(self) -> str:
+        return self._text("fingerprint")
+
+
+class ClassifierRecord(_Part):
+    """Which model, with which weights and preprocessing: ``Classifier.describe()``."""
+
+    @property
+    def fingerprint(self) -> str:
+        return self._text("fingerprint")
+
+    @property
+    def labels(self) -> str:
+        return self._text("labels")
+
+    @property
+    def outputs(self) -> str:
+        return self._text("outputs")
+
+    @property
+    def engine(self) -> str:
+        return self._text("engine")
+
+    @property
+    def recorded(self) -> bool:
+        """Only its predictions are known, made elsewhere."""
+        return self.engine == "recorded"
+
+    @property
+    def geometry(self) -> GeometryRecord:
+        return GeometryRecord(_Part(self._object("preprocessing"))._object("geometry"))
+
+    @property
+    def normalisation(self) -> JsonObject:
+        return _Part(self._object("preprocessing"))._object("normalisation")
+
+    @property
+    def defences(self) -> list[str]:
+        found = self.values.get("defences")
+        listed = found if isinstance(found, list | tuple) else []
+        return [str(one["defence"]) for one in listed if isinstance(one, Mapping)]
+
+
+class GeometryRecord(_Part):
+    """Resize and crop before the shift, as stored."""
+
+    def rebuild(self) -> Geometry:
+        from shiftbench.classifiers.preprocessing import (
+            Preprocessing,  # brings an image library, which scores do not need
+        )
+
+        return Preprocessing.from_dict({"geometry": dict(self.values)}).geometry
+
+
+class ShiftRecord(_Part):
+    """What was done to the images: ``Shift.describe()``, and the seed of the run."""
+
+    @property
+    def kind(self) -> str:
+        """none, corruption, perturbation, attack, ..., as the shift calls itself."""
+        return self._text("shift") or "none"
+
+    @property
+    def seed(self) -> int:
+        return int(self._number("seed") or 0)
+
+    @property
+    def description(self) -> JsonObject:
+        """Without the run's seed: what ``Shift.describe()`` gave."""
+        return {key: value for key, value in self.values.items() if key != "seed"}
+
+    @property
+    def corruption(self) -> str | None:
+        return self._maybe_text("corruption")
+
+    @property
+    def severity(self) -> float | None:
+        return self._number("severity")
+
+    @property
+    def perturbation(self) -> str | None:
+        return self._maybe_text("perturbation")
+
+    @property
+    def frame(self) -> int | None:
+        """Its place in a perturbation sequence."""
+        value = self._number("frame")
+        return None if value is None else int(value)
+
+    @property
+    def difficulty(self) -> int:
+        return int(self._number("difficulty") or 1)
+
+    @property
+    def noise(self) -> bool:
+        """Whether the frames of the sequence are compared with the first one, not with the one before."""
+        return bool(self.values.get("noise"))
+
+    @property
+    def attack(self) -> str | None:
+        return self._maybe_text("attack")
+
+    @property
+    def eps(self) -> float | None:
+        return self._number("eps")
+
+    @property
+    def name(self) -> str:
+        """The corruption, perturbation or attack; for other kinds the kind itself."""
+        return self.corruption or self.perturbation or self.attack or self.kind
+
+
+_PARTS = {"classifier": ClassifierRecord, "dataset": DatasetRef, "geometry": GeometryRecord, "shift": ShiftRecord}
+
+
+@dataclass(frozen=True)
+class ResultSpec:
+    """Everything that decides the predictions of one model in one setting, and nothing else: no time, no place.
+
+    >>> fog = {"shift": "corruption", "corruption": "fog", "severity": 3.0}
+    >>> spec = ResultSpec.from_json({"shift": fog, "images": 7})
+    >>> spec.shift.corruption, spec.shift.severity, spec.images
+    ('fog', 3.0, 7)
+    >>> canonical_json(spec.to_json())
+    '{"images":7,"shift":{"corruption":"fog","severity":3.0,"shift":"corruption"}}'
+    """
+
+    classifier: ClassifierRecord = field(default_factory=ClassifierRecord)
+    dataset: DatasetRef = field(default_factory=DatasetRef)
+    images: int = 0
+    geometry: GeometryRecord = field(default_factory=GeometryRecord)
+    shift: ShiftRecord = field(default_factory=ShiftRecord)
+    #: How shifted images came to be: in-memory, jpeg-85 or on-disk; None where nothing was done to them.
+    source: str | None = None
+    #: ``Workspace.space`` finds the label space by it.
+    space: str = ""
+    reference: str | None = None
+    metric: str = ""
+    #: Results that share this line may stand in one column.
+    provenance: str = ""
+    #: Results that share this line may be averaged over corruptions.
+    family: str | None = None
+    #: The content of imported predictions.
+    answers: str | None = None
+    #: Entries that this version has no field for.
+    others: JsonObject = field(default_factory=dict)
+    #: Fields that the stored JSON did not have.
+    absent: frozenset[str] = frozenset({"answers"})
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> ResultSpec:
+        known = [one.name for one in fields(cls) if one.name not in ("others", "absent")]
+        given = {key: _PARTS[key](value[key]) if key in _PARTS else value[key] for key in known if key in value}  # type: ignore[arg-type]
+        others = {key: entry for key, entry in value.items() if key not in known}
+        return cls(**given, others=others, absent=frozenset(set(known) - set(value)))  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, Json]:
+        """Its canonical JSON is the one it was read from, byte for byte."""
+        empty = ResultSpec()
+        found: dict[str, Json] = dict(self.others)
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name in ("others", "absent") or (one.name in self.absent and value == getattr(empty, one.name)):
+                continue
+            found[one.name] = value.values if isinstance(value, _Part) else value
+        return found
+
+    @property
+    def text(self) -> str:
+        return canonical_json(self.to_json())
+
+    @cached_property
+    def key(self) -> str:
+        return spec_key(self.text)
