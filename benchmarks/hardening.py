@@ -217,7 +217,7 @@ def copy_rates(quick: bool) -> dict[str, float]:
     """Pictures of CIFAR-10 that ``harden augment`` writes in a second of processor time, one worker and one thread."""
     import torch
 
-    from shiftbench.hardening.augmentations.folder import augment_folder
+    from shiftbench.hardening.augmentations.copies import augment_folder
     from shiftbench.hardening.augmentations.network_training import network_for
 
     torch.set_num_threads(1)

@@ -26,8 +26,9 @@ ROOT = Path(shiftbench.__file__).parent
 #: From the bottom of the package to the top, as in docs/architecture.md. Attacks are shifts that need a classifier's
 #: gradients, and no classifier needs a shift, so classifiers come first.
 LAYERS = (
-    "_version", "arrays", "errors", "registry", "io", "jobs", "labels", "datasets", "classifiers", "shifts", "settings",
-    "store", "metrics", "runs", "studies", "published", "reports", "api", "testsets", "hardening", "workshops", "cli",
+    "_version", "arrays", "errors", "registry", "io", "jobs", "outputs", "labels", "datasets", "classifiers", "shifts",
+    "settings", "store", "metrics", "runs", "studies", "published", "reports", "api", "testsets", "hardening",
+    "workshops", "cli",
 )  # fmt: skip
 #: Looks names up in all layers when they are asked for, and imports nothing.
 FACADE = "__init__"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shiftbench.shifts.base import Shift as Shift
     from shiftbench.shifts.corruptions import corrupt as corrupt
     from shiftbench.shifts.corruptions import corruptions as corruptions
-    from shiftbench.shifts.writing import write_corruptions as write_corruptions
+    from shiftbench.shifts.write import write_corruptions as write_corruptions
     from shiftbench.store.predictions import Predictions as Predictions
     from shiftbench.store.workspace import Workspace as Workspace
 
@@ -59,7 +59,7 @@ _HOMES = {
     "label_space": "labels.catalogue",
     "load_classifier": "classifiers.loading",
     "open_dataset": "datasets.catalogue",
-    "write_corruptions": "shifts.writing",
+    "write_corruptions": "shifts.write",
 }
 
 __all__ = ["__version__", *_HOMES]

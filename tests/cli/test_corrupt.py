@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError, StoreError
-from tests.shifts.writing.helpers import cifar_like, picture_folder, scene
+from tests.outputs.helpers import cifar_like, picture_folder, scene
 
 
 def run(*words: object) -> Result:

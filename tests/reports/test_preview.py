@@ -8,7 +8,7 @@ from PIL import Image
 
 from shiftbench.reports.preview import render_preview
 from shiftbench.shifts.corruptions import Corruption, corrupt, corruptions
-from tests.shifts.writing.helpers import scene
+from tests.outputs.helpers import scene
 
 
 def shifts(names: list[str], severities: list[float]) -> list[Corruption]:

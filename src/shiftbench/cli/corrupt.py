@@ -12,7 +12,7 @@ from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.options import ExecutorOptions, grouped, parse_severities, path_or_url
 
 if TYPE_CHECKING:
-    from shiftbench.shifts.writing import Written
+    from shiftbench.shifts.write import CorruptionsWritten
 
 Corruptions = Annotated[
     str,
@@ -55,7 +55,7 @@ class Files:
 
     def options(self) -> dict[str, Any]:
         """In the words of ``write_corruptions``."""
-        from shiftbench.shifts.writing.write import FORMATS
+        from shiftbench.shifts.write import FORMATS
 
         if self.format is not None and self.format not in FORMATS:
             raise typer.BadParameter(f"{self.format!r} is not one of {', '.join(FORMATS)}", param_hint="--format")
@@ -104,7 +104,7 @@ def corrupt_command(
       on all machines of a Ray cluster, which see the same folders
         shiftbench corrupt val/ val-c/ --executor ray --address HOST:6379
     """
-    from shiftbench.shifts.writing.write import write_corruptions
+    from shiftbench.shifts.write import write_corruptions
 
     with stoppable():
         written = write_corruptions(
@@ -143,8 +143,8 @@ def preview_command(
     """One picture of a picture under all corruptions at all severities."""
     from shiftbench.datasets.images import decode
     from shiftbench.reports.preview import render_preview
-    from shiftbench.shifts.writing.sizes import preparation
-    from shiftbench.shifts.writing.write import chosen_shifts
+    from shiftbench.shifts.sizes import preparation
+    from shiftbench.shifts.write import chosen_shifts
 
     target = file or Path(f"{image.stem}-corruptions.png")
     if target.suffix.lower() != ".png":
@@ -171,7 +171,7 @@ def preview_command(
         output.print(f"written: {target} ({picture.width} x {picture.height})", highlight=False, markup=False)
 
 
-def _in_words(written: Written) -> str:
+def _in_words(written: CorruptionsWritten) -> str:
     grid = f"{len(written.corruptions)} corruptions x {len(written.severities)} severities of {written.images:,} images"
     if not written.written:
         return f"{grid}: all {written.already:,} were there already, in {written.destination}"

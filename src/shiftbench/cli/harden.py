@@ -13,7 +13,7 @@ from shiftbench.cli.corrupt import tell_skipped
 from shiftbench.cli.extras import needing
 
 if TYPE_CHECKING:
-    from shiftbench.hardening.augmentations.folder import Augmented
+    from shiftbench.hardening.augmentations.copies import Augmented
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -77,9 +77,8 @@ def augment_command(
       the second of four machines, with one file of weights for all
         shiftbench harden augment train/ train-edsr/ -a deepaugment-edsr --network edsr.safetensors --shard 2/4
     """
-    from shiftbench.hardening.augmentations.folder import Shard, augment_folder
+    from shiftbench.hardening.augmentations.copies import augment_folder
 
-    part = Shard.parse(shard)
     with stoppable():
         networks = _network_options(augmentation, network, source if train_network else None, train_seconds, quiet)
         done = augment_folder(
@@ -88,7 +87,7 @@ def augment_command(
             augmentation,
             options=parse_options(option or []) | networks,
             copies=copies,
-            shard=part,
+            shard=shard,
             seed=seed,
             lossless=lossless,
             workers=workers,
@@ -191,10 +190,10 @@ def _network_options(
         return {}
     if file is not None and train_on is not None:
         raise typer.BadParameter("--network and --train-network exclude each other", param_hint="--network")
-    from shiftbench.hardening.augmentations.folder import pictures_below
+    from shiftbench.hardening.augmentations.copies import images_below
     from shiftbench.hardening.augmentations.network_training import network_for
 
-    pictures = pictures_below(train_on) if train_on is not None else None
+    pictures = images_below(train_on) if train_on is not None else None
     found = network_for(name, file, train_on=pictures, seconds=seconds, show=not quiet)
     if not found:
         raise typer.BadParameter(f"{name!r} needs no network", param_hint="--network")

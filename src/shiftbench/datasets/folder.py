@@ -14,9 +14,7 @@ from shiftbench.io.paths import is_object, place
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
-
-#: What counts as a picture in a folder; anything else is left alone.
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+from shiftbench.outputs.encoding import EXTENSIONS as EXTENSIONS
 
 
 @dataclass

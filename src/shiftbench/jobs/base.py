@@ -7,12 +7,14 @@ and counts travels, and work that was killed continues with the items that are m
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from shiftbench.errors import SettingError
 from shiftbench.jobs.progress import Advance
 
 #: An item that failed, or whose worker died, this often is given up, with its cause; the rest goes on.
@@ -25,6 +27,44 @@ Feed = Callable[[Any, Sequence[Any]], Iterator[Any]]
 Item = TypeVar("Item", bound=Hashable)
 #: What a worker needs, in the words of an executor that knows resources.
 Demand = TypeVar("Demand", bound=Hashable)
+
+
+#: Anything that is shared out.
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Job ``number`` of ``count`` jobs that share the work, counted from 1; by default the only one.
+
+    >>> Shard.parse("3/8")
+    Shard(number=3, count=8)
+    """
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, given: str | Shard | None) -> Shard:
+        if not isinstance(given, str):
+            return given or cls()
+        match = re.fullmatch(r"\s*([0-9]+)\s*/\s*([0-9]+)\s*", given)
+        number, count = (int(match[1]), int(match[2])) if match else (0, 0)
+        if not 1 <= number <= count:
+            raise SettingError(
+                "invalid --shard",
+                found=given,
+                expected="JOB/JOBS, counted from one: 1/8, 2/8, ... 8/8",
+                hint="with SLURM: --array=1-8 and --shard $SLURM_ARRAY_TASK_ID/8",
+            )
+        return cls(number, count)
+
+    def of(self, items: Sequence[Entry]) -> Sequence[Entry]:
+        """Every ``count``-th one of all items, finished or not, so that every job finds the same division."""
+        return items[self.number - 1 :: self.count]
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How many workers long work gets, and running it on threads."""
+"""The number of workers, and work on threads of this process."""
 
 from __future__ import annotations
 
@@ -9,64 +9,61 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import TypeVar
 
+from shiftbench.jobs.progress import Advance
+
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 def worker_count(workers: int | None) -> int:
-    """As asked, else one for each core this process may use."""
+    """The given number, or one per core that this process may use."""
     if workers is not None:
         return max(1, workers)
     usable = getattr(os, "sched_getaffinity", None)
     return len(usable(0)) if usable else os.cpu_count() or 1
 
 
-def on_threads(work: Callable[[T], U], items: Iterable[T], threads: int) -> list[U]:
-    """What ``work`` makes of each item, in their order.
+def on_threads(
+    work: Callable[[T], U], items: Iterable[T], threads: int | None = None, advance: Advance | None = None
+) -> list[U]:
+    """``work`` of each item, in the order of the items.
+
+    After the first exception, or Ctrl-C, no further item is started, and it is raised. ``advance`` is called with 1
+    after each item, from one thread at a time.
 
     >>> on_threads(str.upper, "abc", threads=2)
     ['A', 'B', 'C']
     """
-    if threads == 1:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, items))
-
-
-def for_each(work: Callable[[T], None], items: Iterable[T], workers: int) -> None:
-    """Call ``work`` with every item; the first error, or Ctrl-C, stops all after their present item.
-
-    >>> seen = []
-    >>> for_each(seen.append, range(4), workers=2)
-    >>> sorted(seen)
-    [0, 1, 2, 3]
-    """
-    if workers == 1:
-        for item in items:
-            work(item)
-        return
-    remaining, taking, stop = iter(items), threading.Lock(), threading.Event()
+    todo = list(items)
+    done: dict[int, U] = {}
+    # The iterator is shared: taking a number from a range is one step for threads.
+    numbers, stop, advancing = iter(range(len(todo))), threading.Event(), threading.Lock()
 
     def take_turns() -> None:
-        while not stop.is_set():
-            with taking:
-                try:
-                    item = next(remaining)
-                except StopIteration:
-                    return
+        for number in numbers:
+            if stop.is_set():
+                return
             try:
-                work(item)
+                done[number] = work(todo[number])
+                if advance is not None:
+                    with advancing:
+                        advance(1)
             except BaseException:
                 stop.set()
                 raise
 
-    with ThreadPoolExecutor(workers) as pool:
-        turns = [pool.submit(take_turns) for _ in range(workers)]
-        try:
-            for turn in as_completed(turns):
-                turn.result()
-        finally:
-            stop.set()
+    workers = min(worker_count(threads), len(todo))
+    if workers <= 1:
+        take_turns()
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            turns = [pool.submit(take_turns) for _ in range(workers)]
+            try:
+                for turn in as_completed(turns):
+                    turn.result()
+            finally:
+                stop.set()
+    return [done[number] for number in range(len(todo))]
 
 
 _counting = threading.Lock()
@@ -75,7 +72,7 @@ _inside: list[int] = []
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Torch's operators on one core each: the order of their sums, and so every bit, then depends on no machine.
+    """Torch operators on one core each: the order of their sums, and so every bit, is the same on all machines.
 
     The setting belongs to the process, and several threads may be inside: the last one to leave restores it.
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from shiftbench.hardening.augmentations.augmix import AugMix
 from shiftbench.hardening.augmentations.base import make_image_augmentation
-from shiftbench.hardening.augmentations.folder import augment_folder
+from shiftbench.hardening.augmentations.copies import augment_folder
 
 OPTIONS: dict[str, Any] = {"options": {"severity": 5}, "copies": 2, "seed": 3}
 

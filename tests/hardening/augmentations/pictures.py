@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from tests.shifts.writing.helpers import scene
+from tests.outputs.helpers import scene
 
 #: Square, wide, high, a line, a single pixel.
 SIZES = ((32, 32), (33, 47), (61, 30), (1, 9), (1, 1))

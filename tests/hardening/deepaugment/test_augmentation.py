@@ -16,6 +16,7 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.errors import DatasetError
 from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation
+from shiftbench.hardening.augmentations.copies import precompute
 from shiftbench.hardening.augmentations.deepaugment.cae import CompressiveAutoencoder
 from shiftbench.hardening.augmentations.deepaugment.cae_codes import cae_codes
 from shiftbench.hardening.augmentations.deepaugment.cae_weights import cae_weights
@@ -26,7 +27,6 @@ from shiftbench.hardening.augmentations.deepaugment.edsr_weights import edsr_wei
 from shiftbench.hardening.augmentations.network_training import network_for
 from shiftbench.hardening.augmentations.networks import NetworkError, describe_network
 from shiftbench.hardening.augmentations.options import AugmentationError
-from shiftbench.hardening.augmentations.precomputing import precompute
 from shiftbench.hardening.augmentations.streams import stream
 from shiftbench.metrics.intervals import clopper_pearson
 

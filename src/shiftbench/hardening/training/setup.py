@@ -15,8 +15,8 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.hashing import digest
 from shiftbench.datasets.base import Dataset
 from shiftbench.hardening.augmentations.base import make_image_augmentation
+from shiftbench.hardening.augmentations.copies import in_memory
 from shiftbench.hardening.augmentations.network_training import NEEDS, network_for
-from shiftbench.hardening.augmentations.precomputing import in_memory
 from shiftbench.hardening.augmentations.streams import stream
 from shiftbench.hardening.recipe import Part, Recipe
 from shiftbench.hardening.training.data import (

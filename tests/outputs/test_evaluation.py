@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shiftbench as sb
-from shiftbench.shifts.writing import write_corruptions
+from shiftbench.shifts.write import write_corruptions
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 NAMES = ("gaussian_noise", "frost", "zoom_blur")

@@ -17,12 +17,12 @@ from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.folder import open_folder
 from shiftbench.errors import DatasetError, ShiftbenchError, ShiftError, StoreError, UnknownNameError
 from shiftbench.io.locks import claim
+from shiftbench.outputs.record import WORKSHOP
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corrupt
-from shiftbench.shifts.writing import write_corruptions
-from shiftbench.shifts.writing.record import RECORD, WORKSHOP
-from shiftbench.shifts.writing.sizes import preparation
-from tests.shifts.writing.helpers import ODD_CLASSES, bytes_below, opened, picture_folder, scene
+from shiftbench.shifts.sizes import preparation
+from shiftbench.shifts.write import RECORD, write_corruptions
+from tests.outputs.helpers import ODD_CLASSES, bytes_below, opened, picture_folder, scene
 
 SMALL: dict[str, Any] = {"names": "fog,gaussian_noise", "severities": (1, 3), "size": 32}
 
@@ -157,7 +157,7 @@ def test_bad_pictures_are_named_and_left_out(tmp_path: Path) -> None:
 def test_no_usable_picture_at_all_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "s" / "cat").mkdir(parents=True)
     (tmp_path / "s" / "cat" / "a.jpg").write_bytes(b"")
-    with pytest.raises(DatasetError, match="no picture"):
+    with pytest.raises(DatasetError, match="no image"):
         write_corruptions(tmp_path / "s", tmp_path / "c", names="fog")
 
 
@@ -222,8 +222,8 @@ def test_another_version_of_the_generator_is_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_corruptions(source, tmp_path / "c", **SMALL)
-    monkeypatch.setattr("shiftbench.shifts.writing.write.GENERATOR_VERSION", "next")
-    with pytest.raises(StoreError, match="another version of the generator"):
+    monkeypatch.setattr("shiftbench.shifts.write.GENERATOR_VERSION", "next")
+    with pytest.raises(StoreError, match="different generator"):
         write_corruptions(source, tmp_path / "c", **SMALL)
 
 
@@ -246,8 +246,8 @@ def test_destinations_that_are_refused(tmp_path: Path) -> None:
         source: "inside the source",
         source / "cat" / "c": "inside the source",
         tmp_path / "link" / "c": "inside the source",
-        tmp_path: "holds something else",
-        foreign: "holds something else",
+        tmp_path: "inside the destination",
+        foreign: "holds other files",
         tmp_path / "file": "not a folder",
     }
     for target, words in cases.items():
@@ -260,15 +260,18 @@ def test_destinations_that_are_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_record_is_refused(source: Path, tmp_path: Path) -> None:
     (tmp_path / RECORD).write_text('{"format": 1}')
-    with pytest.raises(StoreError, match="not a record"):
+    with pytest.raises(StoreError, match="not a valid record"):
         write_corruptions(source, tmp_path, **SMALL)
     (tmp_path / RECORD).write_text('{"format": 99, "recipe": {}, "corruptions": {}}')
-    with pytest.raises(StoreError, match="another format"):
+    with pytest.raises(StoreError, match="unsupported format"):
         write_corruptions(source, tmp_path, **SMALL)
 
 
 def test_two_runs_do_not_write_at_once(source: Path, tmp_path: Path) -> None:
-    with claim(tmp_path / "c" / WORKSHOP / "lock", wait=False), pytest.raises(StoreError, match="another run"):
+    with (
+        claim(tmp_path / "c" / WORKSHOP / "1-of-1" / "lock", wait=False),
+        pytest.raises(StoreError, match="another run"),
+    ):
         write_corruptions(source, tmp_path / "c", **SMALL)
 
 

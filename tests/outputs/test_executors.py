@@ -16,11 +16,10 @@ from shiftbench.errors import StoreError
 from shiftbench.jobs.base import Executor, Failure, Job, Trouble
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance
+from shiftbench.outputs.record import WORKSHOP
 from shiftbench.shifts.corruptions import Corruption
-from shiftbench.shifts.writing import spread, write_corruptions
-from shiftbench.shifts.writing.record import RECORD, WORKSHOP
-from shiftbench.shifts.writing.write import FORMATS
-from tests.shifts.writing.helpers import bytes_below, cifar_like, picture_folder
+from shiftbench.shifts.write import FORMATS, RECORD, write_corruptions
+from tests.outputs.helpers import bytes_below, cifar_like, picture_folder
 
 SMALL: dict[str, Any] = {"names": "fog,gaussian_noise", "severities": (1, 3), "size": 32}
 
@@ -34,7 +33,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "_PICTURES", 8)
+    monkeypatch.setattr("shiftbench.outputs.write._ITEM_IMAGES", 8)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -69,9 +68,9 @@ class Failing(Executor):
 
 
 def test_what_failed_is_told_and_can_be_continued(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="could not be written") as caught:
+    with pytest.raises(StoreError, match="blocks failed") as caught:
         write_corruptions(source, tmp_path / "c", executor=Failing(), **SMALL)
-    assert "no more" in str(caught.value.found) and "continues" in str(caught.value.hint)
+    assert "no more" in str(caught.value.found) and "resumes" in str(caught.value.hint)
     assert json.loads((tmp_path / "c" / RECORD).read_text())["unfinished"]
     rest = write_corruptions(source, tmp_path / "c", **SMALL)
     assert 0 < rest.written < 40 and rest.written + rest.already == 40
@@ -117,7 +116,7 @@ def test_pictures_are_surveyed_once_for_all_workers(
 
     monkeypatch.setattr(type(dataset), "read", counted)
     options = {**SMALL, "format": "arrays"}
-    with pytest.raises(StoreError, match="could not be written"):
+    with pytest.raises(StoreError, match="blocks failed"):
         write_corruptions(dataset, tmp_path / "c", executor=Failing(), **options)
     done = write_corruptions(dataset, tmp_path / "c", executor=ThreadExecutor(2), **options)
     assert list(done.skipped) == ["cat/bad.jpg"]
@@ -129,11 +128,11 @@ def test_a_damaged_piece_is_named_and_made_anew(tmp_path: Path) -> None:
     images = cifar_like(tmp_path / "a")
     options: dict[str, Any] = {"names": "fog", "labels": "cifar-10"}
     write_corruptions(images, tmp_path / "whole", **options)
-    with pytest.raises(StoreError, match="could not be written"):
+    with pytest.raises(StoreError, match="blocks failed"):
         write_corruptions(images, tmp_path / "c", executor=Failing(), **options)
     (piece,) = (tmp_path / "c" / WORKSHOP).rglob("000000.npy")
     piece.write_bytes(piece.read_bytes()[:-1])
-    with pytest.raises(StoreError, match="is not whole") as caught:
+    with pytest.raises(StoreError, match="is damaged") as caught:
         write_corruptions(images, tmp_path / "c", **options)
     assert "same command" in str(caught.value.hint)
     again = write_corruptions(images, tmp_path / "c", executor=ThreadExecutor(2), **options)

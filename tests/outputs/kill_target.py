@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shiftbench.shifts.corruptions import Corruption
-from shiftbench.shifts.writing import write_corruptions
+from shiftbench.shifts.write import write_corruptions
 
 NAMES = ("gaussian_noise", "fog", "motion_blur")
 

@@ -14,9 +14,9 @@ from PIL import Image
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import LabelError
 from shiftbench.shifts.corruptions import Corruption, corrupt
-from shiftbench.shifts.writing import write_corruptions
-from shiftbench.shifts.writing.sizes import preparation
-from tests.shifts.writing.helpers import bytes_below, picture_folder, scene
+from shiftbench.shifts.sizes import preparation
+from shiftbench.shifts.write import write_corruptions
+from tests.outputs.helpers import bytes_below, picture_folder, scene
 
 SHARDS: dict[str, Any] = {
     "names": "fog,snow",

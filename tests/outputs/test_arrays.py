@@ -12,8 +12,8 @@ from PIL import Image
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import DatasetError, StoreError
 from shiftbench.shifts.corruptions import Corruption, corrupt
-from shiftbench.shifts.writing import write_corruptions
-from tests.shifts.writing.helpers import bytes_below, cifar_like, picture_folder, scene
+from shiftbench.shifts.write import write_corruptions
+from tests.outputs.helpers import bytes_below, cifar_like, picture_folder, scene
 
 TWO: dict[str, Any] = {"names": "fog,shot_noise", "labels": "cifar-10"}
 
@@ -81,7 +81,7 @@ def test_more_corruptions_extend_arrays_but_other_severities_do_not(source: Path
     assert write_corruptions(source, tmp_path / "c", **TWO).written == 200
     write_corruptions(source, tmp_path / "whole", **TWO)
     assert bytes_below(tmp_path / "c") == bytes_below(tmp_path / "whole")
-    with pytest.raises(StoreError, match="other severities"):
+    with pytest.raises(StoreError, match="different severities"):
         write_corruptions(source, tmp_path / "c", severities=[1, 2], **TWO)
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shiftbench.outputs.encoding import Encoding
 from shiftbench.shifts.corruptions import corrupt, corruptions
-from shiftbench.shifts.writing.encoding import Encoding
-from tests.shifts.writing.helpers import scene
+from tests.outputs.helpers import scene
 
 
 @pytest.mark.parametrize("name", corruptions("all"))

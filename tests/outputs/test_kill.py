@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from shiftbench.jobs.executors import ThreadExecutor
-from shiftbench.shifts.writing import write_corruptions
-from tests.shifts.writing.helpers import bytes_below, cifar_like, picture_folder
-from tests.shifts.writing.kill_target import NAMES, write_slowly
+from shiftbench.shifts.write import write_corruptions
+from tests.outputs.helpers import bytes_below, cifar_like, picture_folder
+from tests.outputs.kill_target import NAMES, write_slowly
 
 KILLS = 6
 
@@ -38,7 +38,7 @@ def test_killed_and_continued_gives_the_same_bytes(format: str, tmp_path: Path) 
     source, options = source_of(format, tmp_path), OPTIONS[format]
     whole = write_corruptions(source, tmp_path / "whole", names=NAMES, severities=(1, 4), workers=1, **options)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.shifts.writing.kill_target"])
+    context.set_forkserver_preload(["tests.outputs.kill_target"])
     chance, broken, killed = random.Random(format), tmp_path / "broken", 0
     for _ in range(4 * KILLS):
         settings = {**options, **chance.choice(ENGINES)}

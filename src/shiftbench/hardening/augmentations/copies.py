@@ -1,0 +1,269 @@
+"""Augmented copies of images: a folder tree on disk, or an array in memory.
+
+The generator of a copy belongs to (seed, image, copy). The bytes do not depend on workers, shards or interruptions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shiftbench.arrays import Pixels
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.folder import open_unlabelled
+from shiftbench.datasets.images import bad_image
+from shiftbench.errors import BadImageError, DatasetError, ShiftbenchError, StoreError
+from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations, make_image_augmentation
+from shiftbench.hardening.augmentations.options import AugmentationError, checked_options, whole
+from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.jobs.base import Executor, Shard
+from shiftbench.jobs.progress import progress_bar
+from shiftbench.jobs.threads import on_threads, one_torch_thread
+from shiftbench.labels.space import LabelSpace
+from shiftbench.outputs.encoding import Encoding, unique_names
+from shiftbench.outputs.layouts import Tree, Variants, file_size
+from shiftbench.outputs.record import OutputRecord
+from shiftbench.outputs.staging import check_destination
+from shiftbench.outputs.write import Written, write
+from shiftbench.shifts.seeds import SEED_SCHEME
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+RECORD = "shiftbench-augmentation.json"
+_ABOUT = "augmented copies of pictures; written by `shiftbench harden augment`, which continues it"
+#: Training images: finer than the quality 85 that corrupted ones are published with.
+JPEG_QUALITY = 95
+#: Changes when the same options give other pixels.
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmented(Written):
+    """The outcome of ``augment_folder``."""
+
+    source: Path
+    augmentation: str
+    options: dict[str, Any]
+    copies: int
+    shard: Shard
+    #: Source images of this shard.
+    pictures: int
+
+
+def augment_folder(
+    source: str | Path,
+    destination: str | Path,
+    name: str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    copies: int = 1,
+    shard: Shard | str | None = None,
+    seed: int = 0,
+    lossless: bool = False,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = False,
+    console: Console | None = None,
+) -> Augmented:
+    """Write ``copies`` augmentations of every image below ``source``, under the same names below ``destination``.
+
+    Several copies get ``-1``, ``-2``, ... before the suffix. JPEG stays JPEG, everything else becomes PNG, as does
+    everything with ``lossless``. Files that are not images are ignored.
+
+    The same call continues one that was stopped at any moment; one with other options is refused. Shards of the same
+    call may run at the same time, on several machines with one file system.
+    """
+    root, target, part = Path(source), Path(destination), Shard.parse(shard)
+    count = whole("copies", copies, 1, 10_000)
+    factory = image_augmentations.get(name)
+    chosen = checked_options(factory, name, options or {})
+    check_destination(target, RECORD, root)
+    images = images_below(root)
+    check_links(images, target)
+    files = names_of_copies(images.paths, count, lossless=lossless)
+    recipe = _recipe(images, name, chosen, count, seed, lossless)
+    augmented = AugmentedCopies(images, name, dict(options or {}), count, seed)
+    done = write(
+        OutputRecord(target, RECORD, _ABOUT, recipe),
+        partial(Tree, augmented, target, files),
+        what="augmented images",
+        shard=part,
+        workers=workers,
+        executor=executor,
+        progress=progress,
+        console=console,
+    )
+    own = len(part.of(range(len(images))))
+    return Augmented(
+        **vars(done), source=root, augmentation=name, options=chosen, copies=count, shard=part, pictures=own
+    )
+
+
+class AugmentedCopies(Variants):
+    """Copies of images, each by a generator of its own."""
+
+    def __init__(self, images: FileDataset, name: str, options: Mapping[str, Any], copies: int, seed: int) -> None:
+        self.source, self.names = images, [str(copy) for copy in range(copies)]
+        self._made_by, self._seed = (name, options), seed
+        self._augmentation = make_image_augmentation(name, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the augmentation, which may be a closure: workers make their own."""
+        return {key: value for key, value in vars(self).items() if key != "_augmentation"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        name, options = self._made_by
+        self._augmentation = make_image_augmentation(name, **options)
+
+    def make(self, variant: int, pixels: Pixels, image_id: str) -> Pixels:
+        try:
+            with one_torch_thread():
+                return self._augmentation(pixels, stream(self._seed, "augment", image_id, variant))
+        except BadImageError:
+            raise
+        except ShiftbenchError as error:  # an image that the augmentation can't take
+            raise bad_image(image_id, str(error.found or error.message)) from error
+
+    def encode(self, pixels: Pixels, file: str) -> bytes:
+        return Encoding(lossless=file.lower().endswith(".png"), quality=JPEG_QUALITY)(pixels)
+
+
+def precompute(
+    dataset: Dataset,
+    augmentation: ImageAugmentation,
+    seed: int = 0,
+    *,
+    copy: int = 0,
+    workers: int | None = None,
+    show: bool = True,
+) -> Pixels:
+    """(N, H, W, 3): each image augmented as `shiftbench harden augment` would, with any number of workers."""
+    if not len(dataset):
+        raise DatasetError(f"{dataset.name} has no images to augment")
+    shape = dataset.read(0).pixels.shape
+
+    def augmented(index: int) -> Pixels:
+        image = dataset.read(index).pixels
+        if image.shape != shape:
+            raise DatasetError(
+                f"the images of {dataset.name} differ in size",
+                found=f"{image.shape[1]} x {image.shape[0]} ({dataset.ids[index]})",
+                expected=f"{shape[1]} x {shape[0]}, as the first one",
+                hint="write them to a folder with `shiftbench harden augment`",
+            )
+        return augmentation(image, stream(seed, "augment", dataset.ids[index], copy))
+
+    return in_memory(augmented, (len(dataset), *shape), f"augmenting {dataset.name}", workers=workers, show=show)
+
+
+def in_memory(
+    image: Callable[[int], Pixels],
+    shape: tuple[int, ...],
+    what: str,
+    *,
+    workers: int | None = None,
+    show: bool = True,
+    console: Console | None = None,
+) -> Pixels:
+    """``image`` of every index as one array of the given shape, on threads."""
+    pixels = np.empty(shape, np.uint8)
+
+    def one(index: int) -> None:
+        with one_torch_thread():
+            pixels[index] = image(index)
+
+    with progress_bar(what, len(pixels), show=show, console=console) as advance:
+        on_threads(one, range(len(pixels)), workers, advance)
+    return pixels
+
+
+def images_below(root: str | Path) -> FileDataset:
+    """Every image below a folder, whatever its folders mean. Links are followed, as in every dataset."""
+    return open_unlabelled(root, space=LabelSpace("pictures", ("picture",)))
+
+
+def check_links(images: FileDataset, target: Path) -> None:
+    """Links may bring images into the source; none may lead the work out of the destination, or into itself."""
+    inside = target.resolve()
+    for folder in sorted({str(PurePosixPath(path).parent) for path in images.paths}):
+        came_from, goes_to = (images.root / folder).resolve(), (target / folder).resolve()
+        if came_from == inside or inside in came_from.parents:
+            raise StoreError("a link in the source leads into the destination", found=images.root / folder)
+        if goes_to != inside and inside not in goes_to.parents:
+            raise StoreError(
+                "a link in the destination leads out of it",
+                found=f"{target / folder} -> {goes_to}",
+                expected="plain folders",
+            )
+
+
+def names_of_copies(paths: Sequence[str], copies: int, *, lossless: bool = False) -> list[list[str]]:
+    """The files of the copies of each image, below the destination.
+
+    >>> names_of_copies(["cat/a.JPEG", "b.tif"], 1)
+    [['cat/a.JPEG'], ['b.png']]
+    >>> names_of_copies(["cat/a.JPEG"], 2)
+    [['cat/a-1.JPEG', 'cat/a-2.JPEG']]
+    """
+
+    def renamed(path: str) -> str:
+        jpeg = not lossless and path.lower().endswith((".jpg", ".jpeg"))
+        return path if jpeg or path.lower().endswith(".png") else Encoding(lossless=True).renamed(path)
+
+    names = [PurePosixPath(name) for name in unique_names(paths, renamed, same=str)]
+    if copies == 1:
+        return [[str(name)] for name in names]
+    return [[str(name.with_name(f"{name.stem}-{i}{name.suffix}")) for i in range(1, copies + 1)] for name in names]
+
+
+def _recipe(
+    images: FileDataset, name: str, options: Mapping[str, Any], copies: int, seed: int, lossless: bool
+) -> dict[str, Any]:
+    """All that decides the bytes. The source counts by its names and sizes, not by where it is."""
+    sizes = [(i, file_size(images.root / path)) for i, path in zip(images.ids, images.paths, strict=True)]
+    return {
+        "augmentation": name,
+        "options": {key: _described(key, value) for key, value in options.items()},
+        "copies": copies,
+        "seed": seed,
+        "lossless": lossless,
+        "version": VERSION,
+        "seed_scheme": SEED_SCHEME,
+        "source": {"pictures": len(images), "listing": _listing(sizes)},
+    }
+
+
+def _described(option: str, value: Any) -> Any:
+    """An option as JSON keeps it; a file or folder that it names counts by its content, not by where it is."""
+    if isinstance(value, (str, Path)) and Path(value).is_file():
+        return {"file": _digest(Path(value).read_bytes())}
+    if isinstance(value, (str, Path)) and Path(value).is_dir():
+        files = sorted(path for path in Path(value).rglob("*") if path.is_file())
+        return {"folder": _listing([(str(file.relative_to(value)), file.stat().st_size) for file in files])}
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError as error:
+        raise AugmentationError(
+            f"the option {option!r} can't be recorded, so the work could not be continued",
+            found=f"an object of {type(value).__name__}",
+            expected="a number, a string, a list, a file or a folder",
+        ) from error
+
+
+def _listing(files: Sequence[tuple[str, int]]) -> str:
+    """A digest of names and sizes: quick for a million images."""
+    return _digest(json.dumps([list(entry) for entry in files]).encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

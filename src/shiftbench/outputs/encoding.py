@@ -1,0 +1,91 @@
+"""Bytes and names of image files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from shiftbench.arrays import Pixels
+from shiftbench.errors import DatasetError, ShiftError
+
+#: Suffixes of image files, lower case; other files of a dataset are ignored.
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """JPEG of quality 85, optimised, with Pillow's default chroma subsampling, as published; or PNG.
+
+    >>> Encoding().renamed("n01440764/a.JPEG"), Encoding().renamed("cat/a.png")
+    ('n01440764/a.JPEG', 'cat/a.jpg')
+    >>> Encoding(lossless=True).renamed("a.jpg")
+    'a.png'
+    """
+
+    lossless: bool = False
+    quality: int = 85
+
+    def __call__(self, pixels: Pixels) -> bytes:
+        import cv2
+
+        # OpenCV, because Pillow holds the interpreter lock while it writes JPEG. The bytes of a JPEG are those of
+        # Pillow's save(quality=85, optimize=True); a PNG is smaller than Pillow's and quicker to write.
+        settings = [cv2.IMWRITE_JPEG_QUALITY, self.quality, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+        if self.lossless:
+            settings = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
+        done, data = cv2.imencode(f".{self.ending}", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), settings)
+        if not done:
+            raise ShiftError(f"an image could not be encoded as {self.ending}", found=f"an array {pixels.shape}")
+        encoded: bytes = data.tobytes()
+        return encoded
+
+    @property
+    def ending(self) -> str:
+        return "png" if self.lossless else "jpg"
+
+    def renamed(self, name: str) -> str:
+        """The name of an image with the suffix of this format; ``.JPEG`` and the like stay for JPEG."""
+        if not self.lossless and PurePosixPath(name).suffix.lower() in (".jpg", ".jpeg"):
+            return name
+        return f"{without_suffix(name)}.{self.ending}"
+
+    def describe(self) -> dict[str, Any]:
+        if self.lossless:
+            return {"format": "PNG"}
+        return {"format": "JPEG", "quality": self.quality, "optimised": True, "chroma": "default (4:2:0)"}
+
+
+def without_suffix(name: str) -> str:
+    """
+    >>> without_suffix("a/b.c.PNG"), without_suffix("v1.2")
+    ('a/b.c', 'v1.2')
+    """
+    suffix = PurePosixPath(name).suffix
+    return name[: -len(suffix)] if suffix.lower() in EXTENSIONS else name
+
+
+def unique_names(
+    names: Sequence[str], renamed: Callable[[str], str], *, same: Callable[[str], str] = str.casefold
+) -> list[str]:
+    """New file names; images that would get the same one keep their old suffix inside the new name.
+
+    Names are equal if ``same`` of them is, by default also where a file system ignores case.
+
+    >>> unique_names(["a.tif", "a.png", "b.tif"], Encoding(lossless=True).renamed)
+    ['a.tif.png', 'a.png', 'b.png']
+    """
+    new = [renamed(name) for name in names]
+    taken = Counter(map(same, new))
+    for i, name in enumerate(names):
+        if taken[same(new[i])] > 1 and new[i] != name:
+            new[i] = f"{name}{PurePosixPath(new[i]).suffix}"
+    for shared, count in Counter(map(same, new)).items():
+        if count > 1:
+            both = [name for name, place in zip(names, new, strict=True) if same(place) == shared]
+            raise DatasetError(
+                f"{count} images would be written to one file", found=", ".join(both[:4]), hint="rename one of them"
+            )
+    return new

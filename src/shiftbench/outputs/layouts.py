@@ -1,0 +1,446 @@
+"""How the variants of images lie on disk: a tree of files, NumPy arrays, or WebDataset shards.
+
+A layout consists of units that are written independently of each other, by threads here or by workers elsewhere. Each
+source image is decoded once for all its variants.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from shiftbench.arrays import Pixels
+from shiftbench.errors import BadImageError, DatasetError, StoreError
+from shiftbench.io.atomic import read_json, write_json
+from shiftbench.jobs.blocks import Block, cut, save_array
+from shiftbench.jobs.progress import Advance
+from shiftbench.jobs.threads import on_threads
+from shiftbench.outputs.encoding import Encoding
+from shiftbench.outputs.record import WORKSHOP
+from shiftbench.outputs.staging import Staging
+
+SHARD_SIZE = 1000
+#: Decoded images of a shard are kept up to this number of bytes; the others are decoded again for each variant.
+_KEEP_BYTES = 1 << 30
+
+
+class _Decoded(Protocol):
+    @property
+    def pixels(self) -> Pixels: ...
+
+
+class Images(Protocol):
+    """What a layout needs of a dataset."""
+
+    name: str
+    ids: Sequence[str]
+    labels: NDArray[np.int32]
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> _Decoded: ...
+
+
+class Variants(ABC):
+    """The images to write: for each source image one per name. Picklable."""
+
+    source: Images
+    names: Sequence[str]
+    encoding: Encoding
+
+    @abstractmethod
+    def make(self, variant: int, pixels: Pixels, image_id: str) -> Pixels:
+        """One variant of an image; raises BadImageError if the image can't be used."""
+
+    def make_batch(self, variant: int, images: Pixels, ids: Sequence[str]) -> Pixels:
+        return np.stack([self.make(variant, pixels, i) for pixels, i in zip(images, ids, strict=True)])
+
+    def read(self, index: int) -> Pixels:
+        """A source image, ready to make variants of; raises BadImageError if it can't be used."""
+        return self.source.read(index).pixels
+
+    def encode(self, pixels: Pixels, file: str) -> bytes:
+        return self.encoding(pixels)
+
+
+@dataclass
+class Writer:
+    """One worker: where its files grow, and what it has done."""
+
+    staging: Staging
+    advance: Advance = lambda count: None
+    threads: int = 1
+    written: int = 0
+    #: Source images that could not be used, and why.
+    skipped: dict[str, str] = field(default_factory=dict)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, variants: Variants, index: int) -> Pixels | None:
+        try:
+            return variants.read(index)
+        except BadImageError as error:
+            self.skip(variants.source.ids[index], error)
+            return None
+
+    def skip(self, image_id: str, error: BadImageError) -> None:
+        self.skipped[image_id] = str(error.found or error.message)
+
+    def wrote(self, count: int) -> None:
+        with self._counting:
+            self.written += count
+        self.advance(count)
+
+
+class Layout(ABC):
+    """Units are numbered; each holds all variants of some source images."""
+
+    #: Source images per unit, at most.
+    unit_images: int = 1
+    #: Whether a unit is written by all threads, one unit after the other, as memory is bounded by one of them.
+    threads_inside: bool = False
+
+    def __init__(self, variants: Variants, folder: Path) -> None:
+        self.variants, self.folder = variants, folder
+
+    @property
+    @abstractmethod
+    def units(self) -> range: ...
+
+    @abstractmethod
+    def indices(self, unit: int) -> Sequence[int]:
+        """Its source images."""
+
+    @abstractmethod
+    def missing(self, unit: int) -> Sequence[int]:
+        """The variants that are not on disk."""
+
+    def scan(self) -> None:  # noqa: B027 - not all layouts need it
+        """Look at the folder once for all units; called before ``missing``."""
+
+    def prepare(self, writer: Writer) -> None:  # noqa: B027
+        """Once, before any unit is written."""
+
+    @abstractmethod
+    def write(self, unit: int, writer: Writer) -> None:
+        """Write what is missing of a unit."""
+
+    def finish(self, writer: Writer) -> None:  # noqa: B027
+        """Once, when all units are written."""
+
+
+class Tree(Layout):
+    """A file per source image and variant: ``files[image][variant]`` below the folder."""
+
+    def __init__(
+        self, variants: Variants, folder: Path, files: Sequence[Sequence[str]], folders: Sequence[str] = ()
+    ) -> None:
+        """``folders`` are made even if they stay empty."""
+        super().__init__(variants, folder)
+        self._files, self._folders = files, folders
+
+    @property
+    def units(self) -> range:
+        return range(len(self._files))
+
+    def indices(self, unit: int) -> Sequence[int]:
+        return (unit,)
+
+    def missing(self, unit: int) -> Sequence[int]:
+        """An empty file is what a power failure may leave of a complete one."""
+        return [i for i, file in enumerate(self._files[unit]) if not file_size(f"{self.folder}/{file}")]
+
+    def prepare(self, writer: Writer) -> None:
+        for folder in self._folders:
+            (self.folder / folder).mkdir(parents=True, exist_ok=True)
+
+    def write(self, unit: int, writer: Writer) -> None:
+        variants, image_id, missing = self.variants, self.variants.source.ids[unit], self.missing(unit)
+        pixels = writer.read(variants, unit) if missing else None
+        if pixels is None:
+            writer.advance(len(missing))
+            return
+        files = [self._files[unit][variant] for variant in missing]
+        try:
+            for variant, file in zip(missing, files, strict=True):
+                made = variants.make(variant, pixels, image_id)
+                writer.staging.put(self.folder / file, variants.encode(made, file))
+        except BadImageError as error:  # of all its variants there are none
+            for file in files:
+                (self.folder / file).unlink(missing_ok=True)
+            writer.skip(image_id, error)
+            writer.advance(len(missing))
+            return
+        writer.wrote(len(missing))
+
+
+class Shards(Layout):
+    """WebDataset: ``<variant>/000000.tar`` with members ``key.jpg`` and ``key.cls``.
+
+    A block of images is decoded once; then each variant of it is one tar file. A killed run loses the tar files it was
+    at, a few seconds of work.
+    """
+
+    threads_inside = True
+
+    def __init__(self, variants: Variants, folder: Path, keys: Sequence[str], shard_size: int = SHARD_SIZE) -> None:
+        super().__init__(variants, folder)
+        if shard_size < 1:
+            raise StoreError("invalid shard size", found=shard_size, expected="1 or more")
+        self.unit_images, self._keys = shard_size, keys
+        self._blocks = cut(len(variants.source), shard_size)
+
+    @property
+    def units(self) -> range:
+        return range(len(self._blocks))
+
+    def indices(self, unit: int) -> Sequence[int]:
+        return range(self._blocks[unit].start, self._blocks[unit].stop)
+
+    def missing(self, unit: int) -> Sequence[int]:
+        return [i for i in range(len(self.variants.names)) if not self._file(i, unit).exists()]
+
+    def write(self, unit: int, writer: Writer) -> None:
+        decoded: dict[int, Pixels] = {}
+        room = _KEEP_BYTES
+
+        def load(index: int) -> bool:
+            nonlocal room
+            pixels = writer.read(self.variants, index)
+            # Two threads may both pass the limit: it is a guideline, not a wall.
+            if pixels is not None and pixels.nbytes <= room:
+                room -= pixels.nbytes
+                decoded[index] = pixels
+            return pixels is not None
+
+        indices = self.indices(unit)
+        readable = on_threads(load, indices, writer.threads)
+        usable = [index for index, good in zip(indices, readable, strict=True) if good]
+        keep_skipped(self.folder, unit, writer)
+
+        def write(variant: int) -> None:
+            writer.staging.write(self._file(variant, unit), lambda path: self._tar(path, variant, usable, decoded))
+            writer.wrote(len(usable))
+            writer.advance(len(indices) - len(usable))
+
+        on_threads(write, self.missing(unit), writer.threads)
+
+    def _tar(self, path: Path, variant: int, indices: Sequence[int], decoded: Mapping[int, Pixels]) -> None:
+        source = self.variants.source
+        with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+            for index in indices:
+                pixels = decoded[index] if index in decoded else self.variants.read(index)
+                made = self.variants.make(variant, pixels, source.ids[index])
+                image = self.variants.encode(made, "")
+                add_sample(archive, self._keys[index], self.variants.encoding.ending, image, int(source.labels[index]))
+
+    def _file(self, variant: int, unit: int) -> Path:
+        return self.folder / self.variants.names[variant] / f"{unit:06d}.tar"
+
+
+class Arrays(Layout):
+    """``<name>.npy`` per group of variants, with one block of all images for each variant, and ``labels.npy``.
+
+    A piece of an array is some of its images in all variants: a file of its own in the hidden workshop. When all
+    pieces are there they are joined, one array after the other, so the disk holds at most one array more than the set.
+    """
+
+    def __init__(
+        self, variants: Variants, folder: Path, groups: Mapping[str, Sequence[int]], uniform: bool, threads: int
+    ) -> None:
+        """``groups`` are the variants of each array; ``uniform`` images are all readable and of one shape."""
+        super().__init__(variants, folder)
+        self._groups, self._depth = groups, len(next(iter(groups.values())))
+        self._workshop = folder / WORKSHOP / "arrays"
+        self._survey = Survey.kept(self._workshop) or Survey.of(variants, uniform, threads)
+        ids = variants.source.ids
+        self._readable = [i for i, image_id in enumerate(ids) if image_id not in self._survey.skipped]
+        self.unit_images = _rows_per_piece(len(self._readable), self._survey.shape)
+        self._pieces = cut(len(self._readable), self.unit_images)
+        self._there: dict[str, set[int]] = {}
+
+    @property
+    def units(self) -> range:
+        return range(len(self._pieces))
+
+    def indices(self, unit: int) -> Sequence[int]:
+        return self._readable[self._pieces[unit].slice]
+
+    def scan(self) -> None:
+        """The folder is listed, its files are not looked up one by one: a shared file system may remember for a
+        minute that a file was not there."""
+        for name in self._groups:
+            done = set(self.units) if self._final(name).exists() else set[int]()
+            self._there[name] = done or {int(path.stem) for path in (self._workshop / name).glob("*.npy")}
+
+    def missing(self, unit: int) -> Sequence[int]:
+        groups = self._groups.items()
+        return [variant for name, own in groups if unit not in self._there.get(name, ()) for variant in own]
+
+    def prepare(self, writer: Writer) -> None:
+        self._survey.keep(self._workshop)
+        writer.skipped.update(self._survey.skipped)
+        labels = np.tile(self.variants.source.labels[self._readable].astype(np.int64), self._depth)
+        path = self.folder / "labels.npy"
+        if not path.exists():
+            writer.staging.write(path, lambda temporary: save_array(temporary, labels))
+
+    def write(self, unit: int, writer: Writer) -> None:
+        missing = {name: own for name, own in self._groups.items() if not self._has(name, unit)}
+        if not missing:
+            return
+        indices = self.indices(unit)
+        images = np.stack([self._image(index, writer) for index in indices])
+        ids = [self.variants.source.ids[index] for index in indices]
+        for name, own in missing.items():
+            rows = np.stack([self.variants.make_batch(variant, images, ids) for variant in own])
+            writer.staging.write(self._piece(name, unit), lambda path, rows=rows: save_array(path, rows))  # type: ignore[misc]
+            writer.wrote(len(own) * len(ids))
+
+    def finish(self, writer: Writer) -> None:
+        for name in self._groups:
+            if not self._final(name).exists():
+                writer.staging.write(self._final(name), lambda path, name=name: self._join(name, path))  # type: ignore[misc]
+            shutil.rmtree(self._workshop / name, ignore_errors=True)
+
+    def _join(self, name: str, path: Path) -> None:
+        count, shape = len(self._readable), self._survey.shape
+        whole = open_memmap(path, mode="w+", dtype=np.uint8, shape=(self._depth * count, *shape))
+        by_variant = whole.reshape(self._depth, count, *shape)
+        for unit, piece in enumerate(self._pieces):
+            by_variant[:, piece.slice] = self._rows(name, unit, piece)
+        whole.flush()
+
+    def _rows(self, name: str, unit: int, piece: Block) -> Pixels:
+        """(variants, images, ...), mapped."""
+        path, expected = self._piece(name, unit), (self._depth, len(piece), *self._survey.shape)
+        try:
+            rows: Pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+            if rows.shape != expected:
+                raise ValueError(f"an array {rows.shape}")
+        except (OSError, ValueError, EOFError) as error:
+            path.unlink(missing_ok=True)
+            raise StoreError(
+                f"{path} is damaged; it was removed",
+                found=repr(error),
+                expected=f"an array {expected}",
+                hint="rerun the same command; it resumes",
+            ) from error
+        return rows
+
+    def _image(self, index: int, writer: Writer) -> Pixels:
+        pixels = writer.read(self.variants, index)
+        if pixels is None or pixels.shape != self._survey.shape:
+            raise DatasetError(f"{self.variants.source.ids[index]} changed while it was in use")
+        return pixels
+
+    def _has(self, name: str, unit: int) -> bool:
+        return self._piece(name, unit).exists() or self._final(name).exists()
+
+    def _piece(self, name: str, unit: int) -> Path:
+        return self._workshop / name / f"{unit:06d}.npy"
+
+    def _final(self, name: str) -> Path:
+        return self.folder / f"{name}.npy"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Which images can't be used, and why, and the common shape of the others: an array must know its length before
+    its first row. Kept in the workshop, so that images are surveyed once, whoever writes and continues the pieces.
+    """
+
+    skipped: dict[str, str]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, variants: Variants, uniform: bool, threads: int) -> Survey:
+        source, writer = variants.source, Writer(staging=None)  # type: ignore[arg-type]
+
+        def look(index: int) -> tuple[int, ...] | None:
+            pixels = writer.read(variants, index)
+            return None if pixels is None else pixels.shape
+
+        found = on_threads(look, range(min(1, len(source)) if uniform else len(source)), threads)
+        shapes = {source.ids[index]: shape for index, shape in enumerate(found) if shape is not None}
+        check_usable(source.name, len(shapes), writer.skipped)
+        first, shape = next(iter(shapes.items()))
+        for image_id, other in shapes.items():
+            if other != shape:
+                raise DatasetError(
+                    "the images of an array must have one size",
+                    found=f"{first} {shape}, {image_id} {other}",
+                    hint="resize them with --size, or write a tree",
+                )
+        return cls(writer.skipped, shape)
+
+    @classmethod
+    def kept(cls, workshop: Path) -> Survey | None:
+        try:
+            content = read_json(workshop / _SURVEY)
+        except FileNotFoundError:
+            return None
+        return cls(content["skipped"], tuple(content["shape"]))
+
+    def keep(self, workshop: Path) -> None:
+        """Called when the record is written: from then on the folder takes pieces of no other images."""
+        write_json(workshop / _SURVEY, {"skipped": self.skipped, "shape": list(self.shape)})
+
+
+_SURVEY = "survey.json"
+
+
+def _rows_per_piece(count: int, shape: tuple[int, ...]) -> int:
+    """At most 256 rows or 4 MiB, and at least 16 pieces; a function of the data alone, as pieces outlive a run."""
+    size = int(np.prod(shape))
+    return max(1, min(256, (4 << 20) // size, -(-count // 16)))
+
+
+def check_usable(name: str, usable: int, skipped: Mapping[str, str]) -> None:
+    if not usable:
+        raise DatasetError(f"no image of {name!r} can be used", found=next(iter(skipped.values()), None))
+
+
+def keep_skipped(folder: Path, number: int, writer: Writer) -> None:
+    """For a run that continues, and finds files that do not show which images are missing."""
+    if writer.skipped:
+        write_json(folder / WORKSHOP / "skipped" / f"{number}.json", writer.skipped)
+
+
+def kept_skipped(folder: Path) -> dict[str, str]:
+    files = sorted((folder / WORKSHOP / "skipped").glob("*.json"))
+    return {image_id: why for path in files for image_id, why in read_json(path).items()}
+
+
+def file_size(path: str | Path) -> int:
+    """0 if there is no such file."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - called millions of times
+    except OSError:
+        return 0
+
+
+def add_sample(
+    archive: tarfile.TarFile, key: str, ending: str, image: bytes, label: int, details: bytes | None = None
+) -> None:
+    """An image of a WebDataset shard, its class unless that is negative, and further details as JSON.
+
+    Members have no date or owner, so that equal content gives equal bytes.
+    """
+    members = {ending: image, "cls": str(label).encode() if label >= 0 else None, "json": details}
+    for suffix, data in members.items():
+        if data is not None:
+            member = tarfile.TarInfo(f"{key}.{suffix}")
+            member.size, member.mode, member.mtime = len(data), 0o644, 0
+            archive.addfile(member, io.BytesIO(data))

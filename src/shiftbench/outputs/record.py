@@ -1,0 +1,123 @@
+"""The record file of an output folder: how its files were made, and which source images could not be used.
+
+Everything that decides the bytes is in the record. A later run continues the folder if it agrees and is refused if it
+does not: images of two seeds can't be told apart by looking at them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shiftbench.errors import StoreError
+from shiftbench.io.atomic import read_json, write_json
+from shiftbench.io.locks import claim
+
+#: Folder beside the record where files grow, hidden from datasets; removed when the work is done.
+WORKSHOP = ".writing"
+Content = dict[str, Any]
+Change = Callable[[Content], None]
+
+
+def read_record(path: Path, kinds: Mapping[str, type], *, format: int = 1) -> Content | None:
+    """The content of a record file whose keys have these types, or None if there is no such file."""
+    if not path.exists():
+        return None
+    try:
+        content = read_json(path)
+        version = content["format"]
+        wrong = [key for key, kind in kinds.items() if version == format and not isinstance(content.get(key), kind)]
+        if wrong:
+            raise TypeError(f"invalid or missing {', '.join(wrong)}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is not a valid record", found=repr(error), hint="write to a new folder") from error
+    if version != format:
+        raise StoreError(f"unsupported format version of {path}", found=version, expected=format)
+    return dict(content)
+
+
+def check_recipe(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to mix two recipes in one folder, naming the first key that differs. Nested options count one by one."""
+    old, new = _flat(before), _flat(now)
+    for key in {**new, **old}:
+        if old.get(key) != new.get(key):
+            raise StoreError(
+                f"{folder} was written with different {key}; one folder never holds both",
+                found=json.dumps(old.get(key), ensure_ascii=False),
+                expected=json.dumps(new.get(key), ensure_ascii=False),
+                hint="write to another folder, or repeat the options that made this one",
+            )
+
+
+def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    options = {f"option {key!r}": value for key, value in recipe.get("options", {}).items()}
+    flat = {key: value for key, value in recipe.items() if key != "options"} | options
+    if isinstance(source := flat.get("source"), Mapping):  # its name is where it was; its content is what counts
+        flat["source"] = {key: value for key, value in source.items() if key != "name"}
+    return flat
+
+
+def plain(value: Any) -> Any:
+    """As JSON returns it, to be compared with what was read."""
+    return json.loads(json.dumps(value))
+
+
+@dataclass(frozen=True)
+class OutputRecord:
+    """The record of one folder, as one run wants it."""
+
+    folder: Path
+    #: File name.
+    name: str
+    about: str
+    recipe: Mapping[str, Any]
+    #: Adds what this run will write; raises if it does not fit what is there.
+    enter: Change = lambda content: None
+    #: Called when all of it is written.
+    complete: Change = lambda content: None
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.name
+
+    def draft(self) -> Content:
+        """The content, new or continued; raises if the folder was made in another way. Writes nothing."""
+        recipe = plain(self.recipe)
+        content = self.read()
+        if content is None:
+            content = {"format": 1, "about": self.about, "recipe": recipe, "skipped": []}
+        check_recipe(self.folder, content["recipe"], recipe)
+        self.enter(content)
+        return content
+
+    def begin(self) -> None:
+        """Write the record; several shards may do so at once."""
+        with claim(self.folder / WORKSHOP / "lock", wait=True):
+            self._save(self.draft())
+
+    def finish(self, skipped: Mapping[str, str], tried: Collection[str], *, complete: bool) -> dict[str, str]:
+        """Record the unusable images among those that were ``tried``; returns all of them."""
+        with claim(self.folder / WORKSHOP / "lock", wait=True):
+            content = self.read() or self.draft()
+            before = {entry["id"]: entry["why"] for entry in content["skipped"]}
+            kept = {image_id: why for image_id, why in before.items() if image_id not in tried}
+            now = dict(sorted({**kept, **skipped}.items()))
+            content["skipped"] = [{"id": image_id, "why": why} for image_id, why in now.items()]
+            if complete:
+                self.complete(content)
+            self._save(content)
+        return now
+
+    def read(self) -> Content | None:
+        return read_record(self.path, {"recipe": dict, "skipped": list})
+
+    def _save(self, content: Content) -> None:
+        if content == self.read():
+            return
+        # In the workshop first, so that a killed run leaves no half-written file beside the record.
+        draft = self.folder / WORKSHOP / self.name
+        write_json(draft, content)
+        draft.replace(self.path)

@@ -1,0 +1,329 @@
+"""Corrupted copies of a dataset on disk: an ImageNet-C tree, CIFAR-C arrays or WebDataset shards.
+
+In-memory evaluation needs none of this; it is for tools that read files, and for passing a test set on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from shiftbench.arrays import Pixels
+from shiftbench.datasets.arrays import ArrayDataset
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.subset import Subset
+from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError
+from shiftbench.io.paths import is_object, place
+from shiftbench.jobs.base import Executor, Shard
+from shiftbench.jobs.threads import worker_count
+from shiftbench.labels.guard import recognise_folders
+from shiftbench.labels.space import LabelSpace
+from shiftbench.outputs.encoding import Encoding, unique_names, without_suffix
+from shiftbench.outputs.layouts import SHARD_SIZE, Arrays, Layout, Shards, Tree, Variants
+from shiftbench.outputs.record import Content, OutputRecord, check_recipe, plain
+from shiftbench.outputs.staging import check_destination
+from shiftbench.outputs.write import Written, write
+from shiftbench.shifts.corruptions import CORRUPTIONS, GENERATOR_VERSION, Corruption, corruptions
+from shiftbench.shifts.seeds import SEED_SCHEME
+from shiftbench.shifts.sizes import Preparation, preparation
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Format = Literal["tree", "arrays", "shards"]
+FORMATS: tuple[Format, ...] = ("tree", "arrays", "shards")
+#: Names that stand for several corruptions.
+SETS = ("benchmark", "extra", "all", "registered", "noise", "blur", "weather", "digital")
+RECORD = "shiftbench-corruptions.json"
+_ABOUT = "corrupted copies of a data set; written by `shiftbench corrupt`, which continues or extends it"
+#: Parts of a corruption's description that belong to one severity.
+_OF_SEVERITY = ("severity", "parameters_224")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorruptionsWritten(Written):
+    """The outcome of ``write_corruptions``."""
+
+    format: Format
+    source: str
+    images: int
+    corruptions: tuple[str, ...]
+    severities: tuple[float, ...]
+
+
+def write_corruptions(
+    source: str | Path | Dataset,
+    destination: str | Path,
+    *,
+    names: str | Sequence[str] = "all",
+    severities: Sequence[float] = (1, 2, 3, 4, 5),
+    format: Format | None = None,
+    size: int | None = None,
+    resize: bool = True,
+    lossless: bool = False,
+    seed: int = 0,
+    shard: Shard | str | None = None,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    frost_textures: str | Path | None = None,
+    labels: LabelSpace | str | None = None,
+    shard_size: int = SHARD_SIZE,
+    progress: bool = False,
+    console: Console | None = None,
+) -> CorruptionsWritten:
+    """Write corrupted copies of ``source`` to ``destination``: an ImageNet-C tree, CIFAR-C arrays or tar shards.
+
+    ``names`` are corruptions, or names of several ("all", "benchmark", "extra", a group). The default ``format`` is a
+    tree for image files and arrays for rows of an array. Images are first resized to ``size``, by default 224 as for
+    ImageNet-C and not at all for arrays; ``resize=False`` leaves them as they are. ``labels`` is the label space of
+    the source, needed where classes are written as numbers and the source does not name them.
+
+    The work runs on threads of this process, or on an ``executor``, and may be shared by the jobs of a job array
+    (``shard="2/8"``); the files are the same. The same call continues a run that was stopped at any moment. A call
+    with more corruptions or severities extends the set, one with any other difference is refused.
+    """
+    shifts = chosen_shifts(names, severities, frost_textures)
+    dataset = _open(source, labels, tree=format in (None, "tree"))
+    layout = format or natural_format(dataset)
+    if layout not in FORMATS:
+        raise StoreError(f"unknown format {layout!r}", expected=", ".join(FORMATS))
+    target = place(destination)
+    if is_object(target):
+        raise StoreError("the destination is in an object store", found=target, hint="write to a folder, then copy it")
+    check_destination(target, RECORD, _root(source, dataset))
+    copies = CorruptedCopies(dataset, shifts, _preparation(dataset, size, resize), Encoding(lossless=lossless), seed)
+    record = OutputRecord(
+        target,
+        RECORD,
+        _ABOUT,
+        copies.recipe(layout, shard_size),
+        enter=partial(_enter, target, shifts),
+        complete=partial(_complete, shifts),
+    )
+    done = write(
+        record,
+        partial(copies.layout, layout, target, shard_size, worker_count(workers)),
+        what="corrupted images",
+        shard=Shard.parse(shard),
+        workers=workers,
+        executor=executor,
+        progress=progress,
+        console=console,
+    )
+    return CorruptionsWritten(
+        **vars(done),
+        format=layout,
+        source=dataset.name,
+        images=len(dataset) - len(done.skipped),
+        corruptions=tuple(dict.fromkeys(shift.corruption for shift in shifts)),
+        severities=tuple(sorted({float(shift.severity) for shift in shifts})),
+    )
+
+
+def chosen_shifts(
+    names: str | Sequence[str], severities: Sequence[float], frost_textures: str | Path | None = None
+) -> list[Corruption]:
+    """Every corruption at every severity, checked; names as on the command line.
+
+    >>> [shift.name for shift in chosen_shifts("fog,extra", [3])]
+    ['fog.3', 'speckle_noise.3', 'gaussian_blur.3', 'spatter.3', 'saturate.3']
+    """
+    chosen: dict[str, None] = {}
+    for name in filter(None, (name.strip() for name in (names.split(",") if isinstance(names, str) else names))):
+        chosen.update(dict.fromkeys(corruptions(name) if name in SETS else [name]))
+    if not chosen or not severities:
+        raise ShiftError("nothing to write", found="no corruption" if not chosen else "no severity")
+    out = []
+    for name in chosen:
+        takes = "frost_textures" in CORRUPTIONS.get(name).options and frost_textures is not None
+        options = {"frost_textures": frost_textures} if takes else {}
+        out += [Corruption(name, severity, options) for severity in sorted(set(severities))]
+    return out
+
+
+def natural_format(dataset: Dataset) -> Format:
+    """The layout that a dataset already has, or the nearest to it."""
+    from shiftbench.datasets.webdataset import WebDataset
+
+    base = _base(dataset)
+    if isinstance(base, ArrayDataset):
+        return "arrays"
+    return "shards" if isinstance(base, WebDataset) else "tree"
+
+
+class CorruptedCopies(Variants):
+    """Every image under every corruption at every severity."""
+
+    def __init__(
+        self, dataset: Dataset, shifts: Sequence[Corruption], prepare: Preparation, encoding: Encoding, seed: int
+    ) -> None:
+        self.source = self._dataset = dataset
+        self.names = [f"{shift.corruption}/{shift.severity:g}" for shift in shifts]
+        self._shifts, self._prepare, self.encoding, self._seed = shifts, prepare, encoding, seed
+
+    def read(self, index: int) -> Pixels:
+        return self._prepare(self._dataset.read(index).pixels, self._dataset.ids[index])
+
+    def make(self, variant: int, pixels: Pixels, image_id: str) -> Pixels:
+        return self._shifts[variant](pixels, image_id=image_id, seed=self._seed)
+
+    def make_batch(self, variant: int, images: Pixels, ids: Sequence[str]) -> Pixels:
+        return self._shifts[variant].batch(images, image_ids=ids, seed=self._seed)
+
+    def layout(self, name: Format, folder: Path, shard_size: int, threads: int) -> Layout:
+        if name == "shards":
+            return Shards(self, folder, shard_keys(self._dataset), shard_size)
+        if name == "tree":
+            files = [[f"{own}/{file}" for own in self.names] for file in tree_files(self._dataset, self.encoding)]
+            empty = _class_folders(self._dataset)
+            return Tree(self, folder, files, [f"{own}/{part}" for own in self.names for part in ("", *empty)])
+        groups: dict[str, list[int]] = {}
+        for variant, shift in enumerate(self._shifts):
+            groups.setdefault(shift.corruption, []).append(variant)
+        return Arrays(self, folder, groups, isinstance(self._dataset, ArrayDataset), threads)
+
+    def recipe(self, layout: Format, shard_size: int) -> dict[str, Any]:
+        dataset = self._dataset
+        recipe: dict[str, Any] = {
+            "layout": layout,
+            "seed": self._seed,
+            "generator": GENERATOR_VERSION,
+            "seed_scheme": SEED_SCHEME,
+            "geometry": self._prepare.describe(),
+            "encoding": {"format": "npy uint8"} if layout == "arrays" else self.encoding.describe(),
+            "source": {
+                "name": dataset.name,
+                "images": len(dataset),
+                "labels": dataset.space.name,
+                "fingerprint": dataset.fingerprint,
+            },
+        }
+        if layout == "arrays":  # an array holds all its severities
+            recipe["severities"] = sorted({float(shift.severity) for shift in self._shifts})
+        if layout == "shards":
+            recipe["shard_size"] = shard_size
+        return recipe
+
+
+def _enter(folder: Path, shifts: Sequence[Corruption], content: Content) -> None:
+    """Add corruptions to the record; one that was made in another way is refused."""
+    entries = content.setdefault("corruptions", {})
+    for shift in shifts:
+        description = plain(shift.describe())
+        common = {key: value for key, value in description.items() if key not in _OF_SEVERITY}
+        entry = entries.setdefault(shift.corruption, {**common, "severities": {}})
+        before = {key: value for key, value in entry.items() if key != "severities"}
+        check_recipe(folder, {shift.corruption: before}, {shift.corruption: common})
+        entry["severities"][f"{shift.severity:g}"] = {"parameters_224": description.get("parameters_224")}
+    content["unfinished"] = sorted({*content.get("unfinished", ()), *(shift.name for shift in shifts)})
+    software, before_now = _software(), content.setdefault("software", [])
+    content["software"] = before_now if software in before_now else [*before_now, software]
+
+
+def _complete(shifts: Sequence[Corruption], content: Content) -> None:
+    done = {shift.name for shift in shifts}
+    content["unfinished"] = [name for name in content["unfinished"] if name not in done]
+
+
+def _software() -> dict[str, str]:
+    """Recorded, not compared: the pixels follow the generator's version."""
+    import cv2
+    import PIL
+
+    from shiftbench._version import __version__
+
+    return {"shiftbench": __version__, "pillow": PIL.__version__, "opencv": cv2.__version__}
+
+
+def _open(source: str | Path | Dataset, labels: LabelSpace | str | None, *, tree: bool) -> Dataset:
+    """A tree keeps class folders by name, so there the label space does not matter."""
+    if isinstance(source, Dataset):
+        return source
+    try:
+        return open_dataset(source, space=labels)
+    except LabelError:
+        if labels is not None or not tree or not Path(source).is_dir():
+            raise
+        return open_dataset(source, space="folders")
+
+
+def _preparation(dataset: Dataset, size: int | None, resize: bool) -> Preparation:
+    if not resize and size is not None:
+        raise ShiftError("size and resize=False exclude each other", found=f"size {size}")
+    if resize and size is None and not isinstance(_base(dataset), ArrayDataset):
+        size = 224
+    return preparation(size)
+
+
+def _root(source: str | Path | Dataset, dataset: Dataset) -> Path | None:
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        return Path(source)
+    base = _base(dataset)
+    return base.root if isinstance(base, FileDataset) else None
+
+
+def _base(dataset: Dataset) -> Dataset:
+    while isinstance(dataset, Subset):
+        dataset = dataset.base
+    return dataset
+
+
+def tree_files(dataset: Dataset, encoding: Encoding) -> list[str]:
+    """``class folder/file`` of every image, unique also where a file system ignores case.
+
+    A source of class folders keeps its folders and file names; other sources get the classes' keys as folders and
+    their ids as file names.
+    """
+    if (dataset.labels < 0).any():
+        raise DatasetError(
+            f"{int((dataset.labels < 0).sum())} images of {dataset.name!r} have no label, hence no class folder",
+            hint="write shards: --format shards",
+        )
+    paths = dataset.paths if isinstance(dataset, FileDataset) else dataset.ids
+    if len(paths) == len(dataset) and _has_class_folders(dataset, paths):
+        return unique_names(paths, encoding.renamed)
+    keys, labels = dataset.space.keys, dataset.labels.tolist()
+    named = [f"{_component(keys[label])}/{_component(i)}" for i, label in zip(dataset.ids, labels, strict=True)]
+    return unique_names(named, encoding.renamed)
+
+
+def _class_folders(dataset: Dataset) -> list[str]:
+    """Folders to make even if they stay empty: where only folders define the classes."""
+    return [_component(key) for key in dataset.space.keys] if dataset.space.name == "folders" else []
+
+
+def shard_keys(dataset: Dataset) -> list[str]:
+    """WebDataset keys: the ids without suffix, and without dots in the file name, where a key would end.
+
+    Ids that would share a key get their number as well.
+    """
+    keys = []
+    for image_id in dataset.ids:
+        folder, slash, file = without_suffix(image_id).rpartition("/")
+        keys.append(f"{folder}{slash}{file.replace('.', '_') or '_'}")
+    shared = Counter(keys)
+    return [key if shared[key] == 1 else f"{key}__{i:08d}" for i, key in enumerate(keys)]
+
+
+def _has_class_folders(dataset: Dataset, paths: Sequence[str]) -> bool:
+    """Whether the first part of every path names its class, and no path leads out of its folder or is hidden."""
+    if not all("/" in path and all(part and part[0] != "." for part in path.split("/")) for path in paths):
+        return False
+    folders = [path.split("/", 1)[0] for path in paths]
+    try:
+        _, index = recognise_folders(folders, dataset.space)
+    except LabelError:
+        return False
+    return all(index[folder] == label for folder, label in zip(folders, dataset.labels.tolist(), strict=True))
+
+
+def _component(text: str) -> str:
+    """Any text as one visible component of a path."""
+    flat = text.replace("/", "_").replace("\0", "_")
+    return f"_{flat}" if flat.startswith(".") or not flat else flat
