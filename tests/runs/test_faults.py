@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from shiftbench.io.atomic import UnwritableError, read_json, write_json
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.ray_executor import RayExecutor
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import run_small, stored
@@ -115,7 +115,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with claim(tmp_path / "a.lock", wait=False) as mine:
+    with file_lock(tmp_path / "a.lock", wait=False) as mine:
         assert mine
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically, write_json
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.labels.multilabel import single_labels
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.prediction_files import PredictionBlock, write_block
@@ -172,14 +172,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 
 
 def _hold_and_die(path: Path, ready: Any) -> None:
-    with claim(path, wait=True):
+    with file_lock(path, wait=True):
         ready.set()
         os._exit(9)
 
 
 def test_a_claim_ends_with_its_owner(tmp_path: Path) -> None:
     lock = tmp_path / "x.lock"
-    with claim(lock, wait=False) as first, claim(lock, wait=False) as second:
+    with file_lock(lock, wait=False) as first, file_lock(lock, wait=False) as second:
         assert first and not second
     spawn = multiprocessing.get_context("spawn")
     ready = spawn.Event()
@@ -187,5 +187,5 @@ def test_a_claim_ends_with_its_owner(tmp_path: Path) -> None:
     process.start()
     process.join(30)
     assert ready.is_set()
-    with claim(lock, wait=False) as mine:
+    with file_lock(lock, wait=False) as mine:
         assert mine

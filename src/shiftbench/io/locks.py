@@ -1,49 +1,39 @@
-"""Claims between processes: released by the system when their owner dies, however it dies."""
+"""Locks between processes: released by the system when their owner dies, however it dies."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from shiftbench.io.paths import is_object
 
 
 @contextmanager
-def claim(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold the lock ``path``; yields False at once when another holds it and ``wait`` is False.
+def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold the lock ``path``; yields False at once if another process holds it and ``wait`` is False.
 
-    Claims only keep two runs from doing the same work twice. Nothing depends on them for correctness: files
-    are written atomically and the same work gives the same bytes. An object store has none: every claim succeeds.
+    Locks only keep two runs from doing the same work twice. Nothing depends on them for correctness: files are
+    written atomically and the same work gives the same bytes. An object store has no locks: every one is granted.
     """
     if is_object(path):
         yield True
         return
+    lock = FileLock(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError:  # full or read-only: whoever writes there says so more clearly
+        lock.acquire(blocking=wait)
+    except Timeout:
+        yield False
+        return
+    except (OSError, NotImplementedError):
+        # A full or read-only disk (whoever writes there reports it more clearly), or a file system without locks:
+        # the work may be done twice, and gives the same files.
         yield True
         return
     try:
-        yield _locked(descriptor, wait)
+        yield True
     finally:
-        os.close(descriptor)
-
-
-def _locked(descriptor: int, wait: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        # A file system without locks: the work may be done twice, and gives the same files.
-        if error.errno not in _NO_LOCKS:
-            raise
-    return True
-
-
-_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
+        lock.release()

@@ -14,7 +14,7 @@ from typing import Any
 
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import read_json, write_json
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 
 #: Folder beside the record where files grow, hidden from datasets; removed when the work is done.
 WORKSHOP = ".writing"
@@ -95,12 +95,12 @@ class OutputRecord:
 
     def begin(self) -> None:
         """Write the record; several shards may do so at once."""
-        with claim(self.folder / WORKSHOP / "lock", wait=True):
+        with file_lock(self.folder / WORKSHOP / "lock", wait=True):
             self._save(self.draft())
 
     def finish(self, skipped: Mapping[str, str], tried: Collection[str], *, complete: bool) -> dict[str, str]:
         """Record the unusable images among those that were ``tried``; returns all of them."""
-        with claim(self.folder / WORKSHOP / "lock", wait=True):
+        with file_lock(self.folder / WORKSHOP / "lock", wait=True):
             content = self.read() or self.draft()
             before = {entry["id"]: entry["why"] for entry in content["skipped"]}
             kept = {image_id: why for image_id, why in before.items() if image_id not in tried}

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shiftbench.errors import StoreError
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Shard
 from shiftbench.outputs.record import WORKSHOP
 
@@ -61,7 +61,7 @@ class Staging:
 def workshop(target: Path, shard: Shard) -> Iterator[Path]:
     """The folder where the files of a shard grow, for one run at a time; removed when the shard is done."""
     folder = target / WORKSHOP / str(shard).replace("/", "-of-")
-    with claim(folder / "lock", wait=False) as free:
+    with file_lock(folder / "lock", wait=False) as free:
         if not free:
             raise StoreError(f"another run is writing to {target}", hint="wait for it, or write another shard")
         yield folder

@@ -16,7 +16,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError, explain
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Demand, Feed, Job, Trouble
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
@@ -48,7 +48,7 @@ class Evaluation(Job[WorkItem]):
         workspace = Workspace(self.context.root)
         dataset = self.context.datasets[item.dataset]
         lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.start}{self.context.part}")
-        with claim(lock, wait=wait) as mine:
+        with file_lock(lock, wait=wait) as mine:
             if not mine:
                 return None
             results = [planned for planned in self.context.results if planned.dataset == item.dataset]

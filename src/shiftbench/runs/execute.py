@@ -16,7 +16,7 @@ from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.errors import UnwritableError
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import is_object
 from shiftbench.jobs.base import Executor, Failure
 from shiftbench.jobs.progress import progress_bar
@@ -146,7 +146,7 @@ def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult
 def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext) -> bool:
     """Join a result's blocks into its one file, then clear them; False while blocks are missing."""
     result = planned.result
-    with claim(workspace.lock_path(f"complete-{result.key}"), wait=True):
+    with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=True):
         if is_complete(workspace, planned):
             workspace.clear_blocks(workspace.blocks_folder(result))
             return True

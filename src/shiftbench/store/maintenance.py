@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import read_json
 from shiftbench.io.errors import UnreachableError, UnwritableError
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import Advance
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
 from shiftbench.store.workspace import Result, Workspace, blocks_in
@@ -125,7 +125,7 @@ def _join(workspace: Workspace, folder: Path, files: Sequence[Path]) -> bool:
     """Make the result's file of its blocks; False where some are missing or damaged."""
     try:
         result = Result(unquote(folder.parent.parent.name), unquote(folder.parent.name), read_spec(files[0]))
-        with claim(workspace.lock_path(f"complete-{result.key}"), wait=True):
+        with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=True):
             blocks = [read_block(file, scores=True) for file in files]
             if sum(map(len, blocks)) != result.spec.images:
                 return False
@@ -192,7 +192,7 @@ def _remove_locks(workspace: Workspace) -> int:
     """Claims that nobody holds. One that is taken at this instant only costs work done twice."""
     removed = 0
     for path in (workspace.root / "locks").glob("*.lock"):
-        with claim(path, wait=False) as free:
+        with file_lock(path, wait=False) as free:
             if free:
                 path.unlink(missing_ok=True)
                 removed += 1

@@ -25,7 +25,7 @@ from shiftbench.classifiers.hashing import digest
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError, StoreError
 from shiftbench.io.atomic import read_json, write_atomically, write_json
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Executor, Job, Trouble
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import worker_count
@@ -118,7 +118,7 @@ def per_image(
         return _Work(dataset, computations, [None] * len(computations), size, workers).run(what, show)
     folder = folder.absolute()  # as workers elsewhere, who stand in folders of their own, find it
     keys = [digest(_FORMAT, dataset.fingerprint, one.identity, size) for one in computations]
-    with claim(folder / f"{dataset.fingerprint}.lock", wait=True):
+    with file_lock(folder / f"{dataset.fingerprint}.lock", wait=True):
         missing = [i for i, key in enumerate(keys) if _kept(folder, key) is None]
         wanted, shards = [computations[i] for i in missing], [folder / keys[i] for i in missing]
         if executor is not None and missing and _worth_sending(dataset, size):

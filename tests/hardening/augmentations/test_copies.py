@@ -19,7 +19,7 @@ from shiftbench.hardening.augmentations.base import ImageAugmentation, image_aug
 from shiftbench.hardening.augmentations.copies import RECORD, augment_folder, names_of_copies
 from shiftbench.hardening.augmentations.options import AugmentationError
 from shiftbench.hardening.augmentations.streams import stream
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Shard
 from tests.hardening.augmentations.kill_target import OPTIONS, augment_slowly
 from tests.outputs.helpers import bytes_below, opened, picture_folder, scene
@@ -241,7 +241,7 @@ def test_a_broken_record_is_told(source: Path, tmp_path: Path) -> None:
 
 
 def test_two_runs_of_one_shard_do_not_meet(source: Path, tmp_path: Path) -> None:
-    with claim(tmp_path / "out" / ".writing" / "1-of-1" / "lock", wait=False) as mine:
+    with file_lock(tmp_path / "out" / ".writing" / "1-of-1" / "lock", wait=False) as mine:
         assert mine
         with pytest.raises(StoreError, match="another run"):
             augment_folder(source, tmp_path / "out", "flip")

@@ -25,7 +25,7 @@ from shiftbench.hardening.training.errors import BusyError, DivergedError, Train
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.optimizers import make_optimizer, set_rate
 from shiftbench.hardening.training.train import train
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from tests.hardening.training.conftest import same_weights, steps_of
 
 Tiny = Callable[..., Recipe]
@@ -191,7 +191,7 @@ def test_an_absurd_learning_rate_is_called_divergence(tiny: Tiny, tmp_path: Path
 
 
 def test_two_processes_do_not_train_in_one_folder(tiny: Tiny, tmp_path: Path) -> None:
-    with claim(tmp_path / ".lock", wait=False), pytest.raises(BusyError, match="another process"):
+    with file_lock(tmp_path / ".lock", wait=False), pytest.raises(BusyError, match="another process"):
         train(tiny(), tmp_path, progress=False)
 
 

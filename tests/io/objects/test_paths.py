@@ -11,7 +11,7 @@ import pytest
 
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import read_json, write_atomically, write_json
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import is_object, place, remove_tree
 from tests.io.objects.server import Bucket
 
@@ -147,7 +147,7 @@ def test_a_failed_write_leaves_the_old_object(bucket: Bucket) -> None:
 
 def test_every_claim_succeeds(bucket: Bucket) -> None:
     lock = place(f"{bucket.url}/locks/a.lock")
-    with claim(lock, wait=True) as first, claim(lock, wait=False) as second:
+    with file_lock(lock, wait=True) as first, file_lock(lock, wait=False) as second:
         assert first and second
     assert bucket.listed() == []
 

@@ -21,7 +21,7 @@ from shiftbench.datasets.icons.record import Options, Record, Row, make_folder
 from shiftbench.datasets.icons.sources import Source, choose_sources
 from shiftbench.errors import BadImageError, MissingExtraError
 from shiftbench.io.atomic import write_atomically
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import Advance, progress_bar
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def assemble(
     folder = Path(destination)
     make_folder(folder)
     wanted = capped(icons(), cap)
-    with claim(folder / ".lock", wait=True):
+    with file_lock(folder / ".lock", wait=True):
         record = Record.open(folder, options)
         pending = [source for source in sources if not record.holds(source.style)]
         written = 0

@@ -29,7 +29,8 @@ from shiftbench.hardening.augmentations.networks import (
     resized,
     save_network,
 )
-from shiftbench.io.cache import cache_folder, locked
+from shiftbench.io.cache import cache_folder
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import one_torch_thread
 
@@ -113,7 +114,7 @@ def _trained(
     path = folder / f"{kind}-{key[:16]}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     # Two runs that want the same network train it once.
-    with locked(folder / f".{path.stem}.lock"):
+    with file_lock(folder / f".{path.stem}.lock", wait=True):
         if not path.is_file():
             save_network(train_network(kind, dataset, steps=steps, seconds=seconds, seed=seed, show=show), path)
     return path

@@ -18,7 +18,7 @@ from shiftbench.hardening.training.evaluation import check_recipe
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.loop import Run, Trained
 from shiftbench.hardening.training.setup import prepare_training, prepare_validation
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import Advance
 
 
@@ -45,7 +45,7 @@ def train(
     folder = Path(out)
     check_recipe(recipe)
     folder.mkdir(parents=True, exist_ok=True)
-    with claim(folder / ".lock", wait=wait) as ours:
+    with file_lock(folder / ".lock", wait=wait) as ours:
         if not ours:
             raise BusyError(f"another process is training in {folder}", hint="wait for it, or choose another --out")
         finished, called = read_finished(folder), name or folder.resolve().name

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError
-from shiftbench.io.locks import claim
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import worker_count
 from shiftbench.testsets.audit import record
@@ -66,7 +66,7 @@ def import_pictures(
     done = Imported(clean(name or supply.name), role)
     with (
         # One import at a time: two would both find a picture missing.
-        claim(project.folder / "import.lock", wait=True),
+        file_lock(project.folder / "import.lock", wait=True),
         ThreadPoolExecutor(worker_count(workers)) as pool,
         progress_bar(f"{role}s", supply.count or 0, show=progress and bool(supply.count), console=console) as advance,
     ):
