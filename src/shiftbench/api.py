@@ -24,24 +24,19 @@ from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from shiftbench.metrics.anomaly import AnomalyScore
-    from shiftbench.reports.base import Report
-    from shiftbench.reports.calibration import CalibrationTable
-    from shiftbench.reports.comparisons import ComparisonTable
-    from shiftbench.reports.tables import ResultTable
+    from shiftbench.reports.table import Table
 
 
 class Run(StoredResults):
     """StoredResults to look at: tables, comparisons and the report, computed from the stored predictions."""
 
-    def table(self, metric: str | None = None, *, level: float = 0.95) -> ResultTable:
+    def table(self, metric: str | None = None, *, level: float = 0.95) -> Table:
         """Classifiers by settings, with intervals."""
-        from shiftbench.reports.tables import ResultTable
+        from shiftbench.reports.scores import score_table
 
-        return ResultTable(self.scores(metric, level=level) if metric else self.shown_scores(level=level))
+        return score_table(self.scores(metric, level=level) if metric else self.shown_scores(level=level))
 
-    def corruption_table(
-        self, prefix: str | None = None, *, baseline: str | None = None, level: float = 0.95
-    ) -> ResultTable:
+    def corruption_table(self, prefix: str | None = None, *, baseline: str | None = None, level: float = 0.95) -> Table:
         """mCE, relative mCE and the corruption error of every type, with intervals.
 
         ``prefix`` (``imagenet-c``) may be omitted if there is only one. ``baseline`` is a model of this run to divide
@@ -51,21 +46,21 @@ class Run(StoredResults):
 
         return results_corruption_table(self, prefix, baseline=baseline, level=level)
 
-    def overview(self, *, level: float = 0.95) -> list[Report]:
+    def overview(self, *, level: float = 0.95) -> list[Table]:
         """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest."""
         from shiftbench.reports.corruption import corruption_prefixes
         from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
-        from shiftbench.reports.tables import ResultTable
+        from shiftbench.reports.scores import score_table
 
         corrupted, perturbed = corruption_prefixes(self.settings), perturbation_prefixes(self.results)
         families = tuple(f"{prefix}." for prefix in corrupted + perturbed)
         plain = [entry for entry in self.shown_scores(level=level) if not entry[1].startswith(families)]
-        reports: list[Report] = [ResultTable(plain)] if plain else []
+        reports: list[Table] = [score_table(plain)] if plain else []
         reports += [self.corruption_table(prefix, level=level) for prefix in corrupted]
         reports += [flip_table(self.workspace, self.results, prefix=prefix, level=level) for prefix in perturbed]
         return reports
 
-    def compare(self, setting: str | None = None, *, level: float = 0.95) -> ComparisonTable:
+    def compare(self, setting: str | None = None, *, level: float = 0.95) -> Table:
         """Every pair of classifiers on the same images of one setting."""
         from shiftbench.reports.comparisons import compare_all
 
@@ -76,7 +71,7 @@ class Run(StoredResults):
 
     def groups(
         self, by: str, setting: str | None = None, *, table: str | Path | None = None, level: float = 0.95
-    ) -> ResultTable:
+    ) -> Table:
         """Accuracy by the groups of a column, and of the worst group, in one setting or in all."""
         from shiftbench.reports.groups import group_table
 
@@ -90,7 +85,7 @@ class Run(StoredResults):
         *,
         published: bool = False,
         level: float = 0.95,
-    ) -> ResultTable:
+    ) -> Table:
         """How well anomaly scores tell the images of ``outside`` from those of ``inside``."""
         from shiftbench.reports.detection import detection_table
 
@@ -105,7 +100,7 @@ class Run(StoredResults):
         seed: int = 0,
         diagrams: bool = False,
         level: float = 0.95,
-    ) -> CalibrationTable:
+    ) -> Table:
         """Calibration in one setting, before and after a temperature that is fitted on other images."""
         from shiftbench.reports.calibration import calibration_table
 

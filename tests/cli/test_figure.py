@@ -88,9 +88,9 @@ def test_corruptions_and_heat_map(workspace: Path, tmp_path: Path) -> None:
     one = drawn(tmp_path / "c1.svg", "corruptions", "-w", workspace, "-c", "squeezenet1_1", "--family", "demo-c")
     assert "efficientnet-lite0" not in one
     cells = drawn(tmp_path / "h.svg", "heatmap", "-w", workspace).split("\n")
-    for entry in Run.open(workspace).corruption_table().entries:
-        if entry.setting == "fog":
-            assert f"{100 * entry.score.value:.1f}" in cells
+    for row in Run.open(workspace).corruption_table().rows:
+        if row["setting"] == "fog":
+            assert f"{100 * row['value']:.1f}" in cells
     relative = drawn(tmp_path / "b.svg", "heatmap", "-w", workspace, "--baseline", "squeezenet1_1").split("\n")
     assert relative.count("100") == 2
 

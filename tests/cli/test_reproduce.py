@@ -32,7 +32,7 @@ def test_json_and_nothing_else() -> None:
 def test_writes_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     assert call("003", "-f", "md", "-o", page).exit_code == 0
-    assert page.read_text().startswith("# Published numbers, recomputed\n\nWritten by `shiftbench reproduce 003 -f md`")
+    assert page.read_text().startswith("# Published numbers, recomputed\n\n    shiftbench reproduce 003 -f md\n")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from shiftbench.published.reproduce.base import (
     mean_of,
 )
 from shiftbench.published.tables import PAPERS, published
-from shiftbench.reports.reproduction import Reproduction
+from shiftbench.reports.reproduction import reproduction_table
 from shiftbench.studies import StudyError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reproduction.md"
@@ -198,7 +198,7 @@ def test_a_claim_says_what_it_lacks() -> None:
 
 
 def test_data_as_json_and_csv(built_in: dict[str, Checked]) -> None:
-    report = Reproduction(list(built_in.values()))
+    report = reproduction_table(list(built_in.values()))
     data = json.loads(report.to_json())
     assert [one["paper"] for one in data["papers"]] == list(PAPERS) and set(data["marks"]) == set(MARKS)
     assert sum(data["counts"].values()) == sum(len(one.rows) for one in built_in.values())
@@ -213,20 +213,20 @@ def test_data_as_json_and_csv(built_in: dict[str, Checked]) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_a_terminal_of_any_width(built_in: dict[str, Checked], width: int) -> None:
-    text = Reproduction(list(built_in.values())).to_text(width)
+    text = reproduction_table(list(built_in.values())).to_text(width)
     assert max(map(len, text.splitlines())) <= width
     assert "DIFFERS" in text and "1.69" in text and "-72.7" in text
-    assert Reproduction(list(built_in.values())).to_text(width, ascii_only=True).isascii()
+    assert reproduction_table(list(built_in.values())).to_text(width, ascii_only=True).isascii()
 
 
 def test_latex_and_markdown(built_in: dict[str, Checked]) -> None:
-    report = Reproduction([built_in["004.line"]], command="shiftbench reproduce 004")
+    report = reproduction_table([built_in["004.line"]], command="shiftbench reproduce 004")
     assert r"1.69 [1.64, 1.75] & 1.69 [1.63, 1.76]" in report.to_latex()
-    assert "### Section 3.3" in report.to_markdown() and "`shiftbench reproduce 004`" in report.to_markdown()
+    assert "### Section 3.3" in report.to_markdown() and "    shiftbench reproduce 004" in report.to_markdown()
 
 
 def test_the_page_is_current(everything: dict[str, Checked]) -> None:
-    expected = Reproduction(list(everything.values()), command=COMMAND).to_markdown()
+    expected = reproduction_table(list(everything.values()), command=COMMAND).to_markdown()
     assert DOCS.read_text(encoding="utf-8") == expected, f"write it anew: {COMMAND} -o docs/reproduction.md"
 
 

@@ -115,11 +115,11 @@ def test_both_means_are_shown_and_the_provenance_tells_of_several_labels(
     }
     assert all("several labels an image" in score.provenance for *_, score in shown)
     one = sb.Run.open(run.workspace, settings=[f"{REMIXED}.scale-small"])
-    assert [column.metric for column in one.table().columns] == [
+    assert [row["metric"] for row in one.table().rows] == [
         "mean_average_precision", "mean_average_precision_plain"
     ]  # fmt: skip
     assert len(one.summary()["scores"]) == 2
-    assert [c.metric for c in one.table("top1,mean_average_precision_plain").columns] == [
+    assert [row["metric"] for row in one.table("top1,mean_average_precision_plain").rows] == [
         "top1", "mean_average_precision_plain"
     ]  # fmt: skip
 

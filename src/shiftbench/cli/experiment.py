@@ -53,7 +53,7 @@ def experiment_command(
       shiftbench experiment icons-style --data icons=icons/ --seeds 3
       shiftbench experiment size --set train.epochs=30 --markdown size.md
     """
-    from shiftbench.hardening.experiments.report import ExperimentReport
+    from shiftbench.hardening.experiments.report import experiment_table
     from shiftbench.hardening.experiments.run import run_experiment
 
     with stoppable(), kept_warnings() as warned:
@@ -73,7 +73,7 @@ def experiment_command(
         )
     for warning in dict.fromkeys(warned):
         errors.print(f"[yellow]warning:[/] {warning}", highlight=False)
-    report = ExperimentReport(study)
+    report = experiment_table(study)
     if markdown is not None:
         errors.print(f"written: {report.write(markdown)}", style="dim", highlight=False, soft_wrap=True)
     if json:

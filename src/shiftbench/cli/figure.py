@@ -18,10 +18,10 @@ from shiftbench.cli.study.options import (
     MinX,
     Own,
     Pivot,
+    ResultsOptions,
     Scale,
     SizeX,
     SizeY,
-    Table,
     WorkspaceOption,
     choose_shift,
     open_study,
@@ -83,7 +83,7 @@ class Drawn:
 @grouped
 def scatter_command(
     drawn: Drawn,
-    table: Table,
+    table: ResultsOptions,
     own: Own = None,
     *,
     kinds: Kinds,
@@ -136,7 +136,7 @@ def scatter_command(
 @grouped
 def corruptions_command(
     drawn: Drawn,
-    table: Table,
+    table: ResultsOptions,
     family: Family = None,
     clean: Annotated[
         str | None, typer.Option(help="The setting at severity 0. Default: the corruptions' own reference, or val.")
@@ -158,7 +158,7 @@ def corruptions_command(
 
 
 def _severity_grid(
-    table: Table, family: str | None, clean: str | None, models: list[str], level: float
+    table: ResultsOptions, family: str | None, clean: str | None, models: list[str], level: float
 ) -> SeverityGrid:
     from shiftbench.reports.figures import severity_grid
 
@@ -186,7 +186,7 @@ def _reference(workspace: Path, family: str | None) -> str | None:
 @grouped
 def heatmap_command(
     drawn: Drawn,
-    table: Table,
+    table: ResultsOptions,
     family: Family = None,
     baseline: Annotated[
         str | None,
@@ -212,7 +212,7 @@ def heatmap_command(
     drawn.write(heatmap(errors, width=drawn.width_or("double"), show_notes=drawn.notes))
 
 
-def _error_map(table: Table, family: str | None, baseline: str | None, models: list[str]) -> ErrorMap:
+def _error_map(table: ResultsOptions, family: str | None, baseline: str | None, models: list[str]) -> ErrorMap:
     from shiftbench.api import Run
     from shiftbench.reports.figures import error_map, error_map_of_run, severity_grid
 
@@ -285,7 +285,7 @@ def _predictions(workspace: Path, settings: list[str] | None, classifiers: list[
 @grouped
 def correlations_command(
     drawn: Drawn,
-    table: Table,
+    table: ResultsOptions,
     kinds: Kinds,
     synthetic: Annotated[
         list[str] | None,
@@ -322,7 +322,7 @@ def rank_command(
     drawn: Drawn,
     x: Original,
     y: New,
-    table: Table,
+    table: ResultsOptions,
     n_x: SizeX = None,
     n_y: SizeY = None,
     name: Named = None,

@@ -109,7 +109,7 @@ def show_trained(trained: Trained) -> None:
 def recipes_command(json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False) -> None:
     """The recipes that come with the package."""
     from shiftbench.hardening.recipe import load_recipe, recipe_names
-    from shiftbench.reports.study_tables import Field, StudyTable
+    from shiftbench.reports.table import Column, Table
 
     found = {name: load_recipe(name) for name in recipe_names()}
     rows = [
@@ -120,12 +120,12 @@ def recipes_command(json: Annotated[bool, typer.Option("--json", help="Print the
         print_json(rows)
         return
     fields = [
-        Field("recipe", "recipe"),
-        Field("network", "network"),
-        Field("scheme", "scheme", optional=True),
-        Field("about", "about"),
+        Column("recipe", "recipe"),
+        Column("network", "network"),
+        Column("scheme", "scheme", optional=True),
+        Column("about", "about"),
     ]
-    output.print(StudyTable(fields, rows, notes=["`shiftbench harden show NAME` prints one"]))
+    output.print(Table(fields, rows, notes=["`shiftbench harden show NAME` prints one"]))
 
 
 def show_command(

@@ -23,7 +23,7 @@ from shiftbench.io.paths import place
 if TYPE_CHECKING:
     from shiftbench.jobs.base import Executor
     from shiftbench.jobs.ray_executor import Resources
-    from shiftbench.reports.base import Report
+    from shiftbench.reports.table import Table
 
 
 def path_or_url(help: str) -> Any:
@@ -114,19 +114,19 @@ class TableOptions:
     ] = None
     json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False
 
-    def show(self, report: Report) -> None:
+    def show(self, table: Table) -> None:
         if self.output is not None:
-            errors.print(f"written: {report.write(self.output)}", style="dim", highlight=False, soft_wrap=True)
+            errors.print(f"written: {table.write(self.output)}", style="dim", highlight=False, soft_wrap=True)
             return
         format = "json" if self.json else self.format
         writers = {
-            "md": report.to_markdown,
-            "csv": report.to_csv,
-            "tex": report.to_latex,
-            "json": report.to_json,
+            "md": table.to_markdown,
+            "csv": table.to_csv,
+            "tex": table.to_latex,
+            "json": table.to_json,
         }
         if format == "text":
-            stdout.print(report)
+            stdout.print(table)
         else:
             sys.stdout.write(writers[choice(format, ("text", *writers), "--format")]().rstrip("\n") + "\n")
 

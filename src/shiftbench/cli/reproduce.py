@@ -36,9 +36,9 @@ def reproduce_command(
     printed interval, or it differs. What can't be recomputed is listed with what it would take.
     """
     from shiftbench.published.reproduce import reproduce
-    from shiftbench.reports.reproduction import Reproduction
+    from shiftbench.reports.reproduction import reproduction_table
 
     options = "".join(f" --{name} DIR" for name, at in (("testbed", testbed), ("predictions", predictions)) if at)
     command = f"shiftbench reproduce {' '.join(paper)}{options} -f md"
     found = reproduce(paper, testbed=testbed, predictions=predictions)
-    show_report(Reproduction(found, command=command), "json" if json else format, file)
+    show_report(reproduction_table(found, command=command), "json" if json else format, file)

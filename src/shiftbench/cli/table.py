@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shiftbench.cli.console import errors, output, print_json
 from shiftbench.cli.options import workspace_option
+
+if TYPE_CHECKING:
+    from shiftbench.reports.table import Table
 
 Workspace = Annotated[Path, workspace_option("The folder that `eval` wrote to.")]
 Classifiers = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these classifiers.")]
@@ -84,21 +87,15 @@ def images_needed_command(
         output.print(f"{n:,} images for {accuracy:g} % ± {half_width:g} points at level {level:g}")
 
 
-def show_report(report: object, format: str, file: Path | None) -> None:
-    from shiftbench.reports.base import Report
-
-    assert isinstance(report, Report)
+def show_report(table: Table, format: str, file: Path | None) -> None:
+    """Print a table in a format, or write it to a file."""
     if file is not None:
-        errors.print(f"written: {report.write(file)}", style="dim", highlight=False, soft_wrap=True)
-    elif format == "text":
-        output.print(report)
-    else:
-        writers = {
-            "md": report.to_markdown,
-            "csv": report.to_csv,
-            "tex": report.to_latex,
-            "json": report.to_json,
-        }
-        if format not in writers:
-            raise typer.BadParameter(f"{format!r} is not one of text, {', '.join(writers)}", param_hint="--format")
+        errors.print(f"written: {table.write(file)}", style="dim", highlight=False, soft_wrap=True)
+        return
+    writers = {"md": table.to_markdown, "csv": table.to_csv, "tex": table.to_latex, "json": table.to_json}
+    if format == "text":
+        output.print(table)
+    elif format in writers:
         sys.stdout.write(writers[format]().rstrip("\n") + "\n")
+    else:
+        raise typer.BadParameter(f"{format!r} is not one of text, {', '.join(writers)}", param_hint="--format")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shiftbench.api import Run
     from shiftbench.metrics.anomaly import AnomalyScore
-    from shiftbench.reports.base import Report
+    from shiftbench.reports.table import Table
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Asked:
 
         return Run.open(workspace, self.classifier or ())
 
-    def show(self, report: Report) -> None:
-        show_report(report, "json" if self.json else self.format, self.file)
+    def show(self, table: Table) -> None:
+        show_report(table, "json" if self.json else self.format, self.file)
 
 
 _DEFAULT = Path("shiftbench-workspace")

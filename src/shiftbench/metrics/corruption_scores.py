@@ -42,7 +42,7 @@ class CorruptionScores:
         return [score for score in (self.mce, self.relative_mce, self.mean_error) if score is not None]
 
     def entries(self, suite: str, *, by_type: bool = True) -> list[tuple[str, str, Score]]:
-        """Rows for a ResultTable: the summary under the suite's name, the types under ``suite.type``."""
+        """Entries of a score table: the summary under the suite's name, the types under ``suite.type``."""
         rows = [(self.classifier, suite, score) for score in self.summary()]
         if by_type:
             for kind in (self.ce, self.relative_ce, self.error):

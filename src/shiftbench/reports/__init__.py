@@ -1,5 +1,1 @@
-"""Scores for people and papers: terminal tables, Markdown, CSV, LaTeX, JSON."""
-
-from shiftbench.reports.tables import ResultTable
-
-__all__ = ["ResultTable"]
+"""Scores for people and papers: tables, figures and the HTML report."""

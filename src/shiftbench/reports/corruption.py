@@ -9,7 +9,8 @@ from shiftbench.errors import SettingError, StoreError
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
-from shiftbench.reports.tables import ResultTable
+from shiftbench.reports.scores import score_table
+from shiftbench.reports.table import Table
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Result, Workspace
 
@@ -27,7 +28,7 @@ def corruption_table(
     baseline: str | Baseline | None = ALEXNET,
     by_type: bool = True,
     level: float = 0.95,
-) -> ResultTable:
+) -> Table:
     """One row a classifier: its clean error, mCE, relative mCE, mean error, and CE of every type.
 
     ``prefix`` is the first part of the settings' names (``imagenet-c`` of ``imagenet-c.fog.3``), ``clean`` the
@@ -42,12 +43,12 @@ def corruption_table(
         if by_type:
             kinds = scores.ce or scores.error
             entries += [(name, corruption, score) for corruption, score in kinds.items()]
-    return ResultTable(entries, title=f"{prefix}: corruption errors", remarks=comparability(results, prefix, baseline))
+    return score_table(entries, title=f"{prefix}: corruption errors", remarks=comparability(results, prefix, baseline))
 
 
 def results_corruption_table(
     results: StoredResults, prefix: str | None = None, *, baseline: str | None = None, level: float = 0.95
-) -> ResultTable:
+) -> Table:
     """The table of the one family of corrupted settings, or of the one named; see ``Run.corruption_table``."""
     prefixes = [prefix] if prefix else corruption_prefixes(results.settings)
     if len(prefixes) != 1:

@@ -10,8 +10,8 @@ from shiftbench.metrics.anomaly import ANOMALY_SCORES, AnomalyScore
 from shiftbench.metrics.detection import Detection, detect
 from shiftbench.metrics.probabilities import gives_probabilities
 from shiftbench.reports import formatting
-from shiftbench.reports.entries import in_one_column, named
-from shiftbench.reports.tables import ResultTable
+from shiftbench.reports.scores import in_one_column, named, score_table
+from shiftbench.reports.table import Table
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
@@ -29,7 +29,7 @@ def detection_table(
     *,
     published: bool = False,
     level: float = 0.95,
-) -> ResultTable:
+) -> Table:
     """AUPR, AUROC and FPR95 of every classifier that has seen both sets.
 
     Without names the out-set is ImageNet-O, and the in-set what the out-set's setting names as its reference.
@@ -52,7 +52,7 @@ def detection_table(
     )
     remarks = [f"{named(titles)}: {why}" for why, titles in without.items()]
     title = f"{unknown} (out) against {known} (in)"
-    return ResultTable(entries, title=title, remarks=[*_meaning([one for *_, one in found]), *remarks])
+    return score_table(entries, title=title, remarks=[*_meaning([one for *_, one in found]), *remarks])
 
 
 def _possible(inside: Predictions, outside: Predictions) -> tuple[Sequence[AnomalyScore], str]:

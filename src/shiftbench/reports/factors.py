@@ -7,32 +7,32 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from shiftbench.reports import formatting
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 
 if TYPE_CHECKING:
     from shiftbench.datasets.factor_audit import FactorAudit
 
 
-def audit_tables(audit: FactorAudit) -> Iterator[StudyTable]:
+def audit_tables(audit: FactorAudit) -> Iterator[Table]:
     """The sets, then the values of each factor with what the protocol does with them."""
-    yield StudyTable(
+    yield Table(
         [
-            Field("name", "set"),
-            Field("images", "images", "count"),
-            Field("rows", "rows", "count", optional=True),
-            Field("classes", "classes", "count"),
-            Field("what", "what it takes"),
+            Column("name", "set"),
+            Column("images", "images", "count"),
+            Column("rows", "rows", "count", optional=True),
+            Column("classes", "classes", "count"),
+            Column("what", "what it takes"),
         ],
         [asdict(one) for one in audit.sets],
         title=f"{audit.protocol}: {formatting.count(audit.rows)} rows, {formatting.count(audit.images)} pictures",
         notes=_notes(audit),
     )
-    yield StudyTable(
+    yield Table(
         [
-            Field("factor", "factor"),
-            Field("value", "value"),
-            Field("rows", "rows", "count"),
-            Field("used", "where it is used"),
+            Column("factor", "factor"),
+            Column("value", "value"),
+            Column("rows", "rows", "count"),
+            Column("used", "where it is used"),
         ],
         [asdict(one) for one in audit.values],
     )

@@ -11,7 +11,8 @@ from shiftbench.datasets.manifest import PATH_COLUMNS
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.groups import per_group, worst_group
-from shiftbench.reports.tables import ResultTable
+from shiftbench.reports.scores import score_table
+from shiftbench.reports.table import Table
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
@@ -30,7 +31,7 @@ def group_table(
     *,
     table: str | Path | None = None,
     level: float = 0.95,
-) -> ResultTable:
+) -> Table:
     """Top-1 accuracy of every result by the groups of a column.
 
     The column is one of ``table`` (a CSV, JSONL or Parquet file with an id a row), or was recorded with the data set
@@ -56,7 +57,7 @@ def group_table(
             worst = min(rows, key=lambda row: (row.value, -row.n))
             remarks.append(f"{where}worst {by} of {title}: {worst.group}, {worst.correct} of {worst.n} right")
     title = f"{len(settings)} settings by {by}" if several else f"{settings[0]} by {by}"
-    return ResultTable(entries, title=title, remarks=[*remarks, _MEANING])
+    return score_table(entries, title=title, remarks=[*remarks, _MEANING])
 
 
 _MEANING = "worst: its interval holds for all groups together; the least of many noisy numbers looks worse than it is"

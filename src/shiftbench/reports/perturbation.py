@@ -10,7 +10,8 @@ from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
 from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
-from shiftbench.reports.tables import ResultTable
+from shiftbench.reports.scores import Entries, score_table
+from shiftbench.reports.table import Table
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Result, Workspace
 
@@ -18,18 +19,22 @@ from shiftbench.store.workspace import Result, Workspace
 _Sequences = dict[tuple[str, str], list[Result]]
 
 
-def flip_table(workspace: Workspace, results: Sequence[Result], *, prefix: str, level: float = 0.95) -> ResultTable:
+def flip_table(workspace: Workspace, results: Sequence[Result], *, prefix: str, level: float = 0.95) -> Table:
     """One row a classifier: flip probability and top-5 distance of every perturbation, and the mean flips.
 
     Flip probabilities are not divided by AlexNet's: dividing needs a baseline on the same images.
     """
+    return score_table(flip_entries(workspace, results, prefix, level), title=f"{prefix}: flips between frames")
+
+
+def flip_entries(workspace: Workspace, results: Sequence[Result], prefix: str, level: float) -> Entries:
     sequences = _sequences(results, prefix)
     if not sequences:
         raise SettingError(f"no perturbation sequences named {prefix}.<perturbation>.frame<NN>")
-    entries: list[tuple[str, str, Score]] = []
+    entries: Entries = []
     for title in dict.fromkeys(title for title, _ in sequences):
         entries += _row(workspace, title, {name: c for (t, name), c in sequences.items() if t == title}, prefix, level)
-    return ResultTable(entries, title=f"{prefix}: flips between frames")
+    return entries
 
 
 def perturbation_prefixes(results: Sequence[Result]) -> list[str]:

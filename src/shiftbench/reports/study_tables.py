@@ -1,222 +1,388 @@
-"""Studies as tables: for a terminal of any width, Markdown, CSV, LaTeX and JSON."""
+"""Studies as tables: fits, robustness, correlations, evidence, and comparisons of two test sets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
+from shiftbench.errors import listed
 from shiftbench.reports import formatting
-from shiftbench.reports.base import Report
+from shiftbench.reports.table import Column, Table
+from shiftbench.studies.agreement import Agreement
+from shiftbench.studies.base import count_of, finite_or_none, whole
+from shiftbench.studies.correlation import Correlation
+from shiftbench.studies.difficulty_fit import DifficultyFit
+from shiftbench.studies.fits import Fit
+from shiftbench.studies.gaps import Gaps
+from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
+from shiftbench.studies.knee_images import IMAGES
+from shiftbench.studies.piecewise import Line, PiecewiseFit
+from shiftbench.studies.reproducibility import FrequencyBin, Reproducibility
+from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
+from shiftbench.studies.study import Study, unlisted
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-_GAP = 2
-#: Names broken into shorter pieces than this can't be read.
-_LEAST_NAME = 12
-
-
-@dataclass(frozen=True)
-class Field:
-    """One column: a key of the rows and how its values are shown."""
-
-    key: str
-    heading: str
-    #: "text", "number", "points" (signed), "count", "rank" (signed whole number) or "p".
-    kind: str = "text"
-    #: Keys of the ends of its interval.
-    ends: tuple[str, str] | None = None
-    places: int = 2
-    #: Values are shown times this: 100 for fractions.
-    times: float = 1.0
-    #: Left out first where the terminal is narrow.
-    optional: bool = False
-
-    def text(self, row: Mapping[str, Any]) -> str:
-        value = row.get(self.key)
-        if value is None or value == "":
-            return "" if self.kind == "text" else formatting.MISSING
-        if self.kind in ("number", "points"):
-            return formatting.number(float(value) * self.times, self.places, "", signed=self.kind == "points")
-        if self.kind == "p":
-            return formatting.p_value(float(value))
-        if self.kind == "rank":
-            return f"{int(value):+d}" if int(value) else "0"
-        return formatting.count(int(value)) if self.kind == "count" else formatting.one_line(str(value))
-
-    def interval(self, row: Mapping[str, Any]) -> str:
-        if self.ends is None or any(row.get(end) is None for end in self.ends):
-            return ""
-        low, high = (float(row[end]) * self.times for end in self.ends)
-        return formatting.interval(low, high, self.places, "", signed=self.kind == "points")
-
-    def whole(self, row: Mapping[str, Any]) -> str:
-        return f"{self.text(row)} {self.interval(row)}".rstrip()
+#: How many rows of a long list a terminal shows from either end.
+_EXTREMES = 8
 
 
-class StudyTable(Report):
-    """Rows of a study under a few lines that say what was found.
+def effective_table(
+    study: Study,
+    x: str,
+    y: str,
+    result: EffectiveRobustness,
+    *,
+    extremes: bool = False,
+    own: Sequence[str] = (),
+) -> Table:
+    """The line and rho of every model, highest first; ``extremes`` shows people only the ends of a long list.
 
-    >>> table = StudyTable([Field("model", "model"), Field("rho", "rho", "points")], [{"model": "a", "rho": 1.25}])
-    >>> print(table.to_text(40))
-    model    rho
-    ────────────
-    a      +1.25
-    <BLANKLINE>
+    ``own`` are models that get a sentence of their own.
     """
-
-    def __init__(
-        self,
-        fields: Sequence[Field],
-        rows: Sequence[Mapping[str, Any]],
-        *,
-        shown: Sequence[Mapping[str, Any]] | None = None,
-        title: str = "",
-        lead: Sequence[str] = (),
-        notes: Sequence[str] = (),
-        data: dict[str, Any] | None = None,
-    ) -> None:
-        #: ``shown`` is what people see of the rows; CSV and JSON have all.
-        self.fields, self.rows = list(fields), list(rows)
-        self.shown = self.rows if shown is None else list(shown)
-        self.title, self.lead, self.notes, self.data = title, list(lead), list(notes), data
-
-    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        from rich.text import Text
-
-        from shiftbench.reports.terminal import cleaner, note_lines
-
-        clean = cleaner(ascii_only)
-        if self.title:
-            yield Text(clean(self.title), style="bold")
-            yield Text()
-        if self.lead:
-            yield Text(note_lines(self.lead, width, ascii_only=ascii_only).plain)
-            yield Text()
-        if self.shown:
-            yield self._shape(width, ascii_only=ascii_only)
-            yield Text()
-        if self.notes:
-            yield note_lines(self.notes, width, ascii_only=ascii_only)
-
-    def _shape(self, width: int, *, ascii_only: bool) -> RenderableType:
-        """All columns, or the needed ones, or these with long names broken, or a list: the first that fits."""
-        from rich.console import Console
-
-        measure = Console(width=10_000)
-        needed = [field for field in self.fields if not field.optional]
-        for fields, names in ((self.fields, None), (needed, None), (needed, self._name_width(needed, width))):
-            if names is not None and names < _LEAST_NAME:
-                continue
-            table = self._table(fields, names, ascii_only=ascii_only)
-            if measure.measure(table).maximum <= width:
-                return table
-        return self._listed(width, ascii_only=ascii_only)
-
-    def _name_width(self, fields: Sequence[Field], width: int) -> int:
-        """What is left for each column of names, beside the numbers."""
-        numbers = [field for field in fields if field.kind != "text"]
-        taken = sum(max(len(field.heading), *(len(field.whole(row)) for row in self.shown)) for field in numbers)
-        return (width - taken - _GAP * len(fields)) // max(1, len(fields) - len(numbers))
-
-    def _table(self, fields: Sequence[Field], names: int | None, *, ascii_only: bool) -> Table:
-        from rich.box import SIMPLE_HEAD, Box
-        from rich.table import Table
-        from rich.text import Text
-
-        from shiftbench.reports.terminal import cleaner
-
-        clean = cleaner(ascii_only)
-        plain = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-        shape = Table(
-            box=plain if ascii_only else SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0),
-            header_style="bold",
-        )  # fmt: skip
-        for field in fields:
-            shape.add_column(clean(field.heading), justify="left" if field.kind == "text" else "right", no_wrap=True)
-        for row in self.shown:
-            cells = []
-            for field in fields:
-                shown, interval = field.text(row), field.interval(row)
-                if names is not None and field.kind == "text":
-                    shown = "\n".join(formatting.wrap_name(shown, names))
-                text = Text(clean(shown))
-                cells.append(text.append(f" {interval}", style="dim") if interval else text)
-            shape.add_row(*cells)
-        return shape
-
-    def _listed(self, width: int, *, ascii_only: bool) -> RenderableType:
-        """A row is its name, then its numbers as running text."""
-        import textwrap
-
-        from rich.text import Text
-
-        from shiftbench.reports.terminal import cleaner
-
-        clean, text = cleaner(ascii_only), Text()
-        for row in self.shown:
-            for line in formatting.wrap_name(self.fields[0].whole(row), width):
-                text.append(clean(line) + "\n", style="bold")
-            # Non-breaking spaces keep a number with its name and its interval.
-            parts = [
-                f"{field.heading} {field.whole(row)}".replace(" ", "\u00a0")
-                for field in self.fields[1:]
-                if not field.optional and field.whole(row)
-            ]
-            lines = textwrap.wrap("; ".join(parts), width - 2, break_on_hyphens=False, break_long_words=False)
-            text.append("".join(f"  {clean(line.replace(chr(160), ' '))}\n" for line in lines))
-        text.rstrip()
-        return text
-
-    def to_markdown(self) -> str:
-        from shiftbench.reports.writers import markdown_table
-
-        escape = formatting.markdown
-        parts = [f"**{escape(self.title)}**\n"] if self.title else []
-        parts += ["".join(f"{escape(line)}  \n" for line in self.lead)] if self.lead else []
-        if self.shown:
-            rows = [[escape(field.whole(row)) for field in self.fields] for row in self.shown]
-            parts.append(markdown_table([escape(field.heading) for field in self.fields], rows, left=self._left))
-        parts += ["".join(f"- {escape(note)}\n" for note in self.notes)] if self.notes else []
-        return "\n".join(parts)
-
-    def to_latex(self) -> str:
-        from shiftbench.reports.writers import latex_table
-
-        escape = formatting.latex
-        rows = [[escape(field.whole(row)) for field in self.fields] for row in self.shown]
-        notes = [*([self.title] if self.title else []), *self.lead, *self.notes]
-        return latex_table([[escape(field.heading) for field in self.fields]], rows, notes, left=self._left)
-
-    def to_csv(self) -> str:
-        """One row a model, all digits, in the unit of the results."""
-        keys: list[str] = []
-        for field in self.fields:
-            keys += [field.key, *(field.ends or ())]
-        rows = [[_csv_field(row.get(key)) for key in keys] for row in self.rows]
-        return formatting.csv_lines(keys, rows)
-
-    def as_data(self) -> dict[str, Any]:
-        if self.data is not None:
-            return self.data
-        return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": self.notes}
-
-    @property
-    def _left(self) -> int:
-        """How many columns at the beginning are text."""
-        count = 0
-        for field in self.fields:
-            if field.kind != "text":
-                break
-            count += 1
-        return max(count, 1)
+    rows = [
+        {"category": study.category_of(row["model"]), **row}
+        for row in sorted(result.as_dict()["models"], key=lambda row: -row["rho"])
+    ]
+    shown, hidden = rows, list[str]()
+    if extremes:
+        shown, hidden = _extremes(rows, "models", "`study effective` and --json have them all")
+    notes = [
+        f"rho: y minus the line, percentage points; {formatting.level_text(result.level)} intervals: {result.sources}",
+        *_line_note(result.line),
+        *result.line.notes,
+        *result.notes,
+        *study.results.notes,
+        *unlisted(study),
+    ]
+    data = {
+        "x": x, "y": y, **result.line.as_dict(), "rho_level": result.level, "rho_sources": result.sources,
+        "models": [_renamed(row) for row in rows], "notes": notes,
+    }  # fmt: skip
+    times = 100.0 / whole(result.line.unit)
+    fields = [
+        Column("model", "model"),
+        Column("category", "category", optional=True),
+        Column("x", "x", "number", times=times),
+        Column("y", "y", "number", times=times),
+        Column("expected", "line", "number", times=times, optional=True),
+        Column("rho", "rho", "points", ("low", "high"), times=times),
+    ]
+    lead = [*line_text(result.line), *(sentence(result, model) for model in own if model in result.rho)]
+    return Table(
+        fields,
+        rows,
+        shown=shown,
+        title=f"{y} against {x}",
+        lead=lead,
+        notes=hidden + notes,
+        data=data,
+    )
 
 
-def _csv_field(value: object) -> str:
-    if value is None:
+def _extremes(rows: list[dict[str, Any]], what: str, where: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Both ends of a long list, and a note on the rest; a short list whole."""
+    cut = len(rows) - 2 * _EXTREMES
+    if cut < 2:
+        return rows, []
+    return rows[:_EXTREMES] + rows[-_EXTREMES:], [f"{cut:,} {what} in between are not shown; {where}"]
+
+
+def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+    ends = {"low": "rho_low", "high": "rho_high"}
+    return {ends.get(key, key): value for key, value in row.items()}
+
+
+def line_text(line: Line) -> list[str]:
+    """The line in words and numbers."""
+    if isinstance(line, PiecewiseFit):
+        pivot = line.pivot * 100.0 / whole(line.unit)
+        return [
+            f"two lines, pivot {pivot:.2f} %",
+            *(f"below: {text}" for text in line_text(line.below)),
+            *(f"above: {text}" for text in line_text(line.above)),
+        ]
+    return [
+        f"{line.scale} scale, {line.n} baseline models, r2 {formatting.number(line.r2, 4, '')}",
+        f"slope {line.slope:.4f} {_ends(line, line.slope_interval, slope=True)}".rstrip(),
+        f"intercept {_intercept(line, line.intercept)} {_ends(line, line.intercept_interval)}".rstrip(),
+    ]
+
+
+def _intercept(line: Fit, value: float) -> str:
+    if line.scale != "linear":
+        return f"{value:.4f}"
+    return f"{value * 100.0 / whole(line.unit):.2f} %"
+
+
+def _ends(line: Fit, ends: Sequence[float] | None, *, slope: bool = False) -> str:
+    if ends is None:
         return ""
-    if isinstance(value, float):
-        return formatting.csv_number(value)
-    return str(value) if isinstance(value, int) else formatting.csv_text(str(value))
+    shown = [f"{end:.4f}" if slope else _intercept(line, end) for end in ends]
+    return f"[{shown[0]}, {shown[1]}]"
+
+
+def _line_note(line: Line) -> list[str]:
+    one = line.below if isinstance(line, PiecewiseFit) else line
+    if one.slope_interval is None:
+        return []
+    what = "images" if one.procedure == IMAGES else "the models"
+    return [f"line: {formatting.level_text(one.level)} intervals from {one.resamples:,} resamples of {what}"]
+
+
+def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:
+    """tau of every model with a base, highest first."""
+    data = result.as_dict()
+    rows = [
+        {"category": study.category_of(row["model"]), **row}
+        for row in sorted(data["models"], key=lambda row: -row["tau"])
+    ]
+    times = 100.0 / whole(result.unit)
+    interval = rows and rows[0]["low"] is not None
+    notes = [
+        f"tau: accuracy on {y} minus the base model's, percentage points",
+        *([f"{formatting.level_text(result.level)} intervals from both models' images"] if interval else []),
+        *result.notes,
+    ]
+    fields = [
+        Column("model", "model"),
+        Column("base", "base"),
+        Column("category", "category", optional=True),
+        Column("y", "y", "number", times=times),
+        Column("y_base", "y of base", "number", times=times, optional=True),
+        Column("tau", "tau", "points", ("low", "high"), times=times),
+    ]
+    models = [{**row, "tau_low": row.pop("low"), "tau_high": row.pop("high")} for row in map(dict, rows)]
+    payload = {"y": y, "unit": result.unit, "level": result.level, "models": models, "notes": notes}
+    return Table(fields, rows, title=f"relative robustness, {y}", notes=notes, data=payload)
+
+
+def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> Table:
+    """One row a pair of shifts."""
+    rows: list[dict[str, Any]] = []
+    for first, second, one in pairs:
+        row = {"first": first, "second": second, **one.as_dict()}
+        for kind in ("pearson", "spearman"):
+            low, high = row[f"{kind}_interval"] or (None, None)
+            row |= {f"{kind}_low": low, f"{kind}_high": high}
+        rows.append(row)
+    notes = [
+        "correlation of effective robustness over the models outside the baseline category; "
+        f"{formatting.level_text(level)} intervals on Fisher's scale",
+        *dict.fromkeys(note for row in rows for note in row["notes"]),
+    ]
+    fields = [
+        Column("first", "synthetic"),
+        Column("second", "natural"),
+        Column("n", "n", "count"),
+        Column("pearson", "Pearson", "points", ("pearson_low", "pearson_high")),
+        Column("spearman", "rank", "points", ("spearman_low", "spearman_high"), optional=True),
+    ]
+    keep = ("first", "second", "n", "pearson", "pearson_interval", "pearson_p", "spearman", "spearman_interval",
+            "spearman_p")  # fmt: skip
+    data = {"level": level, "correlations": [{key: row[key] for key in keep} for row in rows], "notes": notes}
+    return Table(fields, rows, title="is robustness to one shift robustness to another?", notes=notes, data=data)
+
+
+def agreement_table(result: Agreement, setting: str) -> Table:
+    """Who fails together: one row a pair of models."""
+    fields = [
+        Column("stronger", "stronger"),
+        Column("weaker", "weaker"),
+        Column("kappa", "kappa", "number", ("kappa_low", "kappa_high"), places=3),
+        Column("observed", "agree %", "number", places=1, times=100.0, optional=True),
+        Column("by_chance", "by chance %", "number", places=1, times=100.0, optional=True),
+        Column("dominance", "only weaker right %", "number", places=1, times=100.0),
+    ]
+    lead = [
+        f"{len(result.models)} models on {result.n:,} images",
+        f"every model fails on {len(result.all_fail):,}, every model is right on {result.all_right:,}",
+    ]
+    notes = [
+        "kappa: agreement on right and wrong beyond what the accuracies make likely; 0 is chance, 1 the same errors; "
+        f"{formatting.level_text(result.level)} intervals",
+        "only weaker right: 0 means that the stronger model dominates",
+        *([f"all fail on: {listed(result.all_fail, 8)}"] if result.all_fail else []),
+    ]
+    data = {"setting": setting, **result.as_dict(), "notes": notes}
+    pairs = sorted(data["pairs"], key=lambda pair: 2.0 if pair["kappa"] is None else -pair["kappa"])
+    shown, hidden = _extremes(pairs, "pairs", "--json and --format csv have them all")
+    return Table(
+        fields,
+        pairs,
+        shown=shown,
+        title=f"do they fail together? {setting}",
+        lead=lead,
+        notes=hidden + notes,
+        data=data,
+    )
+
+
+def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
+    """One row for each hypothesis and data set."""
+    fields = [
+        Column("hypothesis", "hypothesis"),
+        Column("dataset", "data set"),
+        Column("verdict", "evidence"),
+        Column("gain", "gain", "points", ("low", "high")),
+        Column("excess", "beyond reference", "points"),
+    ]
+    images = any(one.p is not None for one in found)
+    if images:
+        fields.append(Column("p_holm", "p (Holm)", "p"))
+    rows = [one.as_dict() for one in found]
+    sure = f", and p (Holm) at most {1 - level:.3g}" if images else ""
+    notes = [
+        "gain: mean over the pairs of changed model minus base, percentage points",
+        f"+ : a gain of {MARGIN:g} or more, {GAP_MARGIN:g} or more of it beyond the reference where that is known"
+        f"{sure}; - : a loss of {MARGIN:g} or more{sure}; 0 : no evidence",
+        f"p: exact McNemar test of one pair, mean difference per image of several; Holm's correction over "
+        f"{count_of(len(found), 'test')}"
+        if images
+        else "no p-values: only scores are known, not images",
+    ]
+    return Table(fields, rows, title="hypotheses", notes=notes, data={"evidence": rows, "notes": notes})
+
+
+def reproducibility_table(result: Reproducibility, original: str, new: str) -> Table:
+    """The table of 004."""
+    times = 100.0 / whole(result.unit)
+    fields = [
+        Column("model", "model"),
+        Column("rank", "rank", "count"),
+        Column("original", "original", "number", ("original_low", "original_high"), places=1, times=times),
+        Column("new", "new", "number", ("new_low", "new_high"), places=1, times=times),
+        Column("gap", "gap", "number", places=1, times=times),
+        Column("new_rank", "new rank", "count"),
+        Column("rank_change", "change", "rank"),
+    ]
+    data = {"original": original, "new": new, **result.as_dict()}
+    notes = [
+        f"{formatting.level_text(result.level)} intervals: clopper-pearson; per cent",
+        f"mean change: {result.mean_change * times:+.1f} points over {len(result.rows)} models",
+        "change: places won on the new test set",
+        *result.notes,
+    ]
+    return Table(fields, data["models"], title=f"{original} and {new}", notes=notes, data={**data, "notes": notes})
+
+
+def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table:
+    """One row a model: its gap, what chance can do, and the rest, split in two where that is possible."""
+    apart = any(row.parts.adaptivity is not None for row in result.rows)
+    fields = [
+        Column("model", "model"),
+        Column("original", "original", "number", places=1, times=100.0, optional=True),
+        Column("new", "new", "number", places=1, times=100.0, optional=True),
+        Column("gap", "gap", "points", places=1, times=100.0),
+        Column("reach", "chance"),
+        Column("rest", "systematic"),
+    ]
+    if apart:
+        fields += [
+            Column("adaptivity", "adaptivity", "points", ("adaptivity_low", "adaptivity_high"), 1, 100.0),
+            Column("distribution", "distribution", "points", ("distribution_low", "distribution_high"), 1, 100.0),
+        ]
+    rows = [row.as_dict() for row in result.rows]
+    shown = [
+        {
+            **row,
+            "reach": formatting.interval(row["generalisation_low"], row["generalisation_high"], 1, signed=True),
+            "rest": formatting.interval(row["systematic_low"], row["systematic_high"], 1, signed=True),
+        }
+        for row in rows
+    ]
+    by_chance = sum(row["chance_alone"] for row in rows)
+    lead = [
+        f"gap = {original} minus {new} = adaptivity + distribution + chance, in percentage points",
+        f"chance alone could explain the gap of {by_chance} of {count_of(len(rows), 'model')}",
+    ]
+    notes = [
+        f"chance: how far sampling the images of {new} can move the accuracy ({formatting.level_text(result.level)})",
+        "systematic: adaptivity and distribution together; an interval that holds 0 may be chance alone",
+        f"adaptivity: {original} minus {fresh}, fresh images of its distribution; distribution: {fresh} minus {new}"
+        if apart
+        else "two test sets can't tell adaptivity from distribution; --fresh, a setting with fresh images of the "
+        "original distribution, can",
+        *result.notes,
+    ]
+    data = {"original": original, "new": new, "fresh": fresh, "level": result.level, "models": rows, "notes": notes}
+    return Table(
+        fields, rows, shown=shown, title=f"what the gap is made of: {original} and {new}", lead=lead, notes=notes,
+        data=data,
+    )  # fmt: skip
+
+
+def bins_table(
+    bins: Sequence[tuple[str, Sequence[FrequencyBin]]], setting: str, level: float, notes: Sequence[str]
+) -> Table:
+    """One row a bin, for each (name, bins): the mean over all classifiers, and single ones."""
+    fields = [
+        Column("model", "model"),
+        Column("bin", "selection frequency"),
+        Column("images", "images", "count"),
+        Column("accuracy", "accuracy %", "number", ("low", "high"), places=1, times=100.0),
+    ]
+    rows = [
+        {"model": name, "bin": bin_text(one, last=one is found[-1]), **asdict(one)}
+        for name, found in bins
+        for one in found
+    ]
+    notes = [
+        f"{formatting.level_text(level)} intervals: clopper-pearson; of a mean over models, for that many images: "
+        "they all see the same pictures",
+        *notes,
+    ]
+    data = {"setting": setting, "level": level, "bins": rows, "notes": notes}
+    return Table(fields, rows, title=f"accuracy by selection frequency, {setting}", notes=notes, data=data)
+
+
+def bin_text(one: FrequencyBin, *, last: bool) -> str:
+    """
+    >>> bin_text(FrequencyBin(0.8, 1.0, 0, None, None, None), last=True)
+    '[0.8, 1]'
+    """
+    return f"[{one.low_edge:g}, {one.high_edge:g}{']' if last else ')'}"
+
+
+def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None = None) -> Table:
+    """u and v by the formula, in the simulation, and, where there are real models, in their line."""
+    found = result.recovered
+    rows: list[dict[str, Any]] = [{"what": "formula", "u": found.u, "v": found.v}]
+    rows.append({"what": "simulated models", **_coefficients(found.line)})
+    if result.line is not None:
+        rows.append({"what": "real models", **_coefficients(result.line)})
+    fields = [
+        Column("what", ""),
+        Column("u", "slope u", "number", ("u_low", "u_high"), places=4),
+        Column("v", "intercept v", "number", ("v_low", "v_high"), places=4),
+        Column("r2", "r2", "number", places=4),
+    ]
+    first, second = result.first, result.second
+    names = (x or "first test set", y or "second test set")
+    sets = zip(names, (first, second), (result.n_first, result.n_second), strict=True)
+    lead = [
+        *(f"{name}: difficulties Normal({one.mean:.3g}, {one.spread:.3g}²), {n:,} images" for name, one, n in sets),
+        f"{len(result.skills)} models with skills from {result.skills.min():.2f} to {result.skills.max():.2f}",
+        "the simulation recovers u and v" if found.agrees else "u or v lies outside the simulation's intervals",
+    ]
+    if result.same_line is not None:
+        lead.append(f"the real line {'agrees' if result.same_line else 'does not agree'} with the simulated one")
+    notes = [
+        "model s is right on an image of difficulty t with probability Phi(s - t); probit(y) = u probit(x) + v",
+        f"{formatting.level_text(found.line.level)} intervals from {found.line.resamples:,} resamples: of images and "
+        "models of the simulation, of the models where they are real",
+    ]
+    if result.line is not None:
+        notes.append(
+            f"the difficulties of {names[1]} follow from the real line and those of {names[0]}, which are assumed; "
+            "so u and v by the formula are the real line's own, and what the simulation tests is chance: a lower r2 "
+            "of the real models means that more than skill and sampling sets them apart"
+        )
+    data = {"x": x, "y": y, **result.as_dict(), "notes": notes}
+    return Table(fields, rows, title="the Gaussian difficulty model", lead=lead, notes=notes, data=data)
+
+
+def _coefficients(line: Fit) -> dict[str, Any]:
+    row: dict[str, Any] = {"u": line.slope, "v": line.intercept, "r2": finite_or_none(line.r2)}
+    for name, ends in (("u", line.slope_interval), ("v", line.intercept_interval)):
+        row |= {f"{name}_low": ends.low if ends else None, f"{name}_high": ends.high if ends else None}
+    return row

@@ -1,113 +1,118 @@
-"""Tables as Markdown, CSV, LaTeX and JSON."""
+"""Tables as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from shiftbench.metrics.base import Score
 from shiftbench.reports import formatting
-from shiftbench.reports.tables import Cell, Column, ResultTable
 
-RESULT_FIELDS = (
-    "classifier", "setting", "metric", "value", "low", "high", "n", "level", "method", "unit", "provenance"
-)  # fmt: skip
+if TYPE_CHECKING:
+    from shiftbench.reports.table import CellText, Table
 
 
-def markdown_table(header: list[str], rows: list[list[str]], *, left: int = 1) -> str:
+def to_markdown(table: Table) -> str:
+    """Title, lead, GitHub's pipe table, diagrams, notes, and the tables below."""
+    escape = formatting.markdown
+    parts = []
+    if table.title:
+        title = escape(table.title)
+        parts.append(f"{'#' * table.heading} {title}\n" if table.heading else f"**{title}**\n")
+    if table.lead:
+        parts.append("".join(f"{escape(line)}  \n" for line in table.lead))
+    if table.command:
+        parts.append(f"    {table.command}\n")
+    if table.shown:
+        headings = [[escape(line) for line in (one.heading, one.subheading) if line] for one in table.columns]
+        rows = [
+            [_markdown_cell(one.cell(row), small=bool(table.turned)) for one in table.columns] for row in table.shown
+        ]
+        if any(column.n for column in table.columns):
+            rows.append(["n", *(column.n for column in table.columns[1:])])
+        parts.append(markdown_table(list(map("<br>".join, headings)), rows, left=_text_columns(table)))
+    parts += [to_markdown(part) for part in table.parts]
+    if table.notes:
+        parts.append("".join(f"- {escape(note)}\n" for note in table.notes))
+    for diagram in table.diagrams:
+        parts.append(f"**{escape(diagram.title)}**\n\n```\n" + "\n".join(diagram.draw(80, False)) + "\n```\n")
+    return "\n".join(parts)
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """GitHub's pipe table; the first ``left`` columns to the left, numbers to the right."""
     rule = ["---"] * left + ["---:"] * (len(header) - left)
     return "".join(f"| {' | '.join(row)} |\n" for row in [header, rule, *rows])
 
 
-def latex_table(header: list[list[str]], rows: list[list[str]], notes: list[str], *, left: int = 1) -> str:
-    """A ``booktabs`` tabular with its notes below, ready for a table environment."""
-    shape = "l" * left + "r" * (len(header[0]) - left)
-    lines = [
+def to_latex(table: Table) -> str:
+    """A ``booktabs`` tabular with its notes below, ready for a table environment; one per part."""
+    lines = _tabular(table) if table.shown else []
+    notes = [*([table.title] if table.title else []), *table.lead, *table.notes]
+    if not table.shown and table.parts:
+        notes = table.notes
+    lines += [to_latex(part) for part in table.parts]
+    lines += [f"\\par{{\\footnotesize {formatting.latex(note)}}}" for note in notes]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _tabular(table: Table) -> list[str]:
+    escape, left = formatting.latex, _text_columns(table)
+    header = [[escape(column.heading) for column in table.columns]]
+    if any(column.subheading for column in table.columns):
+        header.append([escape(column.subheading) for column in table.columns])
+    rows = [[_latex_cell(one.cell(row), small=bool(table.turned)) for one in table.columns] for row in table.shown]
+    if any(column.n for column in table.columns):
+        rows.append([r"\midrule $n$", *(column.n for column in table.columns[1:])])
+    return [
         "% needs \\usepackage{booktabs}",
-        f"\\begin{{tabular}}{{{shape}}}",
+        f"\\begin{{tabular}}{{{'l' * left + 'r' * (len(table.columns) - left)}}}",
         "\\toprule",
         *(" & ".join(row) + r" \\" for row in header),
         "\\midrule",
         *(" & ".join(row) + r" \\" for row in rows),
         "\\bottomrule",
         "\\end{tabular}",
-        *(f"\\par{{\\footnotesize {formatting.latex(note)}}}" for note in notes),
     ]
-    return "\n".join(lines) + "\n"
 
 
-def result_markdown(table: ResultTable) -> str:
-    escape = formatting.markdown
-    headings = [[escape(line) for line in table.heading(column) if line] for column in table.columns]
-    rows = [
-        [escape(name), *(_markdown_cell(table.cell(name, column)) for column in table.columns)]
-        for name in table.classifiers
-    ]
-    if table.columns and not table.same_n:
-        rows.append(["n", *(formatting.count(table.n(column)) for column in table.columns)])
-    caption = f"**{escape(table.caption)}**\n\n" if table.caption else ""
-    notes = "".join(f"- {escape(note)}\n" for note in table.notes())
-    return caption + markdown_table(["classifier", *map("<br>".join, headings)], rows) + "\n" + notes
+def to_csv(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    return formatting.csv_lines(keys, [[_csv_field(row.get(key)) for key in keys] for row in rows])
 
 
-def result_csv(table: ResultTable) -> str:
-    """One row a score; values are fractions with all their digits."""
-    text, number = formatting.csv_text, formatting.csv_number
-    rows = [
-        [
-            *(text(field) for field in (name, column.setting, score.metric)),
-            *(number(field) for field in (score.value, score.low, score.high)),
-            str(score.n),
-            number(score.level),
-            *(text(field) for field in (score.method, score.unit, score.provenance)),
-        ]
-        for name, column, score in _scores(table)
-    ]
-    return formatting.csv_lines(RESULT_FIELDS, rows)
+def _csv_field(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return formatting.csv_number(value)
+    return str(value) if isinstance(value, int) else formatting.csv_text(str(value))
 
 
-def result_latex(table: ResultTable) -> str:
-    escape = formatting.latex
-    headings = [table.heading(column) for column in table.columns]
-    header = [["classifier", *(escape(setting) for setting, _ in headings)]]
-    if not table.one_metric:
-        header.append(["", *(escape(metric) for _, metric in headings)])
-    rows = [
-        [escape(name), *(_latex_cell(table.cell(name, column)) for column in table.columns)]
-        for name in table.classifiers
-    ]
-    if table.columns and not table.same_n:
-        rows.append([r"\midrule $n$", *(formatting.count(table.n(column)) for column in table.columns)])
-    notes = [*([table.caption] if table.caption else []), *table.notes()]
-    return latex_table(header, rows, notes)
-
-
-def result_data(table: ResultTable) -> dict[str, Any]:
-    scores = [
-        {"classifier": name, "setting": column.setting, **plain(score.as_dict())}
-        for name, column, score in _scores(table)
-    ]
-    return {"title": table.title, "scores": scores, "notes": table.notes()}
-
-
-def _scores(table: ResultTable) -> list[tuple[str, Column, Score]]:
-    pairs = [(name, column) for name in table.classifiers for column in table.columns]
-    return [(name, column, score) for name, column in pairs if (score := table.score(name, column)) is not None]
-
-
-def plain(fields: dict[str, Any]) -> dict[str, Any]:
+def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields for JSON, which has neither nan nor infinity."""
     return {k: formatting.json_number(v) if isinstance(v, float) else v for k, v in fields.items()}
 
 
-def _markdown_cell(cell: Cell) -> str:
-    star = r"\*" if cell.odd_n else ""
-    value = f"**{cell.value}**{star}" if cell.bold else cell.value + star
+def _text_columns(table: Table) -> int:
+    """How many columns at the beginning are text."""
+    numbers = [i for i, column in enumerate(table.columns) if not column.is_text]
+    return max(numbers[0] if numbers else len(table.columns), 1)
+
+
+def _markdown_cell(cell: CellText, *, small: bool) -> str:
+    value, mark = formatting.markdown(cell.value), formatting.markdown(cell.mark)
+    value = f"**{value}**{mark}" if cell.bold else value + mark
     # Brackets are kept from becoming a link.
-    return f"{value} <sub>{formatting.markdown(cell.interval)}</sub>" if cell.interval else value
+    interval = formatting.markdown(cell.interval)
+    if not interval:
+        return value
+    return f"{value} <sub>{interval}</sub>" if small else f"{value} {interval}"
 
 
-def _latex_cell(cell: Cell) -> str:
+def _latex_cell(cell: CellText, *, small: bool) -> str:
     value = formatting.latex(cell.value)
     value = f"\\textbf{{{value}}}" if cell.bold else value
-    value += "$^{*}$" if cell.odd_n else ""
-    return f"{value} {{\\scriptsize {formatting.latex(cell.interval)}}}" if cell.interval else value
+    value += f"$^{{{cell.mark}}}$" if cell.mark else ""
+    if not cell.interval:
+        return value
+    interval = formatting.latex(cell.interval)
+    return f"{value} {{\\scriptsize {interval}}}" if small else f"{value} {interval}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.annotation import ClassProgress
 from shiftbench.testsets.audit import AuditLine
 from shiftbench.testsets.frequencies import AnnotatorQuality, ClassSummary, ImageFrequency, frequency_record
@@ -16,19 +16,19 @@ from shiftbench.testsets.revisions import Difference, RevisionInfo, SetStatus
 _MOST_SHOWN = 40
 
 
-def pool_table(rows: Sequence[PoolCount]) -> StudyTable:
+def pool_table(rows: Sequence[PoolCount]) -> Table:
     """Candidates and references of each class."""
     records = [
         {"class": row.class_key, "candidates": row.candidates, "references": row.references, "marked": row.marked}
         for row in rows
     ]
     total = {name: sum(record[name] for record in records) for name in ("candidates", "references", "marked")}  # type: ignore[misc]
-    return StudyTable(
+    return Table(
         [
-            Field("class", "class"),
-            Field("candidates", "candidates", "count"),
-            Field("references", "references", "count"),
-            Field("marked", "marked", "count"),
+            Column("class", "class"),
+            Column("candidates", "candidates", "count"),
+            Column("references", "references", "count"),
+            Column("marked", "marked", "count"),
         ],
         records,
         shown=records[:_MOST_SHOWN],
@@ -38,7 +38,7 @@ def pool_table(rows: Sequence[PoolCount]) -> StudyTable:
     )
 
 
-def audit_table(rows: Sequence[AuditLine]) -> StudyTable:
+def audit_table(rows: Sequence[AuditLine]) -> Table:
     """The audit log."""
     records = [
         {
@@ -47,12 +47,12 @@ def audit_table(rows: Sequence[AuditLine]) -> StudyTable:
         }
         for row in rows
     ]  # fmt: skip
-    fields = [Field("at", "when (UTC)"), Field("who", "who"), Field("action", "what"), Field("details", "details")]
+    fields = [Column("at", "when (UTC)"), Column("who", "who"), Column("action", "what"), Column("details", "details")]
     shown = [{**record, "at": f"{row.at:%Y-%m-%d %H:%M}"} for record, row in zip(records, rows, strict=True)]
-    return StudyTable(fields, records, shown=shown, title="audit log")
+    return Table(fields, records, shown=shown, title="audit log")
 
 
-def progress_table(rows: Sequence[ClassProgress]) -> StudyTable:
+def progress_table(rows: Sequence[ClassProgress]) -> Table:
     """How far the annotation is, class by class."""
     records = [
         {
@@ -63,15 +63,15 @@ def progress_table(rows: Sequence[ClassProgress]) -> StudyTable:
     ]  # fmt: skip
     places, answered = sum(row.places for row in rows), sum(row.answered for row in rows)
     lead = [f"{answered:,} of {places:,} answers are in ({100 * answered / places:.1f} %)"] if places else ["no tasks"]
-    return StudyTable(
+    return Table(
         [
-            Field("class", "class"),
-            Field("tasks", "tasks", "count"),
-            Field("finished", "finished", "count"),
-            Field("answered", "answers", "count"),
-            Field("places", "wished", "count"),
-            Field("in_hand", "in hand", "count"),
-            Field("share", "%", "number", times=100, places=1),
+            Column("class", "class"),
+            Column("tasks", "tasks", "count"),
+            Column("finished", "finished", "count"),
+            Column("answered", "answers", "count"),
+            Column("places", "wished", "count"),
+            Column("in_hand", "in hand", "count"),
+            Column("share", "%", "number", times=100, places=1),
         ],
         records,
         shown=[record for record, row in zip(records, rows, strict=True) if row.share < 1][:_MOST_SHOWN]
@@ -82,7 +82,7 @@ def progress_table(rows: Sequence[ClassProgress]) -> StudyTable:
     )
 
 
-def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> StudyTable:
+def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> Table:
     """Annotators by their accuracy on control images, the worst first."""
     records = []
     for row in rows:
@@ -102,17 +102,17 @@ def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> S
                 "excluded": "excluded" if row.excluded else "",
             }
         )
-    return StudyTable(
+    return Table(
         [
-            Field("annotator", "annotator"),
-            Field("tasks", "tasks", "count"),
-            Field("accuracy", "controls right %", "number", ("low", "high"), places=1, times=100),
-            Field("controls", "of", "count"),
-            Field("selected", "selected", "count", optional=True),
-            Field("positives", "of those that belong", "count", optional=True),
-            Field("left", "left", "count", optional=True),
-            Field("negatives", "of the others", "count", optional=True),
-            Field("excluded", ""),
+            Column("annotator", "annotator"),
+            Column("tasks", "tasks", "count"),
+            Column("accuracy", "controls right %", "number", ("low", "high"), places=1, times=100),
+            Column("controls", "of", "count"),
+            Column("selected", "selected", "count", optional=True),
+            Column("positives", "of those that belong", "count", optional=True),
+            Column("left", "left", "count", optional=True),
+            Column("negatives", "of the others", "count", optional=True),
+            Column("excluded", ""),
         ],
         records,
         title="annotators",
@@ -120,7 +120,7 @@ def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> S
     )
 
 
-def class_table(rows: Sequence[ClassSummary]) -> StudyTable:
+def class_table(rows: Sequence[ClassSummary]) -> Table:
     """Selection frequencies and agreement, class by class and over all."""
     records = [
         {
@@ -131,15 +131,15 @@ def class_table(rows: Sequence[ClassSummary]) -> StudyTable:
         }
         for row in rows
     ]  # fmt: skip
-    return StudyTable(
+    return Table(
         [
-            Field("class", "class"),
-            Field("candidates", "candidates", "count"),
-            Field("candidate_frequency", "selected", "number", places=3),
-            Field("references", "references", "count"),
-            Field("reference_frequency", "selected", "number", places=3),
-            Field("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3),
-            Field("answers", "answers", "count", optional=True),
+            Column("class", "class"),
+            Column("candidates", "candidates", "count"),
+            Column("candidate_frequency", "selected", "number", places=3),
+            Column("references", "references", "count"),
+            Column("reference_frequency", "selected", "number", places=3),
+            Column("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3),
+            Column("answers", "answers", "count", optional=True),
         ],
         records,
         shown=[*records[:_MOST_SHOWN], *records[-1:]] if len(records) > _MOST_SHOWN + 1 else records,
@@ -153,18 +153,18 @@ def class_table(rows: Sequence[ClassSummary]) -> StudyTable:
     )
 
 
-def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> StudyTable:
+def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> Table:
     """Selection frequencies image by image."""
     records = [frequency_record(row, level) for row in rows]
-    return StudyTable(
+    return Table(
         [
-            Field("image", "image"),
-            Field("role", "role"),
-            Field("class", "class"),
-            Field("keyword", "keyword", optional=True),
-            Field("selected", "selected", "count"),
-            Field("annotations", "of", "count"),
-            Field("frequency", "frequency", "number", ("low", "high")),
+            Column("image", "image"),
+            Column("role", "role"),
+            Column("class", "class"),
+            Column("keyword", "keyword", optional=True),
+            Column("selected", "selected", "count"),
+            Column("annotations", "of", "count"),
+            Column("frequency", "frequency", "number", ("low", "high")),
         ],
         records,
         shown=[{**record, "image": record["image"][:12]} for record in records[:_MOST_SHOWN]],
@@ -173,7 +173,7 @@ def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> S
     )
 
 
-def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) -> StudyTable:
+def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) -> Table:
     """The sets of a project and their revisions."""
     records = [
         {
@@ -184,19 +184,19 @@ def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) 
         }
         for row in rows
     ]  # fmt: skip
-    return StudyTable(
+    return Table(
         [
-            Field("set", "set"),
-            Field("revision", "revision", "count"),
-            Field("images", "images", "count"),
-            Field("frequency", "selected", "number", places=3),
-            Field("reference_frequency", "reference", "number", places=3),
-            Field("fallbacks", "stand-ins", "count"),
-            Field("short", "short", "count"),
-            Field("state", ""),
-            Field("strategy", "strategy", optional=True),
-            Field("made", "made (UTC)", optional=True),
-            Field("note", "note", optional=True),
+            Column("set", "set"),
+            Column("revision", "revision", "count"),
+            Column("images", "images", "count"),
+            Column("frequency", "selected", "number", places=3),
+            Column("reference_frequency", "reference", "number", places=3),
+            Column("fallbacks", "stand-ins", "count"),
+            Column("short", "short", "count"),
+            Column("state", ""),
+            Column("strategy", "strategy", optional=True),
+            Column("made", "made (UTC)", optional=True),
+            Column("note", "note", optional=True),
         ],
         records,
         title="sets",
@@ -216,7 +216,7 @@ def _status_line(status: SetStatus) -> str:
     return f"{revision.set_name}: nothing removed from revision {revision.number}, {reviewed} classes reviewed{short}"
 
 
-def sampling_table(revision: RevisionInfo) -> StudyTable:
+def sampling_table(revision: RevisionInfo) -> Table:
     """What a revision was sampled for, class by class."""
     records = [
         {
@@ -235,14 +235,14 @@ def sampling_table(revision: RevisionInfo) -> StudyTable:
         f"{sum(report['short'].values())} could not be found",
     ]
     lead += [f"left out of the pool: {name} {count:,}" for name, count in report["excluded"].items()]
-    return StudyTable(
+    return Table(
         [
-            Field("class", "class"),
-            Field("target", "target", "count"),
-            Field("chosen", "chosen", "count"),
-            Field("fallbacks", "stand-ins", "count"),
-            Field("short", "short", "count"),
-            Field("wished", "wished", optional=True),
+            Column("class", "class"),
+            Column("target", "target", "count"),
+            Column("chosen", "chosen", "count"),
+            Column("fallbacks", "stand-ins", "count"),
+            Column("short", "short", "count"),
+            Column("wished", "wished", optional=True),
         ],
         records,
         shown=(notable or records)[:_MOST_SHOWN],
@@ -253,7 +253,7 @@ def sampling_table(revision: RevisionInfo) -> StudyTable:
     )
 
 
-def difference_table(change: Difference) -> StudyTable:
+def difference_table(change: Difference) -> Table:
     """What came and went between two revisions."""
     gone = [
         {"change": "removed", "class": image.class_key, "image": image.digest, "why": why}
@@ -264,12 +264,12 @@ def difference_table(change: Difference) -> StudyTable:
         for image in change.added
     ]
     records = [*gone, *came]
-    return StudyTable(
+    return Table(
         [
-            Field("change", "change"),
-            Field("class", "class"),
-            Field("image", "image"),
-            Field("why", "why, or drawn for"),
+            Column("change", "change"),
+            Column("class", "class"),
+            Column("image", "image"),
+            Column("why", "why, or drawn for"),
         ],
         records,
         shown=records[:_MOST_SHOWN],
@@ -279,15 +279,15 @@ def difference_table(change: Difference) -> StudyTable:
     )
 
 
-def imported_table(done: Imported) -> StudyTable:
+def imported_table(done: Imported) -> Table:
     """What became of the pictures of a source."""
     records: list[dict[str, Any]] = [{"image": name, "why": why} for name, why in done.refused]
     lead = [
         f"{done.offered:,} pictures from {done.source}: {done.new:,} new {done.role}s, {done.known:,} known already, "
         f"{len(done.refused):,} refused"
     ]
-    return StudyTable(
-        [Field("image", "refused"), Field("why", "why")],
+    return Table(
+        [Column("image", "refused"), Column("why", "why")],
         records,
         shown=records[:_MOST_SHOWN],
         lead=lead,

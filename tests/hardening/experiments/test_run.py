@@ -14,7 +14,7 @@ import pytest
 
 from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.hardening.experiments.base import Experiment, Scale, Variant, experiments
-from shiftbench.hardening.experiments.report import ExperimentReport
+from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.run import run_experiment
 from shiftbench.hardening.training.errors import TrainingError
 from shiftbench.jobs.base import Executor
@@ -61,7 +61,7 @@ def test_an_experiment_from_training_to_verdict_and_again_without_work(tmp_path:
         path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".safetensors")
     }
     again = run_experiment(SMALLEST, scale="tiny", out=tmp_path, executor=ThreadExecutor(1), progress=False)
-    assert ExperimentReport(again).as_data() == ExperimentReport(study).as_data()
+    assert experiment_table(again).as_data() == experiment_table(study).as_data()
     assert before == {path: path.stat().st_mtime_ns for path in before}
     with pytest.raises(TrainingError, match=r"train\.epochs"):
         run_experiment(SMALLEST, scale="tiny", out=tmp_path, progress=False, changes=["train.epochs=2"])

@@ -15,7 +15,7 @@ from shiftbench.api import evaluate
 from shiftbench.datasets import from_arrays
 from shiftbench.hardening.experiments.base import Claim, Experiment, Scale, Variant, experiments
 from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs
-from shiftbench.hardening.experiments.report import ExperimentReport
+from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.recipe import Part, Recipe, load_recipe
 from shiftbench.labels import label_space
@@ -170,7 +170,7 @@ def test_verdicts(study: ExperimentStudy) -> None:
 
 
 def test_the_report_in_every_shape(study: ExperimentStudy, tmp_path: Path) -> None:
-    report = ExperimentReport(study)
+    report = experiment_table(study)
     for width in (40, 60, 100, 160):
         text = report.to_text(width)
         assert max(map(len, text.splitlines())) <= width
@@ -187,7 +187,7 @@ def test_the_report_in_every_shape(study: ExperimentStudy, tmp_path: Path) -> No
 
 def test_one_seed_has_no_spread(study: ExperimentStudy) -> None:
     one = replace(study, variants=[replace(v, clean=replace(v.clean, spread=None)) for v in study.variants])
-    assert "standard" in ExperimentReport(one).to_text(120)
+    assert "standard" in experiment_table(one).to_text(120)
 
 
 @pytest.mark.parametrize("name", experiments.names())

@@ -17,7 +17,7 @@ MODULES = [
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-@pytest.mark.parametrize("name", [*MODULES, "shiftbench.reports.new_test_set_summaries"])
+@pytest.mark.parametrize("name", [*MODULES, "shiftbench.reports.study_tables"])
 def test_examples(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.options import grouped
-from shiftbench.cli.study.options import Level, Shown, Table, WorkspaceOption, predictions_in
+from shiftbench.cli.study.options import Level, ResultsOptions, Shown, WorkspaceOption, predictions_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ def agreement_command(
     shiftbench study agreement -w WORKSPACE -s imagenetv2-matched-frequency
     """
     from shiftbench.api import Run
-    from shiftbench.reports.study_summaries import agreement_table
+    from shiftbench.reports.study_tables import agreement_table
     from shiftbench.studies.agreement import agreement_of
 
     settings = [setting] if setting else Run.open(workspace).settings
@@ -49,10 +49,10 @@ def agreement_command(
 @grouped
 def hypotheses_command(
     models: Annotated[
-        Path, typer.Option("--models", "-m", help="Table of models with the columns base_model and changes.")
+        Path, typer.Option("--models", "-m", help="ResultsOptions of models with the columns base_model and changes.")
     ],
     setting: Annotated[list[str], typer.Option("--setting", "-s", help="Data sets to weigh. Repeatable.")],
-    table: Table,
+    table: ResultsOptions,
     x: Annotated[str | None, typer.Option("--x", help="The reference setting, such as val.")] = None,
     level: Level = 0.95,
     *,
@@ -67,7 +67,7 @@ def hypotheses_command(
     \b
     shiftbench study hypotheses -r results.csv -m models.csv -s imagenet-r -s imagenet-a --x val
     """
-    from shiftbench.reports.study_summaries import hypotheses_table
+    from shiftbench.reports.study_tables import hypotheses_table
     from shiftbench.studies.hypotheses import hypotheses_from_models, weigh_hypotheses
     from shiftbench.studies.models import read_models
 

@@ -16,11 +16,11 @@ from shiftbench.cli.study.options import (
     ModelsFile,
     Own,
     Pivot,
+    ResultsOptions,
     Scale,
     Shown,
     SizeX,
     SizeY,
-    Table,
     choose_shift,
     open_study,
     place_own,
@@ -48,7 +48,7 @@ class Resampling:
 @grouped
 def line_command(
     ctx: typer.Context,
-    table: Table,
+    table: ResultsOptions,
     own: Own = None,
     *,
     kinds: Kinds,
@@ -66,7 +66,7 @@ def line_command(
     level: Level = 0.95,
     shown: Shown,
 ) -> None:
-    from shiftbench.reports.study_summaries import effective_table
+    from shiftbench.reports.study_tables import effective_table
 
     study = open_study(table, kinds)
     mine = place_own(study, own)
@@ -108,7 +108,7 @@ def _over_images(
 @grouped
 def relative_command(
     y: Annotated[str, typer.Option("--y", help="The setting under shift.")],
-    table: Table,
+    table: ResultsOptions,
     models: ModelsFile = None,
     n_y: SizeY = None,
     level: Level = 0.95,
@@ -122,7 +122,7 @@ def relative_command(
     \b
     shiftbench study relative -r results.csv -m models.csv --y imagenetv2
     """
-    from shiftbench.reports.study_summaries import relative_table
+    from shiftbench.reports.study_tables import relative_table
 
     study = open_study(table, Kinds(models))
     set_sizes(study, {y: n_y})
@@ -136,7 +136,7 @@ def correlate_command(
         typer.Option("--synthetic", "-s", help="A setting, SETTING@REFERENCE, a testbed shift, or all. Repeatable."),
     ],
     natural: Annotated[list[str], typer.Option("--natural", "-n", help="What it is compared with. Repeatable.")],
-    table: Table,
+    table: ResultsOptions,
     kinds: Kinds,
     x: Annotated[str, typer.Option("--x", help="The reference of settings named without one.")] = "val",
     scale: Scale = "logit",
@@ -151,7 +151,7 @@ def correlate_command(
     \b
     shiftbench study correlate -r results.csv -m models.csv -s corruptions -s pgd -n all
     """
-    from shiftbench.reports.study_summaries import correlation_table
+    from shiftbench.reports.study_tables import correlation_table
 
     study = open_study(table, kinds)
     measures = all_measures(study, synthetic, natural)

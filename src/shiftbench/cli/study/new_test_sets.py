@@ -12,10 +12,10 @@ from shiftbench.cli.options import grouped
 from shiftbench.cli.study.options import (
     Kinds,
     Level,
+    ResultsOptions,
     Shown,
     SizeX,
     SizeY,
-    Table,
     WorkspaceOption,
     open_study,
     predictions_in,
@@ -36,7 +36,7 @@ New = Annotated[str, typer.Option("--y", help="The new one.")]
 def reproducibility_command(
     x: Original,
     y: New,
-    table: Table,
+    table: ResultsOptions,
     n_x: SizeX = None,
     n_y: SizeY = None,
     level: Level = 0.95,
@@ -48,13 +48,13 @@ def reproducibility_command(
     \b
     shiftbench study reproducibility -r results.csv --x val --y imagenetv2 --n-x 50000 --n-y 10000
     """
-    from shiftbench.reports.new_test_set_summaries import reproducibility_table
+    from shiftbench.reports.study_tables import reproducibility_table
 
     shown.show(reproducibility_table(reproducibility_of(table, x, y, n_x, n_y, level), x, y))
 
 
 def reproducibility_of(
-    table: Table, x: str, y: str, n_x: float | None, n_y: float | None, level: float
+    table: ResultsOptions, x: str, y: str, n_x: float | None, n_y: float | None, level: float
 ) -> Reproducibility:
     """The study that the command and its figure show."""
     from shiftbench.studies.reproducibility import reproducibility
@@ -76,7 +76,7 @@ def reproducibility_of(
 def gap_command(
     x: Original,
     y: New,
-    table: Table,
+    table: ResultsOptions,
     fresh: Annotated[
         str | None,
         typer.Option(help="A setting with fresh images of the original distribution, such as a hidden split."),
@@ -98,7 +98,7 @@ def gap_command(
     shiftbench study gap -r results.csv --x cifar-10 --y cifar-10.1 --n-x 10000 --n-y 2000
     shiftbench study gap -w WORKSPACE --x val --y new --fresh hidden-split
     """
-    from shiftbench.reports.new_test_set_summaries import gap_table
+    from shiftbench.reports.study_tables import gap_table
     from shiftbench.studies.gaps import decompose_gaps
 
     study = open_study(table)
@@ -132,7 +132,7 @@ def bins_command(chosen: Bins, shown: Shown) -> None:
     \b
     shiftbench study bins -w WORKSPACE -s imagenetv2-matched-frequency --frequencies annotations.csv
     """
-    from shiftbench.reports.new_test_set_summaries import bins_table
+    from shiftbench.reports.study_tables import bins_table
 
     found = binned_accuracies(chosen)
     shown.show(bins_table(found.with_mean(), chosen.setting, chosen.level, found.notes))
@@ -153,7 +153,7 @@ def difficulty_command(
     x: Annotated[str | None, typer.Option("--x", help="The first test set: with it, real accuracies are used.")] = None,
     y: Annotated[str | None, typer.Option("--y", help="The second.")] = None,
     *,
-    table: Table,
+    table: ResultsOptions,
     kinds: Kinds,
     first: Annotated[str, typer.Option(help="MEAN,SPREAD of the first set's difficulties.")] = "0,1",
     second: Annotated[
@@ -176,7 +176,7 @@ def difficulty_command(
     shiftbench study difficulty --first 0,1 --second 0.5,0.8
     shiftbench study difficulty -r results.csv -m models.csv --x val --y imagenetv2
     """
-    from shiftbench.reports.new_test_set_summaries import difficulty_table
+    from shiftbench.reports.study_tables import difficulty_table
 
     assumed = _difficulty(first, "--first")
     if table.results is None and table.workspace is None:
@@ -208,7 +208,7 @@ def _simulated(
 
 
 def _from_accuracies(
-    table: Table, kinds: Kinds, x: str, y: str, first: Difficulty, n_x: int | None, n_y: int | None, seed: int
+    table: ResultsOptions, kinds: Kinds, x: str, y: str, first: Difficulty, n_x: int | None, n_y: int | None, seed: int
 ) -> DifficultyFit:
     import numpy as np
 

@@ -14,7 +14,7 @@ from shiftbench.cli.table import show_report
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shiftbench.reports.base import Report
+    from shiftbench.reports.table import Table
     from shiftbench.store.predictions import Predictions
     from shiftbench.studies.results import Results
     from shiftbench.studies.study import Shift, Study
@@ -38,7 +38,7 @@ Own = Annotated[
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultsOptions:
     """Accuracies from a file, or from the predictions of a workspace."""
 
     results: Annotated[
@@ -97,11 +97,11 @@ class Shown:
     )
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
 
-    def show(self, report: Report) -> None:
-        show_report(report, "json" if self.json else self.format, self.output)
+    def show(self, table: Table) -> None:
+        show_report(table, "json" if self.json else self.format, self.output)
 
 
-def open_study(table: Table, kinds: Kinds | None = None, settings: Sequence[str] = ()) -> Study:
+def open_study(table: ResultsOptions, kinds: Kinds | None = None, settings: Sequence[str] = ()) -> Study:
     """The table that was asked for, with what is known about its models."""
     from shiftbench.studies.models import ModelInfo, Models, read_models
     from shiftbench.studies.study import Study

@@ -1,108 +1,87 @@
-"""An experiment as tables: for a terminal of any width, Markdown, CSV, LaTeX and JSON."""
+"""An experiment as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shiftbench.hardening.experiments.study import Direction, ExperimentStudy, Number, VariantResult
 from shiftbench.reports import formatting
-from shiftbench.reports.base import Report
-from shiftbench.reports.study_summaries import hypotheses_table, line_text
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.study_tables import hypotheses_table, line_text
+from shiftbench.reports.table import Column, Table
 from shiftbench.studies.base import count_of
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
-
-class ExperimentReport(Report):
+def experiment_table(study: ExperimentStudy) -> Table:
     """What was trained, what came out, and whether the papers' directions appear."""
-
-    def __init__(self, study: ExperimentStudy) -> None:
-        self.study = study
-        self.tables = [variants_table(study)]
-        if any(one.groups for one in study.variants):
-            self.tables.append(groups_table(study))
-        if study.directions:
-            self.tables.append(directions_table(study))
-        if study.evidence:
-            self.tables.append(_verdicts(study))
-
-    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        from rich.text import Text
-
-        from shiftbench.reports.terminal import note_lines
-
-        yield Text(f"{self.study.experiment.name}, {self.study.scale}", style="bold")
-        yield Text()
-        yield Text(note_lines(self.lead(), width, ascii_only=ascii_only).plain)
-        for table in self.tables:
-            yield Text()
-            yield from table.renderables(width, ascii_only=ascii_only)
-
-    def lead(self) -> list[str]:
-        """Data, sizes and seeds, in words."""
-        study, scale = self.study, self.study.experiment.scales[self.study.scale]
-        clean, shifted = study.images
-        return [
-            study.experiment.about,
-            f"{len(study.experiment.variants)} variants, {count_of(study.seeds, 'seed')}; {scale.about}",
-            *([f"changed in every recipe: {', '.join(study.changes)}"] if study.changes else []),
-            f"trained on {study.experiment.train}; evaluated on {clean:,} images of {study.settings[0]}, and on "
-            f"{shifted:,} images in {count_of(len(study.settings) - 1, 'shifted setting')}",
-        ]
-
-    def to_markdown(self) -> str:
-        study = self.study
-        parts = [f"## {study.experiment.name}\n", *(f"{formatting.markdown(line)}  " for line in self.lead())]
-        if study.command:
-            parts.append(f"\n    {study.command}\n")
-        return "\n".join(parts) + "\n" + "\n".join(table.to_markdown() for table in self.tables)
-
-    def to_csv(self) -> str:
-        return self.tables[0].to_csv()
-
-    def to_latex(self) -> str:
-        return "\n".join(table.to_latex() for table in self.tables)
-
-    def as_data(self) -> dict[str, Any]:
-        study = self.study
-        return {
-            "experiment": study.experiment.name,
-            "scale": study.scale,
-            "seeds": study.seeds,
-            "trained_on": study.experiment.train,
-            "command": study.command,
-            "changes": list(study.changes),
-            "level": study.level,
-            "images": {"reference": study.images[0], "shifted": study.images[1]},
-            "settings": list(study.settings),
-            "variants": [_row(one) for one in study.variants],
-            "line": study.line.as_dict() if study.line is not None else None,
-            "directions": [_direction_row(one) for one in study.directions],
-            "hypotheses": [one.as_dict() for one in study.evidence],
-            "runs": {run.name: str(run.folder) for run in study.runs},
-            "notes": study.notes,
-        }
+    parts = [variants_table(study)]
+    if any(one.groups for one in study.variants):
+        parts.append(groups_table(study))
+    if study.directions:
+        parts.append(directions_table(study))
+    if study.evidence:
+        parts.append(_verdicts(study))
+    return Table(
+        parts[0].columns,
+        parts[0].rows,
+        shown=[],
+        title=f"{study.experiment.name}, {study.scale}",
+        lead=_lead(study),
+        parts=parts,
+        data=_data(study),
+        heading=2,
+        command=study.command,
+    )
 
 
-def _verdicts(study: ExperimentStudy) -> StudyTable:
+def _lead(study: ExperimentStudy) -> list[str]:
+    """Data, sizes and seeds, in words."""
+    scale = study.experiment.scales[study.scale]
+    clean, shifted = study.images
+    return [
+        study.experiment.about,
+        f"{len(study.experiment.variants)} variants, {count_of(study.seeds, 'seed')}; {scale.about}",
+        *([f"changed in every recipe: {', '.join(study.changes)}"] if study.changes else []),
+        f"trained on {study.experiment.train}; evaluated on {clean:,} images of {study.settings[0]}, and on "
+        f"{shifted:,} images in {count_of(len(study.settings) - 1, 'shifted setting')}",
+    ]
+
+
+def _data(study: ExperimentStudy) -> dict[str, Any]:
+    return {
+        "experiment": study.experiment.name,
+        "scale": study.scale,
+        "seeds": study.seeds,
+        "trained_on": study.experiment.train,
+        "command": study.command,
+        "changes": list(study.changes),
+        "level": study.level,
+        "images": {"reference": study.images[0], "shifted": study.images[1]},
+        "settings": list(study.settings),
+        "variants": [_row(one) for one in study.variants],
+        "line": study.line.as_dict() if study.line is not None else None,
+        "directions": [_direction_row(one) for one in study.directions],
+        "hypotheses": [one.as_dict() for one in study.evidence],
+        "runs": {run.name: str(run.folder) for run in study.runs},
+        "notes": study.notes,
+    }
+
+
+def _verdicts(study: ExperimentStudy) -> Table:
     table = hypotheses_table(study.evidence, study.level)
     table.notes.append("intervals and p-values are over images, for the networks that were trained; not over seeds")
     return table
 
 
-def variants_table(study: ExperimentStudy) -> StudyTable:
+def variants_table(study: ExperimentStudy) -> Table:
     fields = [
-        Field("variant", "variant"),
-        Field("clean", "clean", "number", ("clean_low", "clean_high"), places=1),
-        Field("clean_spread", "± seeds", "number", places=1, optional=True),
-        Field("shifted", "shifted", "number", ("shifted_low", "shifted_high"), places=1),
-        Field("shifted_spread", "± seeds", "number", places=1, optional=True),
-        Field("rho", "rho", "points", ("rho_low", "rho_high"), places=1),
-        Field("tau", "tau", "points", ("tau_low", "tau_high"), places=1),
-        Field("tau_spread", "± seeds", "number", places=1, optional=True),
+        Column("variant", "variant"),
+        Column("clean", "clean", "number", ("clean_low", "clean_high"), places=1),
+        Column("clean_spread", "± seeds", "number", places=1, optional=True),
+        Column("shifted", "shifted", "number", ("shifted_low", "shifted_high"), places=1),
+        Column("shifted_spread", "± seeds", "number", places=1, optional=True),
+        Column("rho", "rho", "points", ("rho_low", "rho_high"), places=1),
+        Column("tau", "tau", "points", ("tau_low", "tau_high"), places=1),
+        Column("tau_spread", "± seeds", "number", places=1, optional=True),
     ]
     level = formatting.level_text(study.level)
     line = [f"line: {', '.join(line_text(study.line))}"] if study.line is not None else []
@@ -116,7 +95,7 @@ def variants_table(study: ExperimentStudy) -> StudyTable:
         *(["one seed: how much the chance of training matters is not known"] if study.seeds == 1 else []),
     ]
     rows = [_row(one) for one in study.variants]
-    return StudyTable(fields, rows, title="accuracy and robustness", notes=notes)
+    return Table(fields, rows, title="accuracy and robustness", notes=notes)
 
 
 def _row(one: VariantResult) -> dict[str, Any]:
@@ -133,7 +112,7 @@ def _fields(key: str, number: Number | None) -> dict[str, Any]:
     return {key: shown.value, f"{key}_low": shown.low, f"{key}_high": shown.high, f"{key}_spread": shown.spread}
 
 
-def groups_table(study: ExperimentStudy) -> StudyTable:
+def groups_table(study: ExperimentStudy) -> Table:
     """Mean error by kind of corruption, as AugMix reports CIFAR-10-C: not divided by AlexNet's."""
     groups = list(study.variants[0].groups)
     rows = []
@@ -143,30 +122,30 @@ def groups_table(study: ExperimentStudy) -> StudyTable:
             row |= {key: 100 * (1 - number.value), f"{key}_low": 100 * (1 - number.high),
                     f"{key}_high": 100 * (1 - number.low)}  # fmt: skip
         rows.append(row)
-    fields = [Field("variant", "variant")] + [
-        Field(key, key, "number", (f"{key}_low", f"{key}_high") if key in ("clean", "mean") else None, places=1)
+    fields = [Column("variant", "variant")] + [
+        Column(key, key, "number", (f"{key}_low", f"{key}_high") if key in ("clean", "mean") else None, places=1)
         for key in ("clean", "mean", *groups)
     ]
     notes = ["error in percent; mean: the mean corruption error over types and severities, not divided by AlexNet's"]
-    return StudyTable(fields, rows, title="errors by kind of corruption", notes=notes)
+    return Table(fields, rows, title="errors by kind of corruption", notes=notes)
 
 
-def directions_table(study: ExperimentStudy) -> StudyTable:
+def directions_table(study: ExperimentStudy) -> Table:
     fields = [
-        Field("order", "expected order"),
-        Field("claim", "what the paper reports", optional=True),
-        Field("paper", "paper"),
-        Field("published", "its numbers", optional=True),
-        Field("difference", "here", "points", ("low", "high"), places=1),
-        Field("seeds", "seeds for it"),
-        Field("verdict", "direction"),
+        Column("order", "expected order"),
+        Column("claim", "what the paper reports", optional=True),
+        Column("paper", "paper"),
+        Column("published", "its numbers", optional=True),
+        Column("difference", "here", "points", ("low", "high"), places=1),
+        Column("seeds", "seeds for it"),
+        Column("verdict", "direction"),
     ]
     notes = [
         "accuracy under shift, or clean where said; here: the first minus the second, points; "
         f"{formatting.level_text(study.level)} intervals over images; clear where they and every seed say the same"
     ]
     rows = [_direction_row(one) for one in study.directions]
-    return StudyTable(fields, rows, title="do the papers' directions appear?", notes=notes)
+    return Table(fields, rows, title="do the papers' directions appear?", notes=notes)
 
 
 def _direction_row(one: Direction) -> dict[str, Any]:

@@ -114,19 +114,17 @@ class ErrorMap:
 def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline: str | None = None) -> ErrorMap:
     """The numbers of ``Run.corruption_table``: the mean over corruptions first, then every type."""
     table = results_corruption_table(run, family, baseline=baseline)
-    kinds = list(dict.fromkeys(entry.score.metric for entry in table.entries))
+    kinds = list(dict.fromkeys(row["metric"] for row in table.rows))
     # Corruption errors where there is something to divide by, else plain ones.
     mean = next((kind for kind in kinds if kind.startswith("mCE")), None)
     mean = mean or next(kind for kind in kinds if kind.startswith("mean error"))
-    types = [
-        entry for entry in table.entries if entry.setting not in (*run.settings, *corruption_families(run.settings))
-    ]
-    cells = {(entry.classifier, mean): entry.score.value for entry in table.entries if entry.score.metric == mean}
-    cells |= {(entry.classifier, entry.setting): entry.score.value for entry in types}
+    types = [row for row in table.rows if row["setting"] not in (*run.settings, *corruption_families(run.settings))]
+    cells = {(row["classifier"], mean): row["value"] for row in table.rows if row["metric"] == mean}
+    cells |= {(row["classifier"], row["setting"]): row["value"] for row in types}
     columns = tuple(dict.fromkeys(column for _, column in cells))
     models = tuple(dict.fromkeys(model for model, _ in cells))
     values = np.array([[cells.get((model, column), np.nan) for column in columns] for model in models])
-    return ErrorMap(models, columns, values, types[0].score.metric, tuple(table.remarks))
+    return ErrorMap(models, columns, values, types[0]["metric"], tuple(table.remarks))
 
 
 def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:

@@ -31,7 +31,7 @@ from shiftbench.reports.figures.style import (
     new_figure,
     width_in_cm,
 )
-from shiftbench.reports.new_test_set_summaries import bin_text
+from shiftbench.reports.study_tables import bin_text
 from shiftbench.studies.base import StudyError, whole
 from shiftbench.studies.frequency_bins import BinnedAccuracies
 from shiftbench.studies.reproducibility import Reproducibility

@@ -11,8 +11,8 @@ from shiftbench.metrics.base import Score
 from shiftbench.reports.page.columns import OWN, GridColumn
 from shiftbench.reports.page.corruptions import Family
 from shiftbench.reports.page.payload import Estimate, estimate, score_estimate
-from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
-from shiftbench.reports.tables import Column, ResultTable
+from shiftbench.reports.perturbation import flip_entries, perturbation_prefixes
+from shiftbench.reports.scores import ScoreColumn, ScoreGrid
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, SuiteOptions, suites
 from shiftbench.store.workspace import Result
@@ -23,11 +23,11 @@ Entries = Sequence[tuple[str, str, Score]]
 def own_columns(run: StoredResults, entries: Entries, families: Iterable[Family], level: float) -> list[GridColumn]:
     """Every setting with its scores; the mean of every family; flips in place of the frames of sequences."""
     frames = {one.setting for one in run.results if is_frame(one)}
-    table = ResultTable([entry for entry in entries if entry[1] not in frames])
+    table = ScoreGrid([entry for entry in entries if entry[1] not in frames])
     columns = [_column(table, column, run.results) for column in table.columns]
     columns += [mean for mean in map(_mean_column, families) if mean is not None]
     for prefix in perturbation_prefixes(run.results):
-        columns += _flip_columns(flip_table(run.workspace, run.results, prefix=prefix, level=level), prefix)
+        columns += _flip_columns(ScoreGrid(flip_entries(run.workspace, run.results, prefix, level)), prefix)
     return columns
 
 
@@ -53,7 +53,7 @@ def known_settings() -> dict[str, Setting]:
     return found
 
 
-def _column(table: ResultTable, column: Column, results: Sequence[Result]) -> GridColumn:
+def _column(table: ScoreGrid, column: ScoreColumn, results: Sequence[Result]) -> GridColumn:
     # A metric may say more about its provenance than the run did.
     same = [one for one in results if one.setting == column.setting]
     own = next((one for one in same if one.spec.provenance == column.provenance), same[0])
@@ -72,12 +72,12 @@ def _column(table: ResultTable, column: Column, results: Sequence[Result]) -> Gr
     )
 
 
-def _numbers(table: ResultTable, column: Column) -> dict[str, Estimate]:
+def _numbers(table: ScoreGrid, column: ScoreColumn) -> dict[str, Estimate]:
     found = {name: score_estimate(table.score(name, column)) for name in table.classifiers}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _reference(table: ResultTable, own: Result, results: Sequence[Result]) -> str | None:
+def _reference(table: ScoreGrid, own: Result, results: Sequence[Result]) -> str | None:
     """The heading of the reference; where it comes in several provenances, that of the same images."""
     name = own.spec.reference
     headings = [column for column in table.columns if column.setting == name]
@@ -109,7 +109,7 @@ def _mean_column(family: Family) -> GridColumn | None:
     )
 
 
-def _flip_columns(table: ResultTable, prefix: str) -> list[GridColumn]:
+def _flip_columns(table: ScoreGrid, prefix: str) -> list[GridColumn]:
     return [
         GridColumn(
             f"{prefix}: {column.metric}" if column.setting == prefix else f"{prefix}.{column.heading}: {column.metric}",

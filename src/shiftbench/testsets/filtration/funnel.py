@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.formatting import count
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Step:
     left: int
 
 
-class Funnel(StudyTable):
+class Funnel(Table):
     """Counts and shares of each step.
 
     >>> funnel = Funnel([Step("found", 81_413), Step("basic filter", 8_925), Step("shortlist", 1_452)])
@@ -49,11 +49,11 @@ class Funnel(StudyTable):
         ]
         super().__init__(
             [
-                Field("step", "step"),
-                Field("left", "left", "count"),
-                Field("removed", "removed", "count"),
-                Field("of_previous", "of the last step %", "number", times=100),
-                Field("of_all", "of all %", "number", times=100),
+                Column("step", "step"),
+                Column("left", "left", "count"),
+                Column("removed", "removed", "count"),
+                Column("of_previous", "of the last step %", "number", times=100),
+                Column("of_all", "of all %", "number", times=100),
             ],
             rows,
             title=title,

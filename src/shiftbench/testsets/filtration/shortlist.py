@@ -15,7 +15,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.labels.space import LabelSpace
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.blocks import PerImage
 from shiftbench.testsets.filtration.funnel import Funnel
 
@@ -54,20 +54,20 @@ class Filtration:
         chosen = sorted(one.index for one in self.shortlist)
         return Subset(self.pool, chosen, name=name or f"{self.pool.name} filtered")
 
-    def review_list(self) -> StudyTable:
+    def review_list(self) -> Table:
         """For people: which images to look at, and what they were taken for."""
         rows: list[dict[str, Any]] = [{"rank": i, **asdict(one)} for i, one in enumerate(self.shortlist, start=1)]
         more = (
             [f"the first {_SHOWN} of {len(rows):,}; write a .csv or .json file for all"] if len(rows) > _SHOWN else []
         )
-        return StudyTable(
+        return Table(
             [
-                Field("rank", "", "count"),
-                Field("image", "image"),
-                Field("label", "label"),
-                Field("taken_for", "taken for"),
-                Field("confidence", "confidence %", "number", times=100, places=1),
-                Field("true_confidence", "in the label %", "number", times=100, places=1, optional=True),
+                Column("rank", "", "count"),
+                Column("image", "image"),
+                Column("label", "label"),
+                Column("taken_for", "taken for"),
+                Column("confidence", "confidence %", "number", times=100, places=1),
+                Column("true_confidence", "in the label %", "number", times=100, places=1, optional=True),
             ],
             rows,
             shown=rows[:_SHOWN],

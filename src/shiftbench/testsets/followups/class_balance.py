@@ -17,7 +17,7 @@ from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.metrics.accuracy import class_counts
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 from shiftbench.store.predictions import Predictions
 from shiftbench.testsets.followups.folds import shuffled_groups
 
@@ -49,7 +49,7 @@ def balanced_indices(
     return np.sort(known[np.concatenate([members[:count] for members in classes.values()])])
 
 
-class BalanceEffect(StudyTable):
+class BalanceEffect(Table):
     """Accuracy as it is, on a balanced part, and as the mean of the classes' accuracies."""
 
 
@@ -83,12 +83,12 @@ def balance_effect(
     mean = float(np.mean([row["class_mean_change"] for row in rows]))
     return BalanceEffect(
         [
-            Field("model", "model"),
-            Field("accuracy", "as it is %", "number", ends=("low", "high"), times=100),
-            Field("balanced", "balanced %", "number", ends=("balanced_low", "balanced_high"), times=100),
-            Field("change", "change", "points", times=100),
-            Field("class_mean", "mean of classes %", "number", times=100, optional=True),
-            Field("class_mean_change", "its change", "points", times=100),
+            Column("model", "model"),
+            Column("accuracy", "as it is %", "number", ends=("low", "high"), times=100),
+            Column("balanced", "balanced %", "number", ends=("balanced_low", "balanced_high"), times=100),
+            Column("change", "change", "points", times=100),
+            Column("class_mean", "mean of classes %", "number", times=100, optional=True),
+            Column("class_mean_change", "its change", "points", times=100),
         ],
         rows,
         title=f"{predictions[0].setting}, exactly balanced",

@@ -24,7 +24,7 @@ from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.followups.folds import deal, shuffled_groups
 from shiftbench.testsets.followups.linear import by_logistic_regression
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
@@ -58,7 +58,7 @@ class Discriminated:
         return self.low > 0.5
 
 
-class Discrimination(StudyTable):
+class Discrimination(Table):
     """One row a discriminator, as tables 5 and 14 of 004."""
 
     def __init__(self, found: Sequence[Discriminated], old: Dataset, new: Dataset, each: int, folds: int) -> None:
@@ -70,9 +70,9 @@ class Discrimination(StudyTable):
         ]  # fmt: skip
         super().__init__(
             [
-                Field("discriminator", "discriminator"),
-                Field("accuracy", "accuracy %", "number", ends=("low", "high"), times=100, places=1),
-                Field("difference", "difference"),
+                Column("discriminator", "discriminator"),
+                Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100, places=1),
+                Column("difference", "difference"),
             ],
             rows,
             title=f"{old.name} or {new.name}?",

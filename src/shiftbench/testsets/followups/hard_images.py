@@ -16,7 +16,7 @@ from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Workspace
@@ -37,7 +37,7 @@ class HardImage:
     common_count: int
 
 
-class HardImages(StudyTable):
+class HardImages(Table):
     """The hardest images of a setting, the hardest first; written as CSV, a list to annotate."""
 
     def __init__(self, setting: str, models: Sequence[str], total: int, images: Sequence[HardImage]) -> None:
@@ -47,11 +47,11 @@ class HardImages(StudyTable):
         notes = [f"the first {_SHOWN} of {len(rows):,}; write a .csv file for all"] if len(rows) > _SHOWN else []
         super().__init__(
             [
-                Field("image", "image"),
-                Field("label", "label"),
-                Field("right", "right", "count"),
-                Field("common_answer", "most others say"),
-                Field("common_count", "of them", "count", optional=True),
+                Column("image", "image"),
+                Column("label", "label"),
+                Column("right", "right", "count"),
+                Column("common_answer", "most others say"),
+                Column("common_count", "of them", "count", optional=True),
             ],
             rows,
             shown=rows[:_SHOWN],
@@ -126,7 +126,7 @@ def _answers(predictions: Sequence[Predictions], ids: Sequence[str]) -> NDArray[
     return np.stack([one.top[aligned(predictions[0], one), 0][rows] for one in predictions])
 
 
-class HumanAccuracy(StudyTable):
+class HumanAccuracy(Table):
     """One row a participant, as table 3 of 004: accuracy on either set, and the gap."""
 
 
@@ -160,10 +160,10 @@ def human_accuracy(
     better = sum(row["gap"] > 0 for row in rows)
     return HumanAccuracy(
         [
-            Field("participant", "participant"),
-            Field("original", f"{original} %", "number", ends=("original_low", "original_high"), times=100, places=1),
-            Field("new", f"{new} %", "number", ends=("new_low", "new_high"), times=100, places=1),
-            Field("gap", "gap", "points", times=100, places=1),
+            Column("participant", "participant"),
+            Column("original", f"{original} %", "number", ends=("original_low", "original_high"), times=100, places=1),
+            Column("new", f"{new} %", "number", ends=("new_low", "new_high"), times=100, places=1),
+            Column("gap", "gap", "points", times=100, places=1),
         ],
         rows,
         title="Human accuracy",

@@ -18,7 +18,7 @@ from sqlalchemy import func, select
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.subset import Subset
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.configuration import Configuration
 from shiftbench.testsets.database.tables import Account, Entry, Selection, Task
 from shiftbench.testsets.errors import WorkshopError
@@ -67,12 +67,12 @@ def hard_images_of(
     }
 
 
-def hard_table(hard: Mapping[str, HardImages]) -> StudyTable:
+def hard_table(hard: Mapping[str, HardImages]) -> Table:
     """Both sets in one table: of each the hardest first."""
     rows = [{"set": side, **row} for side, found in hard.items() for row in found.rows]
     shown = [{"set": side, **row} for side, found in hard.items() for row in found.rows[:_SHOWN]]
-    return StudyTable(
-        [Field("set", "set"), *next(iter(hard.values())).fields],
+    return Table(
+        [Column("set", "set"), *next(iter(hard.values())).columns],
         rows,
         shown=shown,
         title="Hard images",

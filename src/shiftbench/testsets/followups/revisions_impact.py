@@ -13,14 +13,14 @@ import numpy as np
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.fits import Fit, fit
 
 _SHOWN = 40
 
 
-class RevisionsImpact(StudyTable):
+class RevisionsImpact(Table):
     """Accuracy of every classifier on every revision, and its change since the first."""
 
     def __init__(self, revisions: Mapping[str, Sequence[str]], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -31,11 +31,11 @@ class RevisionsImpact(StudyTable):
         notes = [f"the first {_SHOWN} of {len(rows):,} rows; write a .csv file for all"] if len(rows) > _SHOWN else []
         super().__init__(
             [
-                Field("model", "model"),
-                Field("revision", "revision"),
-                Field("n", "images", "count"),
-                Field("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
-                Field("change", "since the first", "points", times=100),
+                Column("model", "model"),
+                Column("revision", "revision"),
+                Column("n", "images", "count"),
+                Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
+                Column("change", "since the first", "points", times=100),
             ],
             rows,
             shown=rows[:_SHOWN],

@@ -21,7 +21,7 @@ from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.io.atomic import read_json, write_json
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.filtration.views import look_at
 from shiftbench.testsets.followups.folds import deal, shuffled_groups
 
@@ -135,7 +135,7 @@ def _measured(classifier: Classifier, dataset: Dataset, model: str, name: str) -
     return Measured(model, name, int(views.rows["right"][counts].sum()), int(counts.sum()))
 
 
-class SplitComparison(StudyTable):
+class SplitComparison(Table):
     """Test sets by models, as table 4 of 004."""
 
     def __init__(self, measured: Sequence[Measured], *, level: float = 0.95) -> None:
@@ -145,11 +145,11 @@ class SplitComparison(StudyTable):
         rows = [_row(one, level) for one in self.measured]
         super().__init__(
             [
-                Field("model", "model"),
-                Field("test_set", "test set"),
-                Field("n", "images", "count"),
-                Field("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
-                Field("change", "against the original", "points", times=100),
+                Column("model", "model"),
+                Column("test_set", "test set"),
+                Column("n", "images", "count"),
+                Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
+                Column("change", "against the original", "points", times=100),
             ],
             self._with_changes(rows),
             title="Cross-validation splits",

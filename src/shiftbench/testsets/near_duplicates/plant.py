@@ -20,7 +20,7 @@ from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.subset import sample
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.near_duplicates.find import find_near_duplicates
 from shiftbench.testsets.near_duplicates.review_queue import ReviewQueue
 
@@ -130,7 +130,7 @@ class Planted(Dataset):
         return DecodedImage(np.ascontiguousarray(EDITS[self.edits[edit]](self.sources.read(source).pixels)))
 
 
-class RecallReport(StudyTable):
+class RecallReport(Table):
     """For each edit how many of the planted pictures came back with their source."""
 
     def __init__(self, planted: Planted, queue: ReviewQueue, level: float) -> None:
@@ -140,10 +140,10 @@ class RecallReport(StudyTable):
         self.others = sum(1 for pair in queue.pairs if not _is_planted(pair.candidate, pair.reference))
         super().__init__(
             [
-                Field("edit", "edit"),
-                Field("found", "found", "count"),
-                Field("planted", "of", "count"),
-                Field("recall", "recall %", "number", ends=("low", "high"), places=1, times=100),
+                Column("edit", "edit"),
+                Column("found", "found", "count"),
+                Column("planted", "of", "count"),
+                Column("recall", "recall %", "number", ends=("low", "high"), places=1, times=100),
             ],
             rows,
             title="Recall of planted duplicates",

@@ -10,7 +10,7 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.reports.study_tables import Field, StudyTable
+from shiftbench.reports.table import Column, Table
 
 #: Distances up to these are suspicious, and similarities from these on. They come from the ten nearest training
 #: images of each of CIFAR-10's 10,000 test images, of which 004 called about 800 near-duplicates by eye, and from
@@ -103,7 +103,7 @@ class SuspectedPair:
         return asdict(self)
 
 
-class ReviewQueue(StudyTable):
+class ReviewQueue(Table):
     """What a person should look at. Terminals show the head of the queue; CSV and JSON have all of it."""
 
     def __init__(
@@ -123,7 +123,7 @@ class ReviewQueue(StudyTable):
         self.candidates, self.targets, self.unreadable = candidates, list(targets), list(unreadable)
         rows = [_row(place, pair) for place, pair in enumerate(self.pairs, start=1)]
         super().__init__(
-            self._fields(), rows, shown=rows[:_SHOWN], title="Suspected near-duplicates", lead=self._lead(),
+            self._columns(), rows, shown=rows[:_SHOWN], title="Suspected near-duplicates", lead=self._lead(),
             notes=self._notes(), data=self._data(),
         )  # fmt: skip
 
@@ -132,16 +132,16 @@ class ReviewQueue(StudyTable):
         """The candidates that stand in the queue, each once, the most suspicious first."""
         return list(dict.fromkeys(pair.candidate for pair in self.pairs))
 
-    def _fields(self) -> list[Field]:
+    def _columns(self) -> list[Column]:
         fields = [
-            Field("rank", "", "count"),
-            Field("candidate", "candidate"),
-            Field("reference", "resembles"),
-            Field("target", "of", optional=True),
-            Field("suspicion", "suspicion", "number"),
+            Column("rank", "", "count"),
+            Column("candidate", "candidate"),
+            Column("reference", "resembles"),
+            Column("target", "of", optional=True),
+            Column("suspicion", "suspicion", "number"),
         ]
-        fields += [Field(metric.name, metric.name, "number", optional=True) for metric in self.metrics]
-        return [*fields, Field("mirrored", "mirrored", optional=True)] if self.flips else fields
+        fields += [Column(metric.name, metric.name, "number", optional=True) for metric in self.metrics]
+        return [*fields, Column("mirrored", "mirrored", optional=True)] if self.flips else fields
 
     def _lead(self) -> list[str]:
         name, count = self.candidates

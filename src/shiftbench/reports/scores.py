@@ -1,85 +1,47 @@
-"""The table of results: classifiers by settings, every cell a score with its interval.
+"""Scores of models in settings, as a table of intervals.
 
 Numbers of different provenance never share a column: a column is one (setting, metric, provenance, level,
 method). Where one setting comes with two provenances it takes two columns, marked (a), (b), ..., and the
-notes say what each mark stands for. A score from another number of images than the rest of its column is
-marked with an asterisk.
+notes explain each mark. A score from another number of images than the rest of its column is marked with an
+asterisk.
 
 Bold means: the best of its column, or not clearly worse, that is, its interval overlaps the best one's.
-Overlap is a cautious rule; two classifiers on the same images are told apart more sharply by a paired test
-(ComparisonTable). Nothing is bold where that would be every row.
+Overlap is a cautious rule; two models on the same images are told apart more sharply by a paired test
+(``reports.comparisons``). Nothing is bold where that would be every row.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.metrics.base import Score
 from shiftbench.reports import formatting
-from shiftbench.reports.base import Report
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from shiftbench.reports.table import Column, Diagram, Number, Table
+from shiftbench.reports.writers import plain
 
 #: Of more distinct provenance lines than this only what they share is shown.
 _MOST_LINES = 6
+_KEYS = ("classifier", "setting", "metric", "value", "low", "high", "n", "level", "method", "unit", "provenance")
+#: (model, setting, score)
+Entries = list[tuple[str, str, Score]]
+_Key = tuple[str, str, str, float, str]
 
 
-class Entry(NamedTuple):
-    """One number: who, where, what."""
+def score_table(
+    entries: Iterable[tuple[str, str, Score]],
+    *,
+    title: str = "",
+    remarks: Sequence[str] = (),
+    diagrams: Sequence[Diagram] = (),
+) -> Table:
+    """Models by settings.
 
-    classifier: str
-    setting: str
-    score: Score
-
-
-@dataclass(frozen=True)
-class Column:
-    """Scores that may be compared with each other."""
-
-    setting: str
-    metric: str
-    provenance: str
-    level: float
-    method: str
-    unit: str
-    higher_is_better: bool
-    #: "a", "b", ... where the same setting and metric needs several columns.
-    mark: str = ""
-
-    @property
-    def key(self) -> tuple[str, str, str, float, str]:
-        return (self.setting, self.metric, self.provenance, self.level, self.method)
-
-    @property
-    def heading(self) -> str:
-        return f"{self.setting} ({self.mark})" if self.mark else self.setting
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One score as text."""
-
-    value: str
-    interval: str
-    bold: bool
-    #: Whether its n differs from the column's.
-    odd_n: bool
-
-    @property
-    def shown(self) -> str:
-        return self.value + "*" if self.odd_n else self.value
-
-
-class ResultTable(Report):
-    """Classifiers by settings.
-
-    >>> table = ResultTable([
+    >>> table = score_table([
     ...     ("small", "clean", Score("top1", 0.70, 0.66, 0.74, n=500)),
     ...     ("large", "clean", Score("top1", 0.80, 0.76, 0.83, n=500)),
     ... ])
@@ -95,53 +57,105 @@ class ResultTable(Report):
     bold: best, or its interval overlaps the best one's
     <BLANKLINE>
     """
+    grid = ScoreGrid(entries)
+    columns = [Column("classifier", "classifier"), *(grid.shown_column(column) for column in grid.columns)]
+    shown = [
+        {"classifier": name, **{str(column.key): grid.number(name, column) for column in grid.columns}}
+        for name in grid.classifiers
+    ]
+    found = [(name, one, grid.score(name, one)) for name in grid.classifiers for one in grid.columns]
+    scores: list[dict[str, Any]] = [
+        {"classifier": name, "setting": column.setting, **score.as_dict()} for name, column, score in found if score
+    ]
+    notes = grid.notes()
+    return Table(
+        columns,
+        scores,
+        shown=shown,
+        keys=_KEYS,
+        title=" · ".join(part for part in (title, grid.caption) if part),
+        lead=[] if shown else ["no results yet"],
+        notes=notes,
+        remarks=remarks,
+        diagrams=diagrams,
+        data={"title": title, "scores": [plain(score) for score in scores], "notes": [*notes, *remarks]},
+        turned="setting",
+    )
 
-    def __init__(
-        self, entries: Iterable[tuple[str, str, Score]], *, title: str = "", remarks: Sequence[str] = ()
-    ) -> None:
-        self.title, self.remarks = title, list(remarks)
-        self.entries = [Entry(*entry) for entry in entries]
+
+class ScoreEntry(NamedTuple):
+    """One number: who, where, what."""
+
+    classifier: str
+    setting: str
+    score: Score
+
+
+@dataclass(frozen=True)
+class ScoreColumn:
+    """Scores that may be compared with each other."""
+
+    setting: str
+    metric: str
+    provenance: str
+    level: float
+    method: str
+    unit: str
+    higher_is_better: bool
+    #: "a", "b", ... where the same setting and metric needs several columns.
+    mark: str = ""
+
+    @property
+    def key(self) -> _Key:
+        return (self.setting, self.metric, self.provenance, self.level, self.method)
+
+    @property
+    def heading(self) -> str:
+        return f"{self.setting} ({self.mark})" if self.mark else self.setting
+
+
+class ScoreGrid:
+    """Scores by model and column: which share a column, which are best, and what has to be noted."""
+
+    def __init__(self, entries: Iterable[tuple[str, str, Score]]) -> None:
+        self.entries = [ScoreEntry(*entry) for entry in entries]
         self.classifiers = list(dict.fromkeys(entry.classifier for entry in self.entries))
         self.columns = _columns(self.entries)
         self._scores = self._place()
         self._usual_n = {column.key: self._most_common_n(column) for column in self.columns}
         self._bold = {column.key: self._not_clearly_worse(column) for column in self.columns}
 
-    def score(self, classifier: str, column: Column) -> Score | None:
+    def score(self, classifier: str, column: ScoreColumn) -> Score | None:
         return self._scores.get((classifier, column.key))
 
-    def n(self, column: Column) -> int:
+    def n(self, column: ScoreColumn) -> int:
         """The number of images that most scores of the column come from."""
         return self._usual_n[column.key]
 
-    def cell(self, classifier: str, column: Column) -> Cell:
+    def number(self, classifier: str, column: ScoreColumn) -> Number | str:
         score = self.score(classifier, column)
         if score is None:
-            return Cell("", "", bold=False, odd_n=False)
-        # One number of digits a column, so that the points stand under each other.
-        places = formatting.digits(self.n(column), column.unit)
-        return Cell(
-            formatting.number(score.value, places, column.unit),
-            formatting.interval(score.low, score.high, places, column.unit),
-            bold=classifier in self._bold[column.key],
-            odd_n=score.n != self.n(column),
-        )
+            return ""
+        bold, mark = classifier in self._bold[column.key], "" if score.n == self.n(column) else "*"
+        return Number(score.value, score.low, score.high, bold=bold, mark=mark)
 
-    def sorted(self, by: str = "name", *, descending: bool | None = None) -> ResultTable:
-        """The same table with its rows in order: ``"name"``, or best first by a setting or setting:metric."""
-        if by == "name":
-            order = sorted(self.classifiers, key=str.casefold, reverse=bool(descending))
-        else:
-            column = self._column(by)
-            reverse = column.higher_is_better if descending is None else descending
-            order = sorted(self.classifiers, key=lambda name: self._rank(name, column, reverse))
-        place = {name: i for i, name in enumerate(order)}
-        rows = sorted(self.entries, key=lambda entry: place[entry.classifier])
-        return ResultTable(rows, title=self.title, remarks=self.remarks)
+    def shown_column(self, column: ScoreColumn) -> Column:
+        """One number of digits per column, so that the points stand under each other."""
+        heading, metric = self.heading(column)
+        n = self.n(column)
+        return Column(
+            str(column.key),
+            heading,
+            "number",
+            places=formatting.digits(n, column.unit),
+            times=100.0 if column.unit == "%" else 1.0,
+            subheading=metric,
+            n="" if self.same_n else formatting.count(n),
+        )
 
     @property
     def one_metric(self) -> bool:
-        """Then its name is said once, on top."""
+        """Then the title has it."""
         return len({column.metric for column in self.columns}) == 1
 
     @property
@@ -150,13 +164,13 @@ class ResultTable(Report):
 
     @property
     def caption(self) -> str:
-        metric = self.columns[0].metric if self.one_metric else ""
-        unit = self.columns[0].unit if self.one_unit else ""
-        what = f"{metric}, {unit}" if metric and unit else metric or unit
-        return " · ".join(part for part in (self.title, what) if part)
+        """Metric and unit, if all columns share them."""
+        metric = self.columns[0].metric if self.columns and self.one_metric else ""
+        unit = self.columns[0].unit if self.columns and self.one_unit else ""
+        return f"{metric}, {unit}" if metric and unit else metric or unit
 
-    def heading(self, column: Column) -> tuple[str, str]:
-        """The lines over a column: setting, and metric unless the caption says it."""
+    def heading(self, column: ScoreColumn) -> tuple[str, str]:
+        """The lines over a column: setting, and metric unless the caption has it."""
         if self.one_metric:
             return column.heading, ""
         return column.heading, column.metric if self.one_unit else f"{column.metric} {column.unit}".rstrip()
@@ -165,47 +179,21 @@ class ResultTable(Report):
     def same_n(self) -> bool:
         return len(set(self._usual_n.values())) == 1
 
-    def notes(self, emphasis: str = "bold") -> list[str]:
-        """The lines under the table: interval and n, marks, provenance, what the emphasis means."""
+    def notes(self) -> list[str]:
+        """The lines under the table: interval and n, marks, provenance, what bold means."""
         if not self.columns:
-            return self.remarks
-        rule = f"{emphasis}: best, or its interval overlaps the best one's"
+            return []
+        rule = "bold: best, or its interval overlaps the best one's"
         return [
             self._interval_note(),
             *self._mark_notes(),
             *self._n_notes(),
             *self._provenance_notes(),
             *([rule] if any(self._bold.values()) else []),
-            *self.remarks,
         ]
 
-    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        from shiftbench.reports.terminal import result_table
-
-        yield from result_table(self, width, ascii_only=ascii_only)
-
-    def to_markdown(self) -> str:
-        from shiftbench.reports.writers import result_markdown
-
-        return result_markdown(self)
-
-    def to_csv(self) -> str:
-        from shiftbench.reports.writers import result_csv
-
-        return result_csv(self)
-
-    def to_latex(self) -> str:
-        from shiftbench.reports.writers import result_latex
-
-        return result_latex(self)
-
-    def as_data(self) -> dict[str, Any]:
-        from shiftbench.reports.writers import result_data
-
-        return result_data(self)
-
-    def _place(self) -> dict[tuple[str, tuple[str, str, str, float, str]], Score]:
-        placed: dict[tuple[str, tuple[str, str, str, float, str]], Score] = {}
+    def _place(self) -> dict[tuple[str, _Key], Score]:
+        placed: dict[tuple[str, _Key], Score] = {}
         for entry in self.entries:
             key = (entry.classifier, _key(entry))
             # repr, because nan is not equal to itself
@@ -218,15 +206,15 @@ class ResultTable(Report):
             placed[key] = entry.score
         return placed
 
-    def _column_scores(self, column: Column) -> dict[str, Score]:
+    def _column_scores(self, column: ScoreColumn) -> dict[str, Score]:
         found = {name: self.score(name, column) for name in self.classifiers}
         return {name: score for name, score in found.items() if score is not None}
 
-    def _most_common_n(self, column: Column) -> int:
+    def _most_common_n(self, column: ScoreColumn) -> int:
         counts = Counter(score.n for score in self._column_scores(column).values())
         return max(counts, key=lambda n: (counts[n], n))
 
-    def _not_clearly_worse(self, column: Column) -> set[str]:
+    def _not_clearly_worse(self, column: ScoreColumn) -> set[str]:
         scores = {k: s for k, s in self._column_scores(column).items() if not math.isnan(s.value)}
         if len(scores) < 2:
             return set()
@@ -237,22 +225,6 @@ class ResultTable(Report):
         else:
             near = {name for name, score in scores.items() if score is best or score.low <= best.high}
         return set() if len(near) == len(scores) else near
-
-    def _column(self, by: str) -> Column:
-        for column in self.columns:
-            if by in (column.setting, column.heading, f"{column.setting}:{column.metric}"):
-                return column
-        raise ShiftbenchError(
-            "no column to sort by",
-            found=by,
-            expected=f"'name' or one of {', '.join(column.setting for column in self.columns)}",
-        )
-
-    def _rank(self, classifier: str, column: Column, reverse: bool) -> tuple[bool, float]:
-        score = self.score(classifier, column)
-        if score is None or math.isnan(score.value):
-            return (True, 0.0)  # last in either direction
-        return (False, -score.value if reverse else score.value)
 
     def _interval_note(self) -> str:
         kinds: dict[tuple[float, str], list[str]] = {}
@@ -288,7 +260,7 @@ class ResultTable(Report):
 
     def _provenance_notes(self) -> list[str]:
         unmarked = [column for column in self.columns if not column.mark and column.provenance]
-        lines: dict[str, list[Column]] = {}
+        lines: dict[str, list[ScoreColumn]] = {}
         for column in unmarked:
             lines.setdefault(column.provenance, []).append(column)
         if len(lines) > _MOST_LINES:
@@ -304,14 +276,14 @@ class ResultTable(Report):
         return notes
 
 
-def _key(entry: Entry) -> tuple[str, str, str, float, str]:
+def _key(entry: ScoreEntry) -> _Key:
     score = entry.score
     return (entry.setting, score.metric, score.provenance, score.level, score.method)
 
 
-def _columns(entries: list[Entry]) -> list[Column]:
+def _columns(entries: list[ScoreEntry]) -> list[ScoreColumn]:
     """Columns in the order in which they first occur, with marks where a setting needs several."""
-    first: dict[tuple[str, str, str, float, str], Entry] = {}
+    first: dict[_Key, ScoreEntry] = {}
     for entry in entries:
         first.setdefault(_key(entry), entry)
     wanted = Counter(key[:2] for key in first)
@@ -323,7 +295,7 @@ def _columns(entries: list[Entry]) -> list[Column]:
             # The same provenance has the same letter in every setting.
             mark = letters.setdefault(key[2:], _letter(len(letters)))
         score = entry.score
-        columns.append(Column(*key, unit=score.unit, higher_is_better=score.higher_is_better, mark=mark))
+        columns.append(ScoreColumn(*key, unit=score.unit, higher_is_better=score.higher_is_better, mark=mark))
     return columns
 
 
@@ -333,7 +305,7 @@ def _letter(index: int) -> str:
     return (_letter(head - 1) if head else "") + chr(ord("a") + tail)
 
 
-def _describe(column: Column, *, kind: bool) -> str:
+def _describe(column: ScoreColumn, *, kind: bool) -> str:
     provenance = formatting.one_line(column.provenance) or "provenance not known"
     return f"{provenance} ({formatting.level_text(column.level)}, {column.method})" if kind else provenance
 
@@ -347,3 +319,35 @@ def _shared_parts(lines: list[str]) -> str:
         if count > 1
     ]
     return "; ".join(shared) if shared else f"{len(lines)} different lines"
+
+
+def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
+    """The same scores, those of one setting and metric under one method, so that they share a column.
+
+    Where resampling shows no spread a score has an exact bound instead: another way to the same interval, and no
+    reason to keep two classifiers apart.
+    """
+    given = list(entries)
+    methods: dict[tuple[str, str], dict[str, None]] = {}
+    for _, setting, score in given:
+        methods.setdefault((setting, score.metric), {})[score.method] = None
+    return [
+        (name, setting, replace(score, method=_joined(list(methods[setting, score.metric]))))
+        for name, setting, score in given
+    ]
+
+
+def _joined(methods: Sequence[str]) -> str:
+    usual = [method for method in methods if not method.startswith("exact")]
+    if len(methods) == 1 or not usual:
+        return methods[0]
+    return f"{' or '.join(usual)}, exact where nothing varies"
+
+
+def named(titles: Iterable[str]) -> str:
+    """
+    >>> named(["a", "b", "c"]), named(["a"])
+    ('a, b and c', 'a')
+    """
+    *first, last = titles
+    return f"{', '.join(first)} and {last}" if first else last

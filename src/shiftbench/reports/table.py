@@ -1,0 +1,226 @@
+"""One kind of table for all numbers: shown in a terminal, written as Markdown, CSV, LaTeX or JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.reports import formatting, writers
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with its interval: one cell of a table."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    #: Decimals; default: those of its column.
+    places: int | None = None
+    bold: bool = False
+    #: Stands behind the value and refers to a note, such as an asterisk.
+    mark: str = ""
+
+
+class CellText(NamedTuple):
+    """One cell as text."""
+
+    value: str
+    interval: str = ""
+    bold: bool = False
+    mark: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.value + self.mark
+
+    @property
+    def whole(self) -> str:
+        return f"{self.shown} {self.interval}".rstrip()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A key of the rows, and how its values are shown.
+
+    >>> share = Column("share", "%", "number", ("low", "high"), places=1, times=100)
+    >>> share.cell({"share": 0.5, "low": 0.4, "high": 0.6}).whole
+    '50.0 [40.0, 60.0]'
+    >>> share.cell({"share": Number(0.5, bold=True)}).whole
+    '50.0'
+    """
+
+    key: str
+    heading: str
+    #: "points" are signed numbers, "rank" signed whole numbers, "word" text that is never wrapped.
+    kind: Literal["text", "word", "number", "points", "count", "rank", "p"] = "text"
+    #: Keys of the ends of the interval, unless the rows hold a ``Number``.
+    ends: tuple[str, str] | None = None
+    places: int = 2
+    #: Factor of shown values: 100 for fractions.
+    times: float = 1.0
+    #: Left out first if the terminal is narrow.
+    optional: bool = False
+    #: A second line of the heading.
+    subheading: str = ""
+    #: Number of images, shown in a last row.
+    n: str = ""
+    #: Key of a shorter text, shown where optional columns are left out.
+    brief: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind in ("text", "word")
+
+    def cell(self, row: Row) -> CellText:
+        value = row.get(self.key)
+        if self.kind not in ("number", "points") or isinstance(value, str):
+            return CellText(self._plain(value))
+        if not isinstance(value, Number):
+            low, high = (row.get(end) for end in self.ends) if self.ends else (None, None)
+            value = Number(value, low, high)
+        places = self.places if value.places is None else value.places
+        interval = ""
+        if value.low is not None and value.high is not None:
+            low, high = float(value.low) * self.times, float(value.high) * self.times
+            interval = formatting.interval(low, high, places, "", signed=self.kind == "points")
+        return CellText(self._number(value.value, places), interval, value.bold, value.mark)
+
+    def _number(self, value: float | None, places: int) -> str:
+        if value is None:
+            return formatting.MISSING
+        return formatting.number(float(value) * self.times, places, "", signed=self.kind == "points")
+
+    def _plain(self, value: Any) -> str:
+        if value is None or value == "":
+            return "" if self.is_text or value == "" else formatting.MISSING
+        if self.kind == "p":
+            return formatting.p_value(float(value))
+        if self.kind == "rank":
+            return f"{int(value):+d}" if int(value) else "0"
+        return formatting.count(int(value)) if self.kind == "count" else formatting.one_line(str(value))
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A drawing in characters below a table."""
+
+    title: str
+    #: From the width and whether only ASCII can be shown to lines.
+    draw: Callable[[int, bool], list[str]]
+    #: Follows the drawing in a terminal.
+    legend: str = ""
+
+
+class Table:
+    """Rows under columns, with a title, a lead and notes; printed by ``console.print(table)``.
+
+    ``rows`` are the records that CSV and JSON hold in full; ``shown`` is what people see of them. ``parts`` are tables
+    below this one, under its title.
+
+    >>> table = Table([Column("model", "model"), Column("rho", "rho", "points")], [{"model": "a", "rho": 1.25}])
+    >>> print(table.to_text(40))
+    model    rho
+    ────────────
+    a      +1.25
+    <BLANKLINE>
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        rows: Sequence[Row],
+        *,
+        shown: Sequence[Row] | None = None,
+        title: str = "",
+        lead: Sequence[str] = (),
+        notes: Sequence[str] = (),
+        remarks: Sequence[str] = (),
+        parts: Sequence[Table] = (),
+        diagrams: Sequence[Diagram] = (),
+        data: dict[str, Any] | None = None,
+        keys: Sequence[str] | None = None,
+        turned: str = "",
+        heading: int = 0,
+        command: str = "",
+    ) -> None:
+        self.columns, self.rows = list(columns), list(rows)
+        self.shown = self.rows if shown is None else list(shown)
+        self.title, self.lead, self.notes = title, list(lead), [*notes, *remarks]
+        #: The notes that a figure of the same numbers needs, too.
+        self.remarks = list(remarks)
+        self.parts, self.diagrams, self.data = list(parts), list(diagrams), data
+        #: Columns of the CSV file, where they are not those that people see.
+        self.keys = keys
+        #: What the columns are, if all hold the same kind of number: then rows and columns can change places.
+        self.turned = turned
+        #: Level of the title in Markdown; 0: bold text. The command that wrote the table is shown there, too.
+        self.heading, self.command = heading, command
+
+    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+        """What a Rich console shows, fitted to a width."""
+        from shiftbench.reports.terminal import render
+
+        yield from render(self, width, ascii_only=ascii_only)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield from self.renderables(options.max_width, ascii_only=options.ascii_only)
+
+    def to_text(self, width: int = 100, *, ascii_only: bool = False) -> str:
+        """What a terminal of that width shows, without colours."""
+        from rich.console import Console, Group
+
+        console = Console(width=width, file=io.StringIO(), color_system=None, legacy_windows=False)
+        with console.capture() as capture:
+            console.print(Group(*self.renderables(width, ascii_only=ascii_only)))
+        return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
+
+    def to_markdown(self) -> str:
+        return writers.to_markdown(self)
+
+    def to_csv(self) -> str:
+        """All rows with all digits, in the unit of the results."""
+        keys = self.keys
+        if keys is None:
+            keys = [key for column in self.columns for key in (column.key, *(column.ends or ()))]
+        return writers.to_csv(keys, self.rows)
+
+    def to_latex(self) -> str:
+        """For the package ``booktabs``."""
+        return writers.to_latex(self)
+
+    def as_data(self) -> dict[str, Any]:
+        """All numbers as JSON-able data; None where a number is not defined."""
+        if self.data is not None:
+            return self.data
+        return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": self.notes}
+
+    def to_json(self) -> str:
+        return json.dumps(self.as_data(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def write(self, path: str | Path) -> Path:
+        """Write a file in the format given by its suffix: .md, .csv, .tex, .json or .txt."""
+        path = Path(path)
+        formats = {
+            ".md": self.to_markdown,
+            ".csv": self.to_csv,
+            ".tex": self.to_latex,
+            ".json": self.to_json,
+            ".txt": self.to_text,
+        }
+        if path.suffix.lower() not in formats:
+            raise ShiftbenchError(
+                "unknown table format", found=path.name, expected=f"a file name that ends in {', '.join(formats)}"
+            )
+        path.write_text(formats[path.suffix.lower()](), encoding="utf-8")
+        return path
