@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from shiftbench.arrays import Pixels
+if TYPE_CHECKING:  # scripts/make_goldens.py imports this module where shiftbench is not installed
+    from shiftbench.arrays import Pixels
 
 
 def landscape(side: int, width: int | None = None) -> Pixels:
@@ -38,3 +42,13 @@ def ramps(side: int) -> Pixels:
     """Gradients in two directions; many values lie exactly on whole grey levels."""
     ramp = np.repeat(np.linspace(0, 255, side).astype(np.uint8)[None, :], side, axis=0)
     return np.stack([ramp, ramp.T, 255 - ramp], axis=-1)
+
+
+def write_frost_textures(folder: Path) -> None:
+    """Five generated textures under the names of the published frost photographs."""
+    from PIL import Image
+
+    for i, name in enumerate(("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")):
+        texture = np.roll(landscape(230 + 10 * i, 270 - 5 * i), 40 * i, axis=1)[..., ::-1]
+        # PNG under every name: decoders go by the content, and a JPEG would depend on the decoder's version.
+        Image.fromarray(np.ascontiguousarray(texture)).save(folder / name, "PNG")
