@@ -1,22 +1,41 @@
-"""Shared by all tests."""
+"""Shared by all tests: reference data, and a summary of what was skipped and why."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# Two cores may be busy with other tests; a slow example says nothing about the code.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+# A slow example says nothing about the code when other work shares the cores.
+settings.register_profile("no_deadline", deadline=None)
+settings.load_profile("no_deadline")
 
-REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "data"
+REFERENCE = Path(
+    os.environ.get("SHIFTBENCH_REFERENCE_DATA") or Path(__file__).resolve().parents[2] / "shared" / "reference" / "data"
+)
 
 
 @pytest.fixture(scope="session")
 def reference_data() -> Path:
-    """Public results and golden files that lie beside a development checkout, not inside it."""
+    """Public result tables and metadata that are too large, or not ours, to keep in the repository."""
     if not REFERENCE.is_dir():
-        pytest.skip("the reference data is not beside this checkout")
+        pytest.skip(f"reference data not found at {REFERENCE} (see CONTRIBUTING.md)")
     return REFERENCE
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count and name skipped tests by reason: a green run states what it did not test."""
+    by_reason: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for report in terminalreporter.stats.get("skipped", ()):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        by_reason[reason.removeprefix("Skipped: ")][report.nodeid.partition("::")[0]] += 1
+    if not by_reason:
+        return
+    terminalreporter.section("skipped tests, by reason")
+    for reason, files in sorted(by_reason.items(), key=lambda pair: -pair[1].total()):
+        terminalreporter.write_line(f"{files.total()} tests skipped: {reason}")
+        for file, count in sorted(files.items()):
+            terminalreporter.write_line(f"    {count:4d}  {file}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import doctest
 import importlib
 import io
 import json
@@ -56,15 +55,6 @@ def value_of(checked: Checked, name: str) -> Comparison:
 def differing(found: dict[str, Checked]) -> dict[str, list[str]]:
     lists = {name: [row.name for row in one.rows if row.mark == DIFFERS] for name, one in found.items()}
     return {name: rows for name, rows in lists.items() if rows}
-
-
-@pytest.mark.parametrize("part", ["base", "sources", *(f"paper_{paper}" for paper in PAPERS)])
-def test_examples(part: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"shiftbench.published.reproduce.{part}")).failed == 0
-
-
-def test_examples_of_the_report() -> None:
-    assert doctest.testmod(importlib.import_module("shiftbench.reports.reproduction")).failed == 0
 
 
 def test_no_module_is_forgotten() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib
 import pickle
 import random
@@ -492,11 +491,6 @@ def test_the_checks_need_something_to_lose() -> None:
     predicted = small().scores(IMAGES).argmax(axis=1)
     (only,) = check_attack(small(), IMAGES, ((predicted + 1) % 3).astype(np.int32))
     assert not only.ok
-
-
-@pytest.mark.parametrize("name", ["", ".attack", ".autoattack", ".base", ".norms", ".objective", ".checks"])
-def test_examples(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"shiftbench.shifts.attacks{name}")).failed == 0
 
 
 def test_torch_is_imported_when_used() -> None:

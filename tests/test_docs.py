@@ -1,0 +1,161 @@
+"""The documentation is true: its Python blocks run, its commands and options exist, its images are there.
+
+The Python blocks of a page run in order, in one namespace and in an empty folder. Two HTML comments, placed directly
+before a block and hidden from readers, control this:
+
+    <!-- setup: code that defines what the block takes for granted; REPLACE = {shown: used} changes the block's text -->
+    <!-- not run: why -->    only the imports of the block are checked; the test is reported as skipped
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer.main
+
+from shiftbench.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<kind>setup|not run):(?P<comment>.*?)-->\n+)?^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A Python block of a page."""
+
+    page: Path
+    line: int
+    code: str
+    setup: str
+    reason: str  # why it is not run; empty if it is
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start("code")) + 1
+        comment = match["comment"] or ""
+        setup = comment if match["kind"] == "setup" else ""
+        found.append(Block(page, line, match["code"], setup, comment.strip() if match["kind"] == "not run" else ""))
+    return found
+
+
+def execute(code: str, block: Block, namespace: dict[str, Any]) -> None:
+    # Blank lines before the code make line numbers in a traceback those of the page.
+    exec(compile("\n" * (block.line - 1) + code, str(block.page), "exec"), namespace)
+
+
+RUN = [page for page in PAGES if any(not block.reason for block in blocks(page))]
+NOT_RUN = [block for page in PAGES for block in blocks(page) if block.reason]
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registries: None) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType("documentation")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    namespace: dict[str, Any] = vars(module)
+    for block in blocks(page):
+        if block.reason:
+            continue
+        exec(block.setup.strip(), namespace)
+        code = block.code
+        for shown, used in namespace.pop("REPLACE", {}).items():
+            assert shown in code
+            code = code.replace(shown, used)
+        execute(code, block, namespace)
+
+
+@pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.name)
+def test_imports_of_the_blocks_that_are_not_run(block: Block) -> None:
+    imports = [node for node in ast.parse(block.code).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    execute("\n".join(ast.unparse(node) for node in imports), block, {})
+    pytest.skip(f"documentation blocks not run: {block.reason}")
+
+
+@pytest.fixture
+def own_registries() -> Any:
+    """Removes what the examples register."""
+    from shiftbench import registry
+
+    before = {id(known): set(known._items) for known in _registries(registry)}
+    yield
+    for known in _registries(registry):
+        for name in set(known._items) - before.get(id(known), set(known._items)):
+            known._items.pop(name)
+
+
+def _registries(module: Any) -> list[Any]:
+    import gc
+
+    return [thing for thing in gc.get_objects() if type(thing) is module.Registry]
+
+
+def commands(page: Path) -> list[tuple[int, str]]:
+    """The command lines in code blocks (fenced or indented), with continuation lines joined."""
+    lines, found, fenced = page.read_text(encoding="utf-8").splitlines(), [], False
+    for number, line in enumerate(lines, 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        match = re.match(r"\s*(?:\$ )?(shiftbench .*)", line)
+        if match and (fenced or line.startswith("    ")):
+            command = match[1]
+            while command.endswith("\\") and number < len(lines):
+                command = command[:-1] + lines[number].strip()
+                number += 1
+            found.append((number, command))
+    return found
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if commands(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_commands_and_options_exist(page: Path) -> None:
+    unknown = []
+    for number, text in commands(page):
+        unknown += [f"{page.name}:{number}: {problem} in `{text}`" for problem in problems(text)]
+    assert unknown == []
+
+
+def problems(text: str) -> list[str]:
+    """What a command line names that the program does not have."""
+    command: Any = typer.main.get_command(app)
+    words = shlex.split(text.split(" > ")[0].split(" | ")[0], comments=True)[1:]
+    while words and hasattr(command, "commands"):
+        if words[0].startswith("-") or words[0] == "...":
+            break
+        name = words.pop(0)
+        command = command.get_command(None, name)
+        if command is None:
+            return [f"unknown command {name}"]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    given = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+    return [f"unknown option {option}" for option in given if option not in known]
+
+
+def test_images_of_the_documentation() -> None:
+    for page in PAGES:
+        for target in re.findall(r"!\[[^\]]*\]\(([^):]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).stat().st_size < 1_500_000, f"{page.name}: {target}"
+
+
+def test_links_between_pages() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^):#]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).is_file(), f"{page.name}: {target}"
