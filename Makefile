@@ -2,6 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What some tests need besides Python packages; without it they are skipped, and named at the end of the run.
+SYSTEM := 'chromium|chromium-browser|google-chrome=chromium' 'initdb|/usr/lib/postgresql/*/bin/initdb=postgresql'
+# For example: make unit PYTEST_OPTIONS="tests/shifts -x"
+PYTEST_OPTIONS ?=
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint javascript unit soak bench performance clean help
@@ -33,10 +37,10 @@ node_modules/.package-lock.json: package.json package-lock.json
 	@touch $@
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist worksteal -m "not soak"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(PYTEST_OPTIONS)
 
 soak: $(VENV)/.dev
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m soak $(PYTEST_OPTIONS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
@@ -44,7 +48,7 @@ bench: $(VENV)/.dev
 performance: $(VENV)/.dev
 	$(BIN)/python -m benchmarks --page-only
 
-$(VENV)/.base: scripts/prepare
+$(VENV)/.base: scripts/prepare scripts/system-packages
 	bash scripts/prepare $(PYTHON) $(VENV)
 	touch $@
 
@@ -53,9 +57,9 @@ $(VENV)/.demo: $(VENV)/.base pyproject.toml constraints.txt
 	$(PIP) -e '.[demo]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.base scripts/debian pyproject.toml constraints.txt
+$(VENV)/.dev: $(VENV)/.base scripts/system-packages pyproject.toml constraints.txt
 	@echo "Installing shiftbench with everything its tests need (about three minutes) ..."
-	bash scripts/debian 'chromium=chromium' '/usr/lib/postgresql/*/bin/initdb=postgresql'
+	bash scripts/system-packages $(SYSTEM)
 	$(PIP) -e '.[dev]'
 	touch $@ $(VENV)/.demo
 

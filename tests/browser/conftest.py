@@ -5,6 +5,7 @@ No page may log an error, ask anything of the network, or show a number that is 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
     from playwright.sync_api import Page as Tab
 
-CHROMIUM = Path("/usr/bin/chromium")
+MAC = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", MAC)
+CHROMIUM = next((found for found in map(shutil.which, PROGRAMS) if found), None)
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
              "--disable-component-update", "--disable-sync"]  # fmt: skip
 DESK, PHONE = (1280, 900), (390, 844)
@@ -35,10 +38,10 @@ Open = Callable[..., "Tab"]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     api = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip("chromium is not installed")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed (Debian package: chromium)")
     with api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield launched
         launched.close()
 
