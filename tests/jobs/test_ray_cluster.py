@@ -95,6 +95,7 @@ def test_two_nodes_give_the_bytes_of_a_local_run(cluster: Any, pictures: Path, t
     )
 
 
+@pytest.mark.soak
 def test_the_command_with_a_real_network(cluster: Any, tmp_path: Path) -> None:
     """SqueezeNet on photographs under corruptions: the bytes of threads, through the command line."""
 
@@ -171,6 +172,7 @@ def test_a_driver_killed_with_nine_and_started_again(cluster: Any, tmp_path: Pat
     assert files(broken) == files(whole) and shards(broken) == 0
 
 
+@pytest.mark.soak
 def test_a_node_removed_in_the_middle(cluster: Any, pictures: Path, tmp_path: Path) -> None:
     """Last: afterwards the cluster has one node."""
     functions = {"slow": slow_channel}

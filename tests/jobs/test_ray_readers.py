@@ -66,6 +66,7 @@ def test_what_a_reader_can_not_do_is_told(cluster: Any, pictures: Path, tmp_path
     assert [result.setting for result in caught.value.run.results] == ["clean"]
 
 
+@pytest.mark.soak
 def test_a_reader_killed_with_nine(cluster: Any, pictures: Path, tmp_path: Path) -> None:
     data = Noted(pictures, tmp_path / "notes")
 
@@ -91,6 +92,7 @@ def test_no_room_for_a_reader(cluster: Any, pictures: Path, tmp_path: Path) -> N
     assert caught.value.hint == "ask for less with --reader-cpus"
 
 
+@pytest.mark.soak
 def test_resources_by_classifier_on_the_command_line(cluster: Any, tmp_path: Path) -> None:
     """Real networks; what the amounts say is seen by asking for more than there is."""
 

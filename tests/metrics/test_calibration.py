@@ -30,7 +30,7 @@ from shiftbench.metrics import (
 from shiftbench.metrics.resampling import corrected_interval, resampled_score
 from tests.metrics.forecasting import forecasts
 
-LENET = Path(__file__).parents[3] / "shared/reference/data/calibration/lenet-5-cifar-10.npz"
+LENET = "calibration/lenet-5-cifar-10.npz"
 ADAPTIVE = {"2": rms_calibration_error, "1": mad_calibration_error, "max": max_calibration_error}
 
 
@@ -253,10 +253,9 @@ def test_no_spread_gives_an_exact_bound() -> None:
     assert "exact" in score.method
 
 
-@pytest.mark.skipif(not LENET.exists(), reason="needs the reference data")
-def test_lenet_on_cifar_10() -> None:
+def test_lenet_on_cifar_10(reference_data: Path) -> None:
     """Real forecasts, against loops; the network is known to be overconfident."""
-    data = np.load(LENET)
+    data = np.load(reference_data / LENET)
     probabilities, labels = data["predictions"].astype(np.float64), data["ground_truth"]
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels

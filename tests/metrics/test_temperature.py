@@ -26,7 +26,7 @@ from shiftbench.store.predictions import Predictions
 from tests.metrics.forecasting import scored
 from tests.metrics.making import changed
 
-LENET = Path(__file__).parents[3] / "shared/reference/data/calibration/lenet-5-cifar-10.npz"
+LENET = "calibration/lenet-5-cifar-10.npz"
 
 
 def sample(truth: float, n: int = 3000, classes: int = 6) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -134,9 +134,8 @@ def test_what_is_refused() -> None:
             apply_temperature([[0.0, 1.0]], bad)
 
 
-@pytest.mark.skipif(not LENET.exists(), reason="needs the reference data")
-def test_lenet_on_cifar_10_was_overconfident() -> None:
-    data = np.load(LENET)
+def test_lenet_on_cifar_10_was_overconfident(reference_data: Path) -> None:
+    data = np.load(reference_data / LENET)
     logits, labels = np.log(data["predictions"].astype(np.float64)), data["ground_truth"]
     temperature = fit_temperature(logits[:5000], labels[:5000])
     assert temperature > 1.2

@@ -63,14 +63,14 @@ def test_ids_must_fit() -> None:
         corrupt(landscape(32), "fog", 1, image_id=["a"])
 
 
-@pytest.mark.parametrize("shape", ((8, 8), (31, 31), (33, 200), (301, 9), (50, 8)))
 @pytest.mark.parametrize("name", ALL)
-def test_odd_sizes(name: str, shape: tuple[int, int]) -> None:
-    image = np.random.RandomState(0).randint(0, 256, (*shape, 3)).astype(np.uint8)
-    for severity in (1, 5):
-        out = corrupt(image, name, severity)
-        assert out.shape == image.shape
-        assert (out == corrupt(image, name, severity)).all()
+def test_odd_sizes(name: str) -> None:
+    for shape in ((8, 8), (31, 31), (33, 200), (301, 9), (50, 8)):
+        image = np.random.RandomState(0).randint(0, 256, (*shape, 3)).astype(np.uint8)
+        for severity in (1, 5):
+            out = corrupt(image, name, severity)
+            assert out.shape == image.shape
+            assert (out == corrupt(image, name, severity)).all()
 
 
 @pytest.mark.slow
@@ -81,15 +81,15 @@ def test_a_very_wide_picture(name: str) -> None:
     assert corrupt(image, name, 3).shape == image.shape
 
 
-@pytest.mark.parametrize("value", (0, 1, 128, 254, 255))
 @pytest.mark.parametrize("name", ALL)
-def test_constant_pictures(name: str, value: int) -> None:
-    """Black pictures have no brightest pixel, no hue and no contrast to divide by."""
-    image = np.full((40, 40, 3), value, np.uint8)
-    for severity in (1, 3, 5):
-        out = corrupt(image, name, severity).astype(int)
-        if name in ("defocus_blur", "gaussian_blur", "zoom_blur", "pixelate", "contrast", "motion_blur"):
-            assert np.abs(out - value).max() <= (4 if name == "defocus_blur" else 1)
+def test_constant_images(name: str) -> None:
+    """Black images have no brightest pixel, no hue and no contrast to divide by."""
+    for value in (0, 1, 128, 254, 255):
+        image = np.full((40, 40, 3), value, np.uint8)
+        for severity in (1, 3, 5):
+            out = corrupt(image, name, severity).astype(int)
+            if name in ("defocus_blur", "gaussian_blur", "zoom_blur", "pixelate", "contrast", "motion_blur"):
+                assert np.abs(out - value).max() <= (4 if name == "defocus_blur" else 1)
 
 
 @pytest.mark.parametrize("name", ALL)
