@@ -23,7 +23,7 @@ from shiftbench.settings.roles import Data, Selection, data_name, open_data
 from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
-    from shiftbench.metrics.anomaly import AnomalyScore
+    from shiftbench.metrics.detection import AnomalyScore
     from shiftbench.reports.table import Table
 
 

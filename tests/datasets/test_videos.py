@@ -16,7 +16,7 @@ from shiftbench.datasets.video_sets import YTBB_FILES, open_vid_robust, open_ytb
 from shiftbench.datasets.videos import Anchor, frame_dataset, parse_row_id, row_id
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.labels import label_space
-from shiftbench.metrics.video_rows import pm_k_score
+from shiftbench.metrics.video import pm_k_of_predictions
 from shiftbench.store.predictions import SKIPPED, Predictions
 from shiftbench.store.spec import ResultSpec
 from tests.datasets.makers import assert_conforms, png
@@ -88,17 +88,21 @@ def test_frames_are_found_in_each_packing_of_the_videos(tmp_path: Path, inside: 
 )
 def test_pm_k_for_any_k(tmp_path: Path, best: list[int], expected: dict[int, float]) -> None:
     found = predictions(open_vid_robust(small_vid(tmp_path)), best)
-    assert {k: pm_k_score(found, k).value for k in expected} == expected
-    assert pm_k_score(found).value == expected[2] and pm_k_score(found, 10).n == 2
+    assert {k: pm_k_of_predictions(found, k).value for k in expected} == expected
+    assert pm_k_of_predictions(found).value == expected[2] and pm_k_of_predictions(found, 10).n == 2
 
 
 def test_anchors_with_an_unreadable_frame_within_k_are_left_out(tmp_path: Path) -> None:
     found = predictions(open_vid_robust(small_vid(tmp_path)), [4, SKIPPED, SKIPPED, 4, 0, 0])
-    assert pm_k_score(found, 1).n == 2 and pm_k_score(found, 2).n == 1 and pm_k_score(found, 2).value == 1.0
+    assert (
+        pm_k_of_predictions(found, 1).n == 2
+        and pm_k_of_predictions(found, 2).n == 1
+        and pm_k_of_predictions(found, 2).value == 1.0
+    )
 
 
 def test_no_anchor_left_is_no_number(tmp_path: Path) -> None:
-    score = pm_k_score(predictions(open_vid_robust(small_vid(tmp_path)), [SKIPPED] * 6), 0)
+    score = pm_k_of_predictions(predictions(open_vid_robust(small_vid(tmp_path)), [SKIPPED] * 6), 0)
     assert score.n == 0 and np.isnan(score.value)
 
 
@@ -143,9 +147,9 @@ def test_the_published_sets_of_imagenet_vid_robust(
     answer = {f: rng.choice(labels[f]) if rng.random() < 0.97 else rng.randrange(30) for f in sorted(frames)}
     right = {frame: answer[frame] in labels[frame] for frame in frames}
     found = predictions(dataset, [answer[frame] for frame in dataset.metadata["frame"]])
-    assert pm_k_score(found, 0).value == sum(right[a] for a in pmsets) / 1_109
+    assert pm_k_of_predictions(found, 0).value == sum(right[a] for a in pmsets) / 1_109
     plain = sum(right[a] and all(right[f] for f in near) for a, near in pmsets.items()) / 1_109
-    assert pm_k_score(found, 10).value == plain and pm_k_score(found, 10).n == 1_109
+    assert pm_k_of_predictions(found, 10).value == plain and pm_k_of_predictions(found, 10).n == 1_109
     assert 0.3 < plain < 0.8
 
 
@@ -208,4 +212,6 @@ def test_the_published_anchors_of_ytbb_robust(
     good = [row for row in annotations["annotations"] if 0 in row["labels"] and not {1, 2} & set(row["labels"])]
     assert len({parse_row_id(row)[0] for row in dataset.ids}) == len(good) == 2_169
     found = predictions(dataset, dataset.labels.tolist())
-    assert pm_k_score(found, 10).value == pm_k_score(found, 0).value == 1.0, "no neighbour: right if the anchor is"
+    assert pm_k_of_predictions(found, 10).value == pm_k_of_predictions(found, 0).value == 1.0, (
+        "no neighbour: right if the anchor is"
+    )

@@ -27,7 +27,7 @@ from shiftbench.metrics import (
     rms_calibration_error,
     softmax,
 )
-from shiftbench.metrics.resampling import corrected_interval, resampled_score
+from shiftbench.metrics.bootstrap import corrected_interval, resampled_score
 from tests.metrics.forecasting import forecasts
 
 LENET = "calibration/lenet-5-cifar-10.npz"

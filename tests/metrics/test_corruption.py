@@ -8,9 +8,9 @@ import pytest
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
-from shiftbench.metrics.alexnet import ALEXNET_ERRORS
 from shiftbench.metrics.corruption import (
     ALEXNET,
+    ALEXNET_ERRORS,
     Baseline,
     corruption_errors,
     mean_corruption_error,

@@ -18,7 +18,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics import anomaly_scores, aupr, auroc, clopper_pearson, detect, detection_scores, fpr95
-from shiftbench.metrics.anomaly import AnomalyScore
+from shiftbench.metrics.detection import AnomalyScore
 from tests.metrics.forecasting import scored
 
 # Few distinct values, so that ties within and across the sets are common.

@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
-from shiftbench.metrics.alexnet import ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS
+from shiftbench.metrics.corruption import ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS
 from shiftbench.published.paper_002 import rows
 
 #: Paper 002, appendix C: the mean over severities, per cent.

@@ -24,7 +24,7 @@ from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.objectnet import open_objectnet
 from shiftbench.metrics.detection import aupr
-from shiftbench.metrics.video_rows import pm_k_score
+from shiftbench.metrics.video import pm_k_of_predictions
 from shiftbench.settings.base import build_suite
 from tests.datasets import official_trees as trees
 from tests.runs import by_hand
@@ -124,11 +124,11 @@ def test_pm_k_is_that_of_the_frames(
     stored = run.predictions(setting=f"{role}_pm10")
     for k in (0, 1, 2, 9, 10):
         plain = [all(hit for offset, hit in frames.items() if abs(offset) <= k) for frames in videos.values()]
-        found = pm_k_score(stored, k)
+        found = pm_k_of_predictions(stored, k)
         assert (found.n, found.value) == (len(videos), sum(plain) / len(videos)), k
     published = {setting: score.value for _, setting, score in run.scores()}
-    assert published[f"{role}_pm0"] == pm_k_score(stored, 0).value
-    assert published[f"{role}_pm10"] == pm_k_score(stored, 10).value
+    assert published[f"{role}_pm0"] == pm_k_of_predictions(stored, 0).value
+    assert published[f"{role}_pm10"] == pm_k_of_predictions(stored, 10).value
 
 
 def test_the_border_of_objectnet_is_gone_before_the_classifier_sees_it(root: Path, truths: Truths, run: sb.Run) -> None:

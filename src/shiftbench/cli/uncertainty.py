@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shiftbench.api import Run
-    from shiftbench.metrics.anomaly import AnomalyScore
+    from shiftbench.metrics.detection import AnomalyScore
     from shiftbench.reports.table import Table
 
 
@@ -152,7 +152,7 @@ def calibrate_command(
 
 def _anomaly_scores(text: str) -> Sequence[AnomalyScore] | None:
     """As named; None for all."""
-    from shiftbench.metrics.anomaly import ANOMALY_SCORES
+    from shiftbench.metrics.detection import ANOMALY_SCORES
 
     if text == "all":
         return None

@@ -80,9 +80,9 @@ metrics: Registry[Metric] = Registry(
     "metric",
     builtin=(
         "shiftbench.metrics.accuracy",
-        "shiftbench.metrics.uncertainty",
-        "shiftbench.metrics.video_rows",
-        "shiftbench.metrics.multilabel_scores",
+        "shiftbench.metrics.calibration_metrics",
+        "shiftbench.metrics.video",
+        "shiftbench.metrics.multilabel",
     ),
 )
 

@@ -16,8 +16,10 @@ from numpy.typing import ArrayLike
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.arrays import real_matrix, truths
-from shiftbench.metrics.base import Score
-from shiftbench.metrics.resampling import draw_counts, resampled_score
+from shiftbench.metrics.base import Needs, Score, metric
+from shiftbench.metrics.bootstrap import draw_counts, resampled_score
+from shiftbench.metrics.probabilities import kept_scores
+from shiftbench.store.predictions import Predictions
 
 #: Thirteen classes of 10,000 images, five hundred times, take about a second.
 RESAMPLES = 500
@@ -142,3 +144,34 @@ def _checked(scores: ArrayLike, labels: ArrayLike, *, labelled: bool = True) -> 
     if labelled and not truth.any():
         raise ShiftbenchError("no image has any class, so there is no precision", found=f"{len(table)} images")
     return table, truth
+
+
+# The registered metrics. Scores are ranked class by class as the model gives them, logits or probabilities: a sigmoid
+# would not change their order. Images of one label count too, so that any dataset can be scored so.
+
+_SCORES = Needs(top_k=1, confidence=False, scores=True)
+
+
+@metric("mean_average_precision", needs=_SCORES, beside=("mean_average_precision_plain",))
+def weighted(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """mAP as DeepFashion Remixed takes it: each class weighted by how many labels it has."""
+    return _score(predictions, level, weighted=True)
+
+
+@metric("mean_average_precision_plain", needs=_SCORES)
+def plain(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """mAP as the plain mean over the classes that have an image."""
+    return _score(predictions, level, weighted=False)
+
+
+def _score(predictions: Predictions, level: float, *, weighted: bool) -> Score:
+    rows = predictions.readable & predictions.multi_hot.any(axis=1)
+    if not rows.any():
+        return Score("mAP", float("nan"), 0.0, 1.0, 0, level, "no images", predictions.provenance)
+    return mean_average_precision_score(
+        kept_scores(predictions)[rows],
+        predictions.multi_hot[rows],
+        weighted,
+        level=level,
+        provenance=predictions.provenance,
+    )

@@ -10,6 +10,7 @@ ImageNet-Vid-Robust; an anchor without a valid neighbour is pm-k right if it is 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Literal, TypeVar
@@ -18,7 +19,7 @@ import numpy as np
 
 from shiftbench.arrays import BoolArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.base import Score
+from shiftbench.metrics.base import Metric, Needs, Score, metric, metrics
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import SKIPPED, Predictions
 
@@ -141,3 +142,60 @@ def _look(table: Mapping[str, T], frame: str, what: str) -> T:
         raise ShiftbenchError(
             f"a frame of a pmset has no {what}", found=frame, hint="evaluate all anchors and all their neighbours"
         ) from None
+
+
+# The registered metrics: the ids of a video set's rows name their anchor and offset.
+
+
+def pm_k_of_predictions(predictions: Predictions, k: int | None = None, *, level: float = 0.95) -> Score:
+    """pm-k of the stored predictions of a video set (``shiftbench.datasets.videos``), for any k that it holds.
+
+    An anchor counts as right if it and every valid neighbour up to ``k`` frames away are (``None``: all that are
+    stored). A frame is right if its best class is among its labels. Anchors with a frame that could not be read
+    are left out; n says how many remain.
+    """
+    from shiftbench.datasets.videos import parse_row_id
+
+    right: dict[tuple[str, int], bool] = defaultdict(bool)
+    unread = set()
+    best = predictions.top[:, 0].tolist()
+    for row, label, found in zip(predictions.ids, predictions.labels.tolist(), best, strict=True):
+        anchor, offset = place = parse_row_id(row)
+        right[place] |= found == label
+        if found == SKIPPED and (k is None or abs(offset) <= k):
+            unread.add(anchor)
+    sets: dict[str, dict[int, str]] = {anchor: {} for anchor, offset in right if offset == 0 and anchor not in unread}
+    for anchor, offset in right:
+        if offset and anchor in sets:
+            sets[anchor][offset] = f"{anchor}@{offset}"
+    hits = {anchor if offset == 0 else f"{anchor}@{offset}": hit for (anchor, offset), hit in right.items()}
+    n = len(sets)
+    count = int(pm_k_hits(sets, correct=hits, k=k).sum()) if n else 0
+    low, high = clopper_pearson(count, n, level)
+    name = "pm-k" if k is None else f"pm{k}"
+    return Score(name, count / n if n else float("nan"), low, high, n, level, provenance=predictions.provenance)
+
+
+_CLASSES_ONLY = Needs(confidence=False)
+
+
+@metric("pm0", needs=_CLASSES_ONLY)
+def pm0(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """The share of anchor frames that are right (video sets)."""
+    return pm_k_of_predictions(predictions, 0, level=level)
+
+
+@metric("pm10", needs=_CLASSES_ONLY)
+def pm10(predictions: Predictions, *, level: float = 0.95) -> Score:
+    """The share of anchor frames that are right together with every valid frame up to 10 away (video sets)."""
+    return pm_k_of_predictions(predictions, 10, level=level)
+
+
+@metrics.family("pmK", r"pm(0|[1-9]\d*)")
+def pm_any(k: str) -> Metric:
+    """The share of anchor frames that are right together with every valid frame up to K away, for any K (pm3)."""
+
+    def score(predictions: Predictions, *, level: float = 0.95) -> Score:
+        return pm_k_of_predictions(predictions, int(k), level=level)
+
+    return Metric(f"pm{k}", score, _CLASSES_ONLY)

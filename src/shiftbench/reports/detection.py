@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
-from shiftbench.metrics.anomaly import ANOMALY_SCORES, AnomalyScore
-from shiftbench.metrics.detection import Detection, detect
+from shiftbench.metrics.detection import ANOMALY_SCORES, AnomalyScore, Detection, detect
 from shiftbench.metrics.probabilities import gives_probabilities
 from shiftbench.reports import formatting
 from shiftbench.reports.scores import in_one_column, named, score_table

@@ -5,8 +5,12 @@ from __future__ import annotations
 from statistics import fmean
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-from shiftbench.metrics.alexnet import ALEXNET_ERRORS
-from shiftbench.metrics.corruption import Baseline, mean_corruption_error, relative_mean_corruption_error
+from shiftbench.metrics.corruption import (
+    ALEXNET_ERRORS,
+    Baseline,
+    mean_corruption_error,
+    relative_mean_corruption_error,
+)
 from shiftbench.published.base import PublishedValue
 from shiftbench.published.reproduce.base import Recomputed, claim, mean_of, out_of_reach, stated
 from shiftbench.published.reproduce.sources import Data

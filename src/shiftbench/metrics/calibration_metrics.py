@@ -12,7 +12,8 @@ from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.metrics.accuracy import hits as top1_hits
 from shiftbench.metrics.arrays import confidences_and_hits
 from shiftbench.metrics.base import Needs, Score, metric
-from shiftbench.metrics.bootstrap import resampled_means
+from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
+from shiftbench.metrics.bootstrap import draw_counts, resampled, resampled_means, resampled_score, unseen_share
 from shiftbench.metrics.calibration import (
     Norm,
     adaptive_error,
@@ -22,7 +23,6 @@ from shiftbench.metrics.calibration import (
     squared_errors,
 )
 from shiftbench.metrics.probabilities import gives_probabilities, log_probabilities
-from shiftbench.metrics.resampling import RESAMPLES, draw_counts, resampled, resampled_score, unseen_share
 from shiftbench.metrics.selective import area_weights, hits_by_confidence
 from shiftbench.store.predictions import Predictions
 

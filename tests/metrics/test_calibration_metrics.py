@@ -14,7 +14,8 @@ import pytest
 import shiftbench.metrics as room
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics import Score, metrics
-from shiftbench.metrics.resampling import RESAMPLES, draw_counts, resampled
+from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
+from shiftbench.metrics.bootstrap import draw_counts, resampled
 from shiftbench.store.predictions import Predictions
 from tests.metrics.forecasting import forecasts, scored
 from tests.metrics.making import predictions
