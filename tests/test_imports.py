@@ -35,7 +35,7 @@ def test_evaluating_needs_no_database() -> None:
         "from shiftbench.settings.base import suites\n"
         "from shiftbench.datasets.catalogue import dataset_openers\n"
         "assert 'testset' in dataset_openers and suites.families()\n"
-        "import shiftbench.testsets.frozen, shiftbench.testsets.export.huggingface\n"
+        "import shiftbench.testsets.frozen, shiftbench.testsets.export\n"
         "from shiftbench.errors import MissingExtraError\n"
         "try:\n"
         "    from shiftbench.testsets import Project\n"

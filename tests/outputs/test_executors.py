@@ -36,7 +36,7 @@ def small_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shiftbench.outputs.write._ITEM_IMAGES", 8)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["tree", "arrays", "shards"])
 @pytest.mark.parametrize("executor", [ThreadExecutor(3), ProcessExecutor(2)], ids=["threads", "processes"])
 def test_the_files_of_an_executor_are_those_of_one_process(
     executor: Executor, format: Any, source: Path, tmp_path: Path
@@ -47,6 +47,18 @@ def test_the_files_of_an_executor_are_those_of_one_process(
     assert bytes_below(tmp_path / "spread") == bytes_below(tmp_path / "plain")
     assert spread_out.skipped == plain.skipped and list(plain.skipped) == ["cat/bad.jpg"]
     assert (spread_out.written, spread_out.already) == (plain.written, 0) == (40, 0)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_jobs_that_share_the_work_write_the_files_of_one(format: Any, source: Path, tmp_path: Path) -> None:
+    options = {**SMALL, "format": format, "shard_size": 3, "labels": "folders"}
+    whole = write_corruptions(source, tmp_path / "whole", **options)
+    first, second = (write_corruptions(source, tmp_path / "c", shard=shard, **options) for shard in ("2/3", "3/3"))
+    assert "fog.1" in json.loads((tmp_path / "c" / RECORD).read_text())["unfinished"]
+    last = write_corruptions(source, tmp_path / "c", shard="1/3", **options)
+    assert first.written + second.written + last.written == whole.written
+    assert first.already == second.already == last.already == 0
+    assert bytes_below(tmp_path / "c") == bytes_below(tmp_path / "whole")
 
 
 def test_it_continues_what_another_engine_began(source: Path, tmp_path: Path) -> None:

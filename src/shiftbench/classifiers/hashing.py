@@ -2,43 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from pathlib import Path
 from typing import Any
 
 from shiftbench.classifiers.preprocessing import Normalisation
-
-_CHUNK = 1 << 20
-
-
-def digest(*parts: object) -> str:
-    """16 hex digits over the parts, in order; anything that JSON can write, or bytes.
-
-    >>> digest("resnet50", b"weights") == digest("resnet50", b"weights")
-    True
-    >>> digest("ab", "c") == digest("a", "bc")
-    False
-    """
-    state = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode()
-        state.update(len(data).to_bytes(8, "little"))
-        state.update(data)
-    return state.hexdigest()
-
-
-def file_digest(path: str | Path) -> str:
-    """Over the bytes of a file, or of all files below a folder with their relative names."""
-    path = Path(path)
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        return digest(*(value for file in files for value in (file.relative_to(path).as_posix(), file_digest(file))))
-    state = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            state.update(chunk)
-    return state.hexdigest()
+from shiftbench.io.hashing import digest as digest
+from shiftbench.io.hashing import file_digest as file_digest
 
 
 def fingerprint(weights: str, normalisation: Normalisation, outputs: str) -> str:

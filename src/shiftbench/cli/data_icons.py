@@ -1,4 +1,4 @@
-"""``shiftbench data icons``: Icons-50 anew, from the icons that registry packages carry."""
+"""``shiftbench data icons``: Icons-50 rebuilt from the icons in registry packages."""
 
 from __future__ import annotations
 
@@ -8,35 +8,42 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
+from shiftbench.cli.options import ExecutorOptions, Json, Quiet, grouped
 
 if TYPE_CHECKING:
     from shiftbench.datasets.icons.assemble import Assembled
 
 
+@grouped
 def icons_command(
-    destination: Annotated[Path, typer.Argument(help="A new folder, or one that this command began.")],
+    destination: Annotated[Path, typer.Argument(help="A new folder, or one to continue.")],
     styles: Annotated[
         str,
         typer.Option(
-            help="all; open (only those whose licence lets anyone show and pass them on); offline (two styles that "
-            "PyPI carries, no npm needed); or names with commas, such as apple,google,microsoft."
+            help="all; open (only those whose licence allows redistribution); offline (two styles from PyPI, no npm "
+            "needed); or comma-separated names, such as apple,google,microsoft."
         ),
     ] = "all",
-    size: Annotated[int, typer.Option(help="Side of the pictures in pixels; paper 002 trains on 32.")] = 64,
+    size: Annotated[int, typer.Option(help="Image side in pixels; paper 002 trains on 32.")] = 64,
     cap: Annotated[
-        int, typer.Option(help="Subtypes of a class at most, the same for all styles (270 flags, 108 faces); 0: all.")
+        int, typer.Option(help="Most subtypes per class, the same for all styles (of 270 flags, 108 faces); 0: all.")
     ] = 100,
     skin_tones: Annotated[
-        bool, typer.Option("--skin-tones", help="People and hands in all five skin tones too: nearly twice as many.")
+        bool,
+        typer.Option(
+            "--skin-tones", help="Include people and hands in all five skin tones: nearly twice as many icons."
+        ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    *,
+    where: ExecutorOptions,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Assemble Icons-50: 50 classes of icons in the styles of nine vendors, some in several versions.
 
-    The packages (660 MB for all styles) are fetched with npm and pip once and kept; no code of theirs is run. Stopped
-    at any moment, the same command continues with the style it was at, and with more styles it adds them. The pictures
-    belong to the vendors: DESTINATION/LICENCES.md says under which terms.
+    The packages (660 MB for all styles) are downloaded with npm and pip once and kept; none of their code is run. An
+    interrupted run resumes with the same command, and more styles can be added. The icons belong to the vendors:
+    DESTINATION/LICENCES.md lists the terms.
 
     \b
     Examples:
@@ -44,7 +51,7 @@ def icons_command(
         shiftbench data icons icons/
       without npm, two styles
         shiftbench data icons icons/ --styles offline
-      then, for a classifier trained on icons/style.train
+      then, for a model trained on icons/style.train
         shiftbench eval model.onnx --suite icons-style --data icons/
     """
     from shiftbench.datasets.icons.assemble import assemble
@@ -56,6 +63,7 @@ def icons_command(
             size=size,
             cap=cap or None,
             skin_tones=skin_tones,
+            **where.options(),
             progress=not quiet,
             console=errors,
         )

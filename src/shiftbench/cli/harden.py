@@ -9,8 +9,9 @@ import typer
 
 from shiftbench.cli import harden_train
 from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.corrupt import tell_skipped
+from shiftbench.cli.corrupt import print_skipped
 from shiftbench.cli.extras import needing
+from shiftbench.cli.options import ExecutorOptions, grouped
 
 if TYPE_CHECKING:
     from shiftbench.hardening.augmentations.copies import Augmented
@@ -39,6 +40,7 @@ Network = Annotated[
 
 
 @app.command("augment")
+@grouped
 @needing("hardening", "the hardening workshop")
 def augment_command(
     source: Annotated[Path, typer.Argument(help="A folder with pictures, in whatever folders.")],
@@ -49,7 +51,8 @@ def augment_command(
     shard: Annotated[str, typer.Option(help="NUMBER/COUNT: only this part of the work, such as 2/8.")] = "1/1",
     seed: Seed = 0,
     lossless: Annotated[bool, typer.Option("--lossless", help="PNG for all, also for what was JPEG.")] = False,
-    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.", min=1)] = None,
+    *,
+    where: ExecutorOptions,
     network: Network = None,
     train_network: Annotated[
         bool,
@@ -90,7 +93,7 @@ def augment_command(
             shard=shard,
             seed=seed,
             lossless=lossless,
-            workers=workers,
+            **where.options(),
             progress=not quiet,
             console=errors,
         )
@@ -100,7 +103,7 @@ def augment_command(
         output.print(_in_words(done), highlight=False, markup=False, soft_wrap=True)
         for path in networks.values() if train_network else ():
             output.print(f"network: {path}", highlight=False, markup=False, soft_wrap=True)
-    tell_skipped(done.skipped)
+    print_skipped(done.skipped)
 
 
 @app.command("list")

@@ -408,7 +408,7 @@ def export_command(
     set_name: SetName = None,
 ) -> None:
     """Write a frozen set, with its card, in a layout that others read."""
-    from shiftbench.testsets.export.base import export
+    from shiftbench.testsets.export import export
     from shiftbench.testsets.frozen import frozen_sets, one_frozen
 
     frozen = one_frozen(frozen_sets(folder), set_name)

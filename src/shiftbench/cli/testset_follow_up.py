@@ -193,7 +193,7 @@ def balance_command(
       shiftbench testset follow-up balance pets -w WORKSPACE
       shiftbench testset follow-up balance pets -w WORKSPACE --per-class 8 --export balanced/
     """
-    from shiftbench.testsets.export.base import export_images
+    from shiftbench.testsets.export import export_images
     from shiftbench.testsets.followups import balance_effect, class_balanced
     from shiftbench.testsets.predictions import predictions_on, require_frozen
 

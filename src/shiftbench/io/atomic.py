@@ -16,7 +16,7 @@ from shiftbench.io.errors import UnwritableError as UnwritableError
 from shiftbench.io.paths import is_object
 
 
-def write_atomically(path: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
     """Call ``write`` with a temporary neighbour of ``path``, then rename it into place.
 
     A reader, and a run that starts again after ``kill -9``, sees the old file, the new one or none; two

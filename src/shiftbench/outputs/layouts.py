@@ -1,4 +1,4 @@
-"""How the variants of images lie on disk: a tree of files, NumPy arrays, or WebDataset shards.
+"""How the variants of images lie on disk: a tree of files, or NumPy arrays; see ``packed`` for the others.
 
 A layout consists of units that are written independently of each other, by threads here or by workers elsewhere. Each
 source image is decoded once for all its variants.
@@ -6,51 +6,26 @@ source image is decoded once for all its variants.
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
-import tarfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.lib.format import open_memmap
-from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.atomic import read_json, write_json
-from shiftbench.jobs.blocks import Block, cut, save_array
+from shiftbench.jobs.blocks import Block, Images, cut, save_array
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.outputs.encoding import Encoding
 from shiftbench.outputs.record import WORKSHOP
-from shiftbench.outputs.staging import Staging
-
-SHARD_SIZE = 1000
-#: Decoded images of a shard are kept up to this number of bytes; the others are decoded again for each variant.
-_KEEP_BYTES = 1 << 30
-
-
-class _Decoded(Protocol):
-    @property
-    def pixels(self) -> Pixels: ...
-
-
-class Images(Protocol):
-    """What a layout needs of a dataset."""
-
-    name: str
-    ids: Sequence[str]
-    labels: NDArray[np.int32]
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> _Decoded: ...
+from shiftbench.outputs.staging import ARRAYS, SKIPPED, Staging
 
 
 class Variants(ABC):
@@ -185,70 +160,6 @@ class Tree(Layout):
         writer.wrote(len(missing))
 
 
-class Shards(Layout):
-    """WebDataset: ``<variant>/000000.tar`` with members ``key.jpg`` and ``key.cls``.
-
-    A block of images is decoded once; then each variant of it is one tar file. A killed run loses the tar files it was
-    at, a few seconds of work.
-    """
-
-    threads_inside = True
-
-    def __init__(self, variants: Variants, folder: Path, keys: Sequence[str], shard_size: int = SHARD_SIZE) -> None:
-        super().__init__(variants, folder)
-        if shard_size < 1:
-            raise StoreError("invalid shard size", found=shard_size, expected="1 or more")
-        self.unit_images, self._keys = shard_size, keys
-        self._blocks = cut(len(variants.source), shard_size)
-
-    @property
-    def units(self) -> range:
-        return range(len(self._blocks))
-
-    def indices(self, unit: int) -> Sequence[int]:
-        return range(self._blocks[unit].start, self._blocks[unit].stop)
-
-    def missing(self, unit: int) -> Sequence[int]:
-        return [i for i in range(len(self.variants.names)) if not self._file(i, unit).exists()]
-
-    def write(self, unit: int, writer: Writer) -> None:
-        decoded: dict[int, Pixels] = {}
-        room = _KEEP_BYTES
-
-        def load(index: int) -> bool:
-            nonlocal room
-            pixels = writer.read(self.variants, index)
-            # Two threads may both pass the limit: it is a guideline, not a wall.
-            if pixels is not None and pixels.nbytes <= room:
-                room -= pixels.nbytes
-                decoded[index] = pixels
-            return pixels is not None
-
-        indices = self.indices(unit)
-        readable = on_threads(load, indices, writer.threads)
-        usable = [index for index, good in zip(indices, readable, strict=True) if good]
-        keep_skipped(self.folder, unit, writer)
-
-        def write(variant: int) -> None:
-            writer.staging.write(self._file(variant, unit), lambda path: self._tar(path, variant, usable, decoded))
-            writer.wrote(len(usable))
-            writer.advance(len(indices) - len(usable))
-
-        on_threads(write, self.missing(unit), writer.threads)
-
-    def _tar(self, path: Path, variant: int, indices: Sequence[int], decoded: Mapping[int, Pixels]) -> None:
-        source = self.variants.source
-        with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
-            for index in indices:
-                pixels = decoded[index] if index in decoded else self.variants.read(index)
-                made = self.variants.make(variant, pixels, source.ids[index])
-                image = self.variants.encode(made, "")
-                add_sample(archive, self._keys[index], self.variants.encoding.ending, image, int(source.labels[index]))
-
-    def _file(self, variant: int, unit: int) -> Path:
-        return self.folder / self.variants.names[variant] / f"{unit:06d}.tar"
-
-
 class Arrays(Layout):
     """``<name>.npy`` per group of variants, with one block of all images for each variant, and ``labels.npy``.
 
@@ -262,7 +173,7 @@ class Arrays(Layout):
         """``groups`` are the variants of each array; ``uniform`` images are all readable and of one shape."""
         super().__init__(variants, folder)
         self._groups, self._depth = groups, len(next(iter(groups.values())))
-        self._workshop = folder / WORKSHOP / "arrays"
+        self._workshop = folder / WORKSHOP / ARRAYS
         self._survey = Survey.kept(self._workshop) or Survey.of(variants, uniform, threads)
         ids = variants.source.ids
         self._readable = [i for i, image_id in enumerate(ids) if image_id not in self._survey.skipped]
@@ -415,11 +326,11 @@ def check_usable(name: str, usable: int, skipped: Mapping[str, str]) -> None:
 def keep_skipped(folder: Path, number: int, writer: Writer) -> None:
     """For a run that continues, and finds files that do not show which images are missing."""
     if writer.skipped:
-        write_json(folder / WORKSHOP / "skipped" / f"{number}.json", writer.skipped)
+        write_json(folder / WORKSHOP / SKIPPED / f"{number}.json", writer.skipped)
 
 
 def kept_skipped(folder: Path) -> dict[str, str]:
-    files = sorted((folder / WORKSHOP / "skipped").glob("*.json"))
+    files = sorted((folder / WORKSHOP / SKIPPED).glob("*.json"))
     return {image_id: why for path in files for image_id, why in read_json(path).items()}
 
 
@@ -429,18 +340,3 @@ def file_size(path: str | Path) -> int:
         return os.stat(path).st_size  # noqa: PTH116 - called millions of times
     except OSError:
         return 0
-
-
-def add_sample(
-    archive: tarfile.TarFile, key: str, ending: str, image: bytes, label: int, details: bytes | None = None
-) -> None:
-    """An image of a WebDataset shard, its class unless that is negative, and further details as JSON.
-
-    Members have no date or owner, so that equal content gives equal bytes.
-    """
-    members = {ending: image, "cls": str(label).encode() if label >= 0 else None, "json": details}
-    for suffix, data in members.items():
-        if data is not None:
-            member = tarfile.TarInfo(f"{key}.{suffix}")
-            member.size, member.mode, member.mtime = len(data), 0o644, 0
-            archive.addfile(member, io.BytesIO(data))

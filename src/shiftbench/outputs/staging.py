@@ -15,6 +15,9 @@ from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Shard
 from shiftbench.outputs.record import WORKSHOP
 
+#: Folders in the workshop that are needed until all shards are done.
+ARRAYS, SKIPPED = KEPT = ("arrays", "skipped")
+
 
 class Staging:
     """Files are written in a folder of their own and renamed into place.
@@ -66,8 +69,9 @@ def workshop(target: Path, shard: Shard) -> Iterator[Path]:
             raise StoreError(f"another run is writing to {target}", hint="wait for it, or write another shard")
         yield folder
         shutil.rmtree(folder, ignore_errors=True)
-        # The last shard removes everything; the folder of one that was killed stays until it is continued.
-        if not any((target / WORKSHOP).glob("*-of-*")):
+        # The last shard removes everything; the folder of one that was killed stays until it is continued, and so does
+        # what the others need.
+        if not any(path.name in KEPT or "-of-" in path.name for path in (target / WORKSHOP).iterdir()):
             shutil.rmtree(target / WORKSHOP, ignore_errors=True)
 
 

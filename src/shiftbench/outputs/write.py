@@ -17,7 +17,7 @@ from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads, worker_count
 from shiftbench.outputs.layouts import Layout, Writer, check_usable, keep_skipped, kept_skipped
 from shiftbench.outputs.record import WORKSHOP, OutputRecord
-from shiftbench.outputs.staging import Staging, workshop
+from shiftbench.outputs.staging import KEPT, Staging, workshop
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,7 +101,8 @@ def write(
         tried = {ids[index] for unit in todo for index in layout.indices(unit)}
         skipped = record.finish(writer.skipped, tried, complete=complete)
         if complete:
-            shutil.rmtree(folder / WORKSHOP / "skipped", ignore_errors=True)
+            for name in KEPT:
+                shutil.rmtree(folder / WORKSHOP / name, ignore_errors=True)
     check_usable(layout.variants.source.name, len(ids) - len(skipped), skipped)
     usable = sum(ids[index] not in skipped for unit in own for index in layout.indices(unit))
     before = usable * variants - writer.written

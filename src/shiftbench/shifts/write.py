@@ -1,4 +1,4 @@
-"""Corrupted copies of a dataset on disk: an ImageNet-C tree, CIFAR-C arrays or WebDataset shards.
+"""Corrupted copies of a dataset on disk: an ImageNet-C tree, CIFAR-C arrays, WebDataset shards or Hugging Face tables.
 
 In-memory evaluation needs none of this; it is for tools that read files, and for passing a test set on.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.arrays import ArrayDataset
@@ -25,7 +25,8 @@ from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 from shiftbench.outputs.encoding import Encoding, unique_names, without_suffix
-from shiftbench.outputs.layouts import SHARD_SIZE, Arrays, Layout, Shards, Tree, Variants
+from shiftbench.outputs.layouts import Arrays, Layout, Tree, Variants
+from shiftbench.outputs.packed import SHARD_SIZE, Shards, Tables
 from shiftbench.outputs.record import Content, OutputRecord, check_recipe, plain
 from shiftbench.outputs.staging import check_destination
 from shiftbench.outputs.write import Written, write
@@ -36,8 +37,8 @@ from shiftbench.shifts.sizes import Preparation, preparation
 if TYPE_CHECKING:
     from rich.console import Console
 
-Format = Literal["tree", "arrays", "shards"]
-FORMATS: tuple[Format, ...] = ("tree", "arrays", "shards")
+Format = Literal["tree", "arrays", "shards", "huggingface"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 #: Names that stand for several corruptions.
 SETS = ("benchmark", "extra", "all", "registered", "noise", "blur", "weather", "digital")
 RECORD = "shiftbench-corruptions.json"
@@ -77,7 +78,9 @@ def write_corruptions(
     progress: bool = False,
     console: Console | None = None,
 ) -> CorruptionsWritten:
-    """Write corrupted copies of ``source`` to ``destination``: an ImageNet-C tree, CIFAR-C arrays or tar shards.
+    """Write corrupted copies of ``source`` to ``destination``.
+
+    ``format`` is "tree" (ImageNet-C), "arrays" (CIFAR-C), "shards" (WebDataset) or "huggingface" (Parquet).
 
     ``names`` are corruptions, or names of several ("all", "benchmark", "extra", a group). The default ``format`` is a
     tree for image files and arrays for rows of an array. Images are first resized to ``size``, by default 224 as for
@@ -179,6 +182,8 @@ class CorruptedCopies(Variants):
     def layout(self, name: Format, folder: Path, shard_size: int, threads: int) -> Layout:
         if name == "shards":
             return Shards(self, folder, shard_keys(self._dataset), shard_size)
+        if name == "huggingface":
+            return Tables(self, folder, shard_keys(self._dataset), shard_size, self._dataset.space.keys)
         if name == "tree":
             files = [[f"{own}/{file}" for own in self.names] for file in tree_files(self._dataset, self.encoding)]
             empty = _class_folders(self._dataset)
@@ -206,7 +211,7 @@ class CorruptedCopies(Variants):
         }
         if layout == "arrays":  # an array holds all its severities
             recipe["severities"] = sorted({float(shift.severity) for shift in self._shifts})
-        if layout == "shards":
+        if layout in ("shards", "huggingface"):
             recipe["shard_size"] = shard_size
         return recipe
 

@@ -12,13 +12,13 @@ from sqlalchemy.orm import Session
 
 from shiftbench.datasets.manifest import open_manifest
 from shiftbench.io.atomic import write_json
+from shiftbench.outputs.staging import fill_folder, place_file
 from shiftbench.testsets.accounts import LEADS, permit
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.card import write_card
 from shiftbench.testsets.database.tables import REFERENCE, Revision
 from shiftbench.testsets.eligibility import exclusions
 from shiftbench.testsets.errors import FrozenError, WorkshopError
-from shiftbench.testsets.export.base import fill_folder, place_file
 from shiftbench.testsets.frequencies import ImageFrequency, read_frequencies, selection_frequencies
 from shiftbench.testsets.frozen import RECORD, FrozenSet, read_frozen
 from shiftbench.testsets.pool.entries import read_entries

@@ -1,12 +1,13 @@
-"""Icons-50 anew: the pictures of many packages, sorted into 50 classes under the names that the original uses.
+"""Icons-50 rebuilt: the icons of many packages, sorted into 50 classes under the file names of the original.
 
-``<class>/<style>_<rendition>_<subtype>.png``, with ``icons.csv`` telling the rest. A style is made as a whole, all its
-renditions together, and recorded when it is done: a run that was stopped continues with the next one.
+``<class>/<style>_<rendition>_<subtype>.png``, and ``icons.csv`` with everything else. The renditions of a style are
+made together, and recorded when all are done: a run that was stopped continues with the styles that are missing.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,17 +18,21 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.icons.classes import Icon, capped, icons
 from shiftbench.datasets.icons.drawings import Drawing, drawings
 from shiftbench.datasets.icons.rasterise import difference, is_blank, png_bytes, rasterise
-from shiftbench.datasets.icons.record import Options, Record, Row, make_folder
+from shiftbench.datasets.icons.record import RECORD, Options, Record, Row
 from shiftbench.datasets.icons.sources import Source, choose_sources
 from shiftbench.errors import BadImageError, MissingExtraError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.locks import file_lock
+from shiftbench.jobs.base import Executor, Job, Trouble
+from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
+from shiftbench.outputs.record import WORKSHOP
+from shiftbench.outputs.staging import check_destination
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Subtypes of a class at most, unless asked otherwise: there are 270 flags and 108 faces.
+#: Most subtypes per class by default: there are 270 flags and 108 faces.
 DEFAULT_CAP = 100
 #: A rendition that differs less from an earlier one of its style (mean of 255, at 32 pixels) is the same drawing.
 SAME_DRAWING = 4.0
@@ -35,7 +40,7 @@ SAME_DRAWING = 4.0
 
 @dataclass(frozen=True)
 class Assembled:
-    """What a folder of icons holds now."""
+    """The outcome of ``assemble``."""
 
     record: Record
     #: Icons that this run wrote.
@@ -73,35 +78,53 @@ def assemble(
     size: int = 64,
     cap: int | None = DEFAULT_CAP,
     skin_tones: bool = False,
+    workers: int | None = None,
+    executor: Executor | None = None,
     progress: bool = True,
     console: Console | None = None,
 ) -> Assembled:
-    """Fetch the packages of the styles and write their icons; what is there already stays."""
+    """Fetch the packages of the styles and write their icons, several styles at once; what is there already stays."""
     started = time.monotonic()
     variant, sources = choose_sources(styles)
     options = Options(variant, size, cap, skin_tones)
     options.check()
     _check_rasteriser(sources)
     folder = Path(destination)
-    make_folder(folder)
+    check_destination(folder, RECORD)
     wanted = capped(icons(), cap)
     with file_lock(folder / ".lock", wait=True):
+        before = Record.open(folder, options)
+        job = _Styles(folder, options, [source for source in sources if not before.holds(source.style)], wanted)
+        styles_to_do = list(dict.fromkeys(source.style for source in job.sources))
+        with progress_bar("icons", len(wanted) * len(job.sources), show=progress, console=console) as advance:
+            run_items(job, styles_to_do, executor, advance, workers)
+        shutil.rmtree(folder / WORKSHOP, ignore_errors=True)
         record = Record.open(folder, options)
-        pending = [source for source in sources if not record.holds(source.style)]
-        written = 0
-        with progress_bar("icons", len(wanted) * len(pending), show=progress, console=console) as advance:
-            for style in dict.fromkeys(source.style for source in pending):
-                own = [source for source in pending if source.style == style]
-                rows, left_out = _assemble_style(folder, own, wanted, options, advance)
-                record.add(style, rows, own, left_out)
-                written += len(rows)
+    written = sum(len(record.rows.get(style, ())) for style in styles_to_do)
     return Assembled(record, written, time.monotonic() - started)
+
+
+@dataclass(frozen=True)
+class _Styles(Job[str]):
+    """The icons of styles; an item is the name of one."""
+
+    folder: Path
+    options: Options
+    sources: Sequence[Source]
+    wanted: Sequence[Icon]
+
+    def compute(self, item: str, advance: Advance, *, wait: bool) -> list[Trouble]:
+        own = [source for source in self.sources if source.style == item]
+        rows, left_out = _assemble_style(self.folder, own, self.wanted, self.options, advance)
+        with file_lock(self.folder / WORKSHOP / "lock", wait=True):
+            Record.open(self.folder, self.options).add(item, rows, own, left_out)
+        return []
 
 
 def _assemble_style(
     folder: Path, sources: Sequence[Source], wanted: Sequence[Icon], options: Options, advance: Advance
 ) -> tuple[list[Row], dict[str, list[str]]]:
-    """All renditions of a style, the oldest first: a later one counts where the drawing changed."""
+    """All renditions of a style, the oldest first: a later one is kept where the drawing changed."""
     rows: list[Row] = []
     left_out: dict[str, list[str]] = {}
     earlier: dict[str, list[Pixels]] = {}
@@ -146,7 +169,7 @@ def _write_icon(folder: Path, source: Source, drawing: Drawing, pixels: Pixels) 
     path = _path(source, drawing)
     data = png_bytes(pixels)
     # not waited for: a style that was not recorded is made again
-    write_atomically(folder / path, lambda temporary: _write(temporary, data), durable=False)
+    write_atomically(folder / path, lambda temporary: temporary.write_bytes(data), durable=False)
     return {
         "path": path,
         "class": drawing.icon.label,
@@ -160,11 +183,7 @@ def _write_icon(folder: Path, source: Source, drawing: Drawing, pixels: Pixels) 
     }
 
 
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-
-
 def _check_rasteriser(sources: Iterable[Source]) -> None:
-    """Better said before hundreds of megabytes are fetched."""
+    """Checked before hundreds of megabytes are fetched."""
     if any(source.suffix in (".svg", ".json") for source in sources) and importlib.util.find_spec("resvg_py") is None:
         raise MissingExtraError("resvg-py", "icons", "drawing SVG icons")

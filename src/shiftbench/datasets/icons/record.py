@@ -1,4 +1,4 @@
-"""What lies beside the icons: the table of all of them, how they were made, and whose they are."""
+"""The files beside the icons: a table of all of them, how they were made, and their licences."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Any
 
 from shiftbench.datasets.icons.sources import Source
 from shiftbench.errors import DatasetError
-from shiftbench.io.atomic import read_json, write_atomically, write_json
+from shiftbench.io.atomic import write_atomically, write_json
+from shiftbench.outputs.record import Content, check_recipe
+from shiftbench.outputs.record import read_record as read_any_record
 
 TABLE, RECORD, LICENCES = "icons.csv", "icons.json", "LICENCES.md"
 COLUMNS = ("path", "class", "subtype", "style", "rendition", "version", "codepoint", "package", "licence")
-_FORMAT = 1
 Row = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What all icons of a folder have in common."""
+    """Common to all icons of a folder."""
 
     variant: str
     size: int
@@ -31,36 +32,32 @@ class Options:
 
     def check(self) -> None:
         if not 16 <= self.size <= 512:
-            raise DatasetError("icons can't have this size", found=self.size, expected="16 to 512 pixels")
+            raise DatasetError("invalid size of icons", found=self.size, expected="16 to 512 pixels")
         if self.cap is not None and self.cap < 2:
-            raise DatasetError(
-                "a class needs two subtypes at least", found=f"a cap of {self.cap}", expected="2 or more"
-            )
+            raise DatasetError("invalid cap: a class needs two subtypes", found=self.cap, expected="2 or more")
 
 
 @dataclass
 class Record:
-    """A folder of icons: which styles are in it, wholly."""
+    """A folder of icons: the styles that are complete."""
 
     folder: Path
     options: Options
     #: Rows of the table by style.
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    #: By style: its sources, and which pictures were left out and why.
+    #: By style: its sources, and which icons were left out and why.
     about: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, folder: Path, options: Options) -> Record:
-        """What is there already; it must have been made with the same options."""
+        """The record of a folder, new or continued with the same options."""
         if not (folder / RECORD).is_file():
             record = cls(folder, options)
             record._write_record()  # from now on the folder is known for what it is
             return record
-        value = read_record(folder)
-        earlier = Options(**value["options"])
-        if earlier != options:
-            raise _differs(folder, earlier, options)
-        record = cls(folder, options, about=value["styles"])
+        content = read_record(folder)
+        check_recipe(folder, {"options": content["options"]}, {"options": asdict(options)})
+        record = cls(folder, options, about=content["styles"])
         for row in _read_table(folder):
             if row["style"] in record.about:
                 record.rows.setdefault(row["style"], []).append(row)
@@ -75,7 +72,7 @@ class Record:
     def add(
         self, style: str, rows: Iterable[Row], sources: Iterable[Source], left_out: Mapping[str, list[str]]
     ) -> None:
-        """A style whose icons are all written. The record itself goes last: a style that it names is whole."""
+        """A style whose icons are all written. The record itself is written last: a style that it names is complete."""
         self.rows[style] = list(rows)
         self.about[style] = {
             "images": len(self.rows[style]),
@@ -87,7 +84,7 @@ class Record:
         self._write_record()
 
     def _write_record(self) -> None:
-        write_json(self.folder / RECORD, {"format": _FORMAT, "options": asdict(self.options), "styles": self.about})
+        write_json(self.folder / RECORD, {"format": 1, "options": asdict(self.options), "styles": self.about})
 
     def all_rows(self) -> list[Row]:
         return [row for style in sorted(self.rows) for row in self.rows[style]]
@@ -121,17 +118,6 @@ class Record:
         return "\n".join(lines) + "\n"
 
 
-def make_folder(folder: Path) -> None:
-    """A new folder, or one that has a record; what something else was put into is left as it is."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DatasetError(f"the folder {folder} can't be made", found=error.strerror) from error
-    foreign = any(not entry.name.startswith(".") for entry in folder.iterdir())
-    if foreign and not (folder / RECORD).is_file():
-        raise DatasetError(f"{folder} is not empty", expected="a new folder, or one that this command began")
-
-
 def _about_source(source: Source) -> dict[str, str]:
     return {
         "version": source.version,
@@ -142,35 +128,13 @@ def _about_source(source: Source) -> dict[str, str]:
     }
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    """How the icons of a folder were made."""
-    try:
-        value = read_json(folder / RECORD)
-        Options(**value["options"])
-        if value["format"] != _FORMAT or not isinstance(value["styles"], dict):
-            raise ValueError(f"format {value['format']!r}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DatasetError(
-            f"{folder / RECORD} can't be read",
-            found=f"{type(error).__name__}: {error}",
-            hint="delete the folder and make it again; the packages are kept",
-        ) from error
-    return dict(value)
-
-
-def _differs(folder: Path, earlier: Options, options: Options) -> DatasetError:
-    was, asked = asdict(earlier), asdict(options)
-    changed = [key for key in was if was[key] != asked[key]]
-    return DatasetError(
-        f"{folder} holds icons that were made otherwise",
-        found=", ".join(f"{key} {was[key]}" for key in changed),
-        expected=", ".join(f"{key} {asked[key]}" for key in changed),
-        hint="choose another folder, or the same options",
-    )
+def read_record(folder: Path) -> Content:
+    """How the icons of a folder were made; nothing if there is no record."""
+    return read_any_record(folder / RECORD, {"options": dict, "styles": dict}) or {"options": {}, "styles": {}}
 
 
 def _read_table(folder: Path) -> list[dict[str, str]]:
-    """Rows of styles that are whole; without its table no style is."""
+    """The rows of complete styles; without the table none is complete."""
     try:
         with (folder / TABLE).open(encoding="utf-8", newline="") as file:
             return [row for row in csv.DictReader(file) if set(COLUMNS) <= set(row)]
@@ -179,8 +143,4 @@ def _read_table(folder: Path) -> list[dict[str, str]]:
 
 
 def _write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda temporary: _write(temporary, text))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8", newline="\n"))

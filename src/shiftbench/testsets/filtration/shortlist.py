@@ -14,9 +14,9 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.jobs.blocks import PerImage
 from shiftbench.labels.space import LabelSpace
 from shiftbench.reports.table import Column, Table
-from shiftbench.testsets.blocks import PerImage
 from shiftbench.testsets.filtration.funnel import Funnel
 
 #: What a terminal shows of a list.

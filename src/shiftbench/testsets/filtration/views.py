@@ -30,9 +30,9 @@ from shiftbench.classifiers.preprocessing import Geometry, centre_crop
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError
+from shiftbench.jobs.blocks import Computation, PerImage, per_image
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.metrics.probabilities import softmax
-from shiftbench.testsets.blocks import Computation, PerImage, per_image
 
 VIEW = np.dtype(
     [

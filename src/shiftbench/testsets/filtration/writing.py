@@ -34,11 +34,7 @@ def write_shortlist(filtration: Filtration, folder: str | Path) -> Path:
 
 def _write(path: Path, offer: Offer) -> None:
     data = offer.data() if callable(offer.data) else offer.data
-    write_atomically(path, lambda temporary: _write_bytes(temporary, data), durable=False)
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+    write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
 
 
 def _file_name(number: int, offer: Offer) -> str:

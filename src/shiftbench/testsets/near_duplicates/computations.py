@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import FloatArray, Pixels
-from shiftbench.testsets.blocks import Computation, PerImage
+from shiftbench.jobs.blocks import Computation, PerImage
 from shiftbench.testsets.near_duplicates.alignment import aligned_correlation
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, pair_distances
 from shiftbench.testsets.near_duplicates.search import Chosen, ExactIndex, Projection

@@ -25,7 +25,7 @@ from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError, ShiftbenchError
 from shiftbench.jobs.base import Executor
-from shiftbench.testsets.blocks import Computation, PerImage, per_image
+from shiftbench.jobs.blocks import Computation, PerImage, per_image
 from shiftbench.testsets.near_duplicates.kernels import pair_squares
 from shiftbench.testsets.near_duplicates.penultimate import Layer, features_of
 

@@ -19,7 +19,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.base import Executor
-from shiftbench.testsets.blocks import Numbers, PerImage, kept_rows, per_image
+from shiftbench.jobs.blocks import Numbers, PerImage, kept_rows, per_image
 from shiftbench.testsets.near_duplicates.computations import Compared, Nearest, Prepared, Projected
 from shiftbench.testsets.near_duplicates.descriptors import Descriptor, PixelDescriptor, describe, descriptor
 from shiftbench.testsets.near_duplicates.review_queue import ReviewQueue, SuspectedPair, metrics_for

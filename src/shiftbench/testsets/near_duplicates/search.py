@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from shiftbench.arrays import FloatArray
 from shiftbench.classifiers.hashing import digest
 from shiftbench.errors import ShiftbenchError
-from shiftbench.testsets.blocks import side_by_side
+from shiftbench.jobs.blocks import cut
+from shiftbench.jobs.threads import on_threads
 from shiftbench.testsets.near_duplicates.kernels import least_bounds, refine, square_distance
 
 Rows = NDArray[Any]
@@ -139,8 +140,9 @@ class ExactIndex:
         def work(part: slice) -> None:
             block = self.nearest(queries[part], k, np.arange(part.start, part.stop) if same else None)
             found.indices[part], found.distances[part] = block.indices, block.distances
+            advance(part.stop - part.start)
 
-        side_by_side(work, len(queries), size=QUERIES, workers=workers, advance=advance)
+        on_threads(work, [block.slice for block in cut(len(queries), QUERIES)], workers)
         return found
 
     def nearest(self, queries: Rows, k: int, own: NDArray[np.int64] | None = None) -> Neighbours:

@@ -1,4 +1,4 @@
-"""WebDataset shards, read with tarfile and with the webdataset package."""
+"""WebDataset shards and Hugging Face tables, read with tarfile and with the packages that define them."""
 
 from __future__ import annotations
 
@@ -121,3 +121,22 @@ def test_dots_in_names_do_not_cut_keys_short(tmp_path: Path) -> None:
 def test_numbers_for_classes_need_a_label_space(source: Path, tmp_path: Path) -> None:
     with pytest.raises(LabelError):
         write_corruptions(source, tmp_path / "c", **{**SHARDS, "labels": None})
+
+
+def test_tables_are_those_of_the_datasets_package(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import datasets
+
+    options = {**SHARDS, "lossless": True}
+    write_corruptions(source, tmp_path / "shards", **options)
+    written = write_corruptions(source, tmp_path / "tables", **{**options, "format": "huggingface"})
+    assert (written.written, written.format) == (40, "huggingface")
+    folder = tmp_path / "tables" / "snow" / "3"
+    table = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))["test"]
+    expected = open_dataset(tmp_path / "shards" / "snow" / "3", space="folders")
+    assert [row["label"] for row in table] == expected.labels.tolist()
+    for i, row in enumerate(table):
+        np.testing.assert_array_equal(np.asarray(row["image"]), expected.read(i).pixels)
+    assert len(open_dataset(folder)) == len(table) == 10

@@ -12,9 +12,9 @@ import pytest
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.testsets.errors import FrozenError, WorkshopError
-from shiftbench.testsets.export.base import export, exporters
-from shiftbench.testsets.export.records import read_records
+from shiftbench.errors import StoreError
+from shiftbench.testsets.errors import FrozenError
+from shiftbench.testsets.export import export, exporters, ordered_rows
 from shiftbench.testsets.freeze import freeze
 from shiftbench.testsets.frozen import FrozenSet
 from shiftbench.testsets.project import Project
@@ -43,9 +43,8 @@ def pixels(dataset: Dataset) -> dict[bytes, int]:
 
 
 def test_records_come_in_the_sets_own_order(project: Project, frozen: FrozenSet) -> None:
-    assert [record.path.stem for record in read_records(frozen)] == [
-        image.digest for image in revision_images(project, "easy")
-    ]
+    expected = [image.digest for image in revision_images(project, "easy")]
+    assert [Path(row["path"]).stem for row in ordered_rows(frozen)] == expected
 
 
 @pytest.mark.parametrize("format", ["folder", "webdataset", "huggingface"])
@@ -108,7 +107,7 @@ def test_tables_are_those_of_datasets(frozen: FrozenSet, tmp_path: Path, monkeyp
 def test_nothing_is_overwritten(frozen: FrozenSet, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "precious").write_text("x")
-    with pytest.raises(WorkshopError, match="is there already"):
+    with pytest.raises(StoreError, match="already exists"):
         export(frozen, "folder", tmp_path / "there")
     (tmp_path / "empty").mkdir()
     export(frozen, "folder", tmp_path / "empty")

@@ -11,17 +11,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shiftbench.datasets.arrays import ArrayDataset
+from shiftbench.arrays import Pixels
+from shiftbench.datasets.arrays import ArrayDataset, InMemory
 from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.subset import Subset, take
 from shiftbench.errors import StoreError
 from shiftbench.jobs.base import Executor, Failure, Job
+from shiftbench.jobs.blocks import Computation, Numbers, PerImage, kept_rows, per_image
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance
-from shiftbench.testsets.blocks import Computation, Numbers, PerImage, kept_rows, per_image
+from shiftbench.labels.space import LabelSpace
 
-Pixels = NDArray[np.uint8]
+
+@pytest.fixture(scope="module")
+def images() -> ArrayDataset:
+    pixels = np.random.default_rng(0).integers(0, 256, (80, 8, 8, 3), np.uint8)
+    return ArrayDataset("noise", LabelSpace("two", ("a", "b")), InMemory(pixels), np.arange(80) % 2)
 
 
 class Counting:
@@ -56,30 +62,30 @@ def run(dataset: Subset, compute: Counting, **options: object) -> PerImage:
 
 
 @pytest.mark.parametrize(("size", "workers"), [(1, 3), (7, 2), (100, 1)])
-def test_rows_are_those_of_a_plain_loop(cifar: ArrayDataset, size: int, workers: int) -> None:
-    found = run(take(cifar, range(50)), Counting(), size=size, workers=workers)
-    np.testing.assert_array_equal(found.rows, mean_colours(cifar, range(50)))
+def test_rows_are_those_of_a_plain_loop(images: ArrayDataset, size: int, workers: int) -> None:
+    found = run(take(images, range(50)), Counting(), size=size, workers=workers)
+    np.testing.assert_array_equal(found.rows, mean_colours(images, range(50)))
     assert found.readable.all()
 
 
-def test_pictures_that_can_not_be_read_are_named_and_leave_gaps(cifar: ArrayDataset, tmp_path: Path) -> None:
-    dataset = Damaged(cifar, list(range(30)))
+def test_pictures_that_can_not_be_read_are_named_and_leave_gaps(images: ArrayDataset, tmp_path: Path) -> None:
+    dataset = Damaged(images, list(range(30)))
     for folder in (None, tmp_path):
         for _ in range(2):  # the second time from the folder
             found = run(dataset, Counting(), size=8, folder=folder)
             assert found.problems == dict.fromkeys((3, 10, 17, 24), "the file is empty")
             good = np.flatnonzero(found.readable)
-            np.testing.assert_array_equal(found.rows[good], mean_colours(cifar, good.tolist()))
+            np.testing.assert_array_equal(found.rows[good], mean_colours(images, good.tolist()))
             assert not found.rows[~found.readable].any()
 
 
-def test_a_block_without_any_readable_picture(cifar: ArrayDataset) -> None:
-    found = run(Damaged(cifar, list(range(12))), Counting(), size=1)
+def test_a_block_without_any_readable_picture(images: ArrayDataset) -> None:
+    found = run(Damaged(images, list(range(12))), Counting(), size=1)
     assert sorted(found.problems) == [3, 10] and found.rows.shape == (12, 3)
 
 
-def test_interrupted_work_continues_and_complete_work_is_kept(cifar: ArrayDataset, tmp_path: Path) -> None:
-    dataset = take(cifar, range(60))
+def test_interrupted_work_continues_and_complete_work_is_kept(images: ArrayDataset, tmp_path: Path) -> None:
+    dataset = take(images, range(60))
     first = Counting(stop_after=30)
     with pytest.raises(KeyboardInterrupt):
         run(dataset, first, size=10, workers=1, folder=tmp_path)
@@ -90,11 +96,11 @@ def test_interrupted_work_continues_and_complete_work_is_kept(cifar: ArrayDatase
     again = run(dataset, third, size=10, folder=tmp_path)
     assert third.seen == []
     np.testing.assert_array_equal(found.rows, again.rows)
-    np.testing.assert_array_equal(found.rows, mean_colours(cifar, range(60)))
+    np.testing.assert_array_equal(found.rows, mean_colours(images, range(60)))
 
 
-def test_a_torn_shard_is_computed_anew(cifar: ArrayDataset, tmp_path: Path) -> None:
-    dataset = take(cifar, range(40))
+def test_a_torn_shard_is_computed_anew(images: ArrayDataset, tmp_path: Path) -> None:
+    dataset = take(images, range(40))
     with pytest.raises(KeyboardInterrupt):
         run(dataset, Counting(stop_after=20), size=10, workers=1, folder=tmp_path)
     torn = sorted(tmp_path.glob("*/*.npz"))[0]
@@ -102,20 +108,20 @@ def test_a_torn_shard_is_computed_anew(cifar: ArrayDataset, tmp_path: Path) -> N
     compute = Counting()
     found = run(dataset, compute, size=10, workers=1, folder=tmp_path)
     assert set(range(10)) <= set(compute.seen)
-    np.testing.assert_array_equal(found.rows, mean_colours(cifar, range(40)))
+    np.testing.assert_array_equal(found.rows, mean_colours(images, range(40)))
 
 
-def test_other_pictures_or_another_computation_share_nothing(cifar: ArrayDataset, tmp_path: Path) -> None:
-    run(take(cifar, range(20)), Counting(), folder=tmp_path)
+def test_other_pictures_or_another_computation_share_nothing(images: ArrayDataset, tmp_path: Path) -> None:
+    run(take(images, range(20)), Counting(), folder=tmp_path)
     other = Counting()
-    run(take(cifar, range(1, 21)), other, folder=tmp_path)
+    run(take(images, range(1, 21)), other, folder=tmp_path)
     assert len(other.seen) == 20
     renamed = Counting()
-    per_image(take(cifar, range(20)), [Computation(renamed, "something else")], what="colours", folder=tmp_path)
+    per_image(take(images, range(20)), [Computation(renamed, "something else")], what="colours", folder=tmp_path)
     assert len(renamed.seen) == 20
 
 
-def test_several_computations_read_each_picture_once(cifar: ArrayDataset, tmp_path: Path) -> None:
+def test_several_computations_read_each_picture_once(images: ArrayDataset, tmp_path: Path) -> None:
     class Watched(Subset):
         reads = 0
 
@@ -123,7 +129,7 @@ def test_several_computations_read_each_picture_once(cifar: ArrayDataset, tmp_pa
             Watched.reads += 1
             return super().read(index)
 
-    dataset = Watched(cifar, list(range(20)))
+    dataset = Watched(images, list(range(20)))
     computations = [Computation(Counting(), name) for name in ("a", "b", "c")]
     found = per_image(dataset, computations, what="three", folder=tmp_path, size=6)
     assert Watched.reads == 20
@@ -131,8 +137,8 @@ def test_several_computations_read_each_picture_once(cifar: ArrayDataset, tmp_pa
 
 
 @pytest.mark.parametrize("executor", [ThreadExecutor(2), ProcessExecutor(2)], ids=["threads", "processes"])
-def test_an_executor_computes_the_same_rows(cifar: ArrayDataset, executor: Executor, tmp_path: Path) -> None:
-    some = Damaged(take(cifar, range(50)), range(50))
+def test_an_executor_computes_the_same_rows(images: ArrayDataset, executor: Executor, tmp_path: Path) -> None:
+    some = Damaged(take(images, range(50)), range(50))
     here = run(some, Counting(), size=16)
     there = run(some, Counting(), size=16, folder=tmp_path, executor=executor)
     assert np.array_equal(here.rows, there.rows) and here.problems == there.problems and here.problems
@@ -140,15 +146,15 @@ def test_an_executor_computes_the_same_rows(cifar: ArrayDataset, executor: Execu
     assert np.array_equal(run(some, nothing, size=16, folder=tmp_path, executor=executor).rows, here.rows)
 
 
-def test_an_executor_needs_a_folder_and_its_failures_are_told(cifar: ArrayDataset, tmp_path: Path) -> None:
+def test_an_executor_needs_a_folder_and_its_failures_are_told(images: ArrayDataset, tmp_path: Path) -> None:
     def broken(pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> NDArray[np.float64]:
         raise ValueError("no such layer")
 
     one = [Computation(broken, "broken")]
-    with pytest.raises(StoreError, match="need a folder"):
-        per_image(cifar, one, what="x", executor=ThreadExecutor(1))
-    with pytest.raises(StoreError, match="could not be computed") as caught:
-        per_image(take(cifar, range(4)), one, what="x", folder=tmp_path, executor=ThreadExecutor(1))
+    with pytest.raises(StoreError, match="needs a folder"):
+        per_image(images, one, what="x", executor=ThreadExecutor(1))
+    with pytest.raises(StoreError, match="blocks failed") as caught:
+        per_image(take(images, range(4)), one, what="x", folder=tmp_path, executor=ThreadExecutor(1))
     assert "no such layer" in str(caught.value.found)
 
 
@@ -195,6 +201,6 @@ def test_rows_that_are_kept_travel_as_the_name_of_their_file(tmp_path: Path, mon
     assert not in_memory.readable[3]
 
 
-def test_an_empty_set(cifar: ArrayDataset, tmp_path: Path) -> None:
+def test_an_empty_set(images: ArrayDataset, tmp_path: Path) -> None:
     for folder in (None, tmp_path):
-        assert run(take(cifar, []), Counting(), folder=folder).rows.shape == (0, 3)
+        assert run(take(images, []), Counting(), folder=folder).rows.shape == (0, 3)

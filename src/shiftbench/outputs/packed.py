@@ -1,0 +1,176 @@
+"""Many images per file: WebDataset shards and Hugging Face tables.
+
+A block of images is decoded once; then each variant of it is one file, renamed into place. A killed run loses the files
+it was at, a few seconds of work.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shiftbench.arrays import Pixels
+from shiftbench.errors import StoreError
+from shiftbench.jobs.blocks import cut
+from shiftbench.jobs.threads import on_threads
+from shiftbench.outputs.layouts import Layout, Variants, Writer, keep_skipped
+
+#: Images per file.
+SHARD_SIZE = 1000
+#: Decoded images of a block are kept up to this number of bytes; the others are decoded again for each variant.
+_KEEP_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An image file with its class, -1 if there is none, and what else is known about it."""
+
+    key: str
+    suffix: str
+    image: bytes
+    label: int
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Packed(Layout):
+    """``shard_size`` images per file and variant."""
+
+    threads_inside = True
+
+    def __init__(self, variants: Variants, folder: Path, keys: Sequence[str], shard_size: int = SHARD_SIZE) -> None:
+        super().__init__(variants, folder)
+        if shard_size < 1:
+            raise StoreError("invalid shard size", found=shard_size, expected="1 or more")
+        self.unit_images, self._keys = shard_size, keys
+        self._blocks = cut(len(variants.source), shard_size)
+
+    @property
+    def units(self) -> range:
+        return range(len(self._blocks))
+
+    def indices(self, unit: int) -> Sequence[int]:
+        return range(self._blocks[unit].start, self._blocks[unit].stop)
+
+    def missing(self, unit: int) -> Sequence[int]:
+        return [i for i in range(len(self.variants.names)) if not self._file(i, unit).exists()]
+
+    def write(self, unit: int, writer: Writer) -> None:
+        decoded: dict[int, Pixels] = {}
+        room = _KEEP_BYTES
+
+        def load(index: int) -> bool:
+            nonlocal room
+            pixels = writer.read(self.variants, index)
+            # Two threads may both pass the limit: it is a guideline, not a wall.
+            if pixels is not None and pixels.nbytes <= room:
+                room -= pixels.nbytes
+                decoded[index] = pixels
+            return pixels is not None
+
+        indices = self.indices(unit)
+        readable = on_threads(load, indices, writer.threads)
+        usable = [index for index, good in zip(indices, readable, strict=True) if good]
+        keep_skipped(self.folder, unit, writer)
+
+        def write(variant: int) -> None:
+            samples = self._samples(variant, usable, decoded)
+            writer.staging.write(self._file(variant, unit), lambda path: self._pack(path, samples))
+            writer.wrote(len(usable))
+            writer.advance(len(indices) - len(usable))
+
+        on_threads(write, self.missing(unit), writer.threads)
+
+    def _samples(self, variant: int, indices: Sequence[int], decoded: Mapping[int, Pixels]) -> Iterator[Sample]:
+        source, ending = self.variants.source, self.variants.encoding.ending
+        for index in indices:
+            pixels = decoded[index] if index in decoded else self.variants.read(index)
+            made = self.variants.make(variant, pixels, source.ids[index])
+            yield Sample(self._keys[index], f".{ending}", self.variants.encoding(made), int(source.labels[index]))
+
+    def _file(self, variant: int, unit: int) -> Path:
+        return self.folder / self.variants.names[variant] / self._name(unit)
+
+    @abstractmethod
+    def _name(self, unit: int) -> str: ...
+
+    @abstractmethod
+    def _pack(self, path: Path, samples: Iterable[Sample]) -> None: ...
+
+
+class Shards(Packed):
+    """WebDataset: ``<variant>/000000.tar`` with members ``key.jpg`` and ``key.cls``."""
+
+    def _name(self, unit: int) -> str:
+        return f"{unit:06d}.tar"
+
+    def _pack(self, path: Path, samples: Iterable[Sample]) -> None:
+        write_tar(path, samples)
+
+
+class Tables(Packed):
+    """Hugging Face: ``<variant>/data/test-00000-of-00001.parquet``."""
+
+    def __init__(
+        self, variants: Variants, folder: Path, keys: Sequence[str], shard_size: int, classes: Sequence[str]
+    ) -> None:
+        super().__init__(variants, folder, keys, shard_size)
+        self._classes = classes
+
+    def _name(self, unit: int) -> str:
+        return table_name(unit, len(self.units))
+
+    def _pack(self, path: Path, samples: Iterable[Sample]) -> None:
+        write_table(path, samples, self._classes)
+
+
+def write_tar(path: Path, samples: Iterable[Sample]) -> None:
+    """A WebDataset shard: ``key.jpg``, ``key.cls`` with the index of the class, ``key.json`` with the details.
+
+    Members have no date or owner, so that equal content gives equal bytes.
+    """
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+        for sample in samples:
+            members = {sample.suffix: sample.image}
+            if sample.label >= 0:
+                members[".cls"] = str(sample.label).encode()
+            if sample.details:
+                members[".json"] = json.dumps(sample.details, ensure_ascii=False, sort_keys=True).encode()
+            for suffix, data in members.items():
+                member = tarfile.TarInfo(f"{sample.key}{suffix}")
+                member.size, member.mode, member.mtime = len(data), 0o644, 0
+                archive.addfile(member, io.BytesIO(data))
+
+
+def table_name(number: int, count: int) -> str:
+    return f"data/test-{number:05d}-of-{count:05d}.parquet"
+
+
+def write_table(
+    path: Path, samples: Iterable[Sample], classes: Sequence[str], columns: Mapping[str, str] | None = None
+) -> None:
+    """Parquet that ``datasets.load_dataset(FOLDER)`` opens; ``columns`` are the types of those made of the details."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows, columns = list(samples), columns or {}
+    files = [{"bytes": row.image, "path": f"{row.key}{row.suffix}"} for row in rows]
+    values: dict[str, Any] = {
+        "image": pa.array(files, type=pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+        "label": pa.array([row.label for row in rows], type=pa.int64()),
+    }
+    for name, kind in columns.items():
+        values[name] = pa.array([row.details.get(name) for row in rows], type=pa.type_for_alias(kind))
+    features = {
+        "image": {"_type": "Image"},
+        "label": {"names": list(classes), "_type": "ClassLabel"},
+        **{name: {"dtype": kind, "_type": "Value"} for name, kind in columns.items()},
+    }
+    table = pa.table(values).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    # small row groups: a reader of one image need not decode them all
+    parquet.write_table(table, path, row_group_size=100)
