@@ -11,12 +11,12 @@ from rich.console import Console
 
 from shiftbench._version import __version__
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError
-from shiftbench.jobs.base import Executor, Failure
+from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import find_label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.runs.execute import collect_needs, execute, load_classifiers, plan_results
-from shiftbench.runs.plan import RunContext, Shard
+from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
 from shiftbench.settings.roles import Data, Selection, data_name, open_data
@@ -164,13 +164,13 @@ class SharedRun(Run):
 
     def __init__(self, run: Run, shard: Shard, blocks: int, waiting: int) -> None:
         super().__init__(run.workspace, run.results, left_out=run.left_out)
-        own = len(range(shard.job - 1, blocks, shard.of))
+        own = len(shard.of(range(blocks)))
         self.complete = waiting == 0
         #: For people: what this job did, and what the others have yet to do.
-        self.word = (
-            f"job {shard.job} of {shard.of}: all {blocks} blocks are done, and joined"
+        self.word = f"job {shard.number} of {shard.count}: " + (
+            f"all {blocks} blocks are done, and joined"
             if self.complete
-            else f"job {shard.job} of {shard.of}: my {own} of {blocks} blocks are done; {waiting} are for other jobs"
+            else f"my {own} of {blocks} blocks are done; {waiting} are for other jobs"
         )
 
 

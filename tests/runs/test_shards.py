@@ -15,7 +15,8 @@ import shiftbench as sb
 from shiftbench.api import SharedRun
 from shiftbench.cli.app import app
 from shiftbench.errors import SettingError
-from shiftbench.runs.plan import Shard, WorkItem
+from shiftbench.jobs.base import Shard
+from shiftbench.runs.plan import WorkItem
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import run_small, stored
 from tests.runs.test_kill import files, start
@@ -78,7 +79,7 @@ def test_jobs_at_once_in_processes_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("of", [1, 2, 5, 40])
 def test_every_block_belongs_to_one_job(of: int) -> None:
     items = [WorkItem("any", i, i + 1) for i in range(33)]
-    parts = [Shard(job, of).of_blocks(items) for job in range(1, of + 1)]
+    parts = [Shard(job, of).of(items) for job in range(1, of + 1)]
     assert sorted((item for part in parts for item in part), key=lambda item: item.start) == items
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

@@ -18,7 +18,7 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import is_object
-from shiftbench.jobs.base import Executor, Failure
+from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
@@ -27,7 +27,6 @@ from shiftbench.runs.plan import (
     Common,
     PlannedResult,
     RunContext,
-    Shard,
     WorkItem,
     all_items,
     is_complete,
@@ -119,7 +118,7 @@ def execute(
 ) -> Outcome:
     workspace = Workspace(context.root)
     blocks = all_items(context.results, context.datasets)
-    own = blocks if shard is None else shard.of_blocks(blocks)
+    own = blocks if shard is None else list(shard.of(blocks))
     todo = _not_passing(context.results, lambda planned: is_complete(workspace, planned))
     items, to_do, done = missing_items(workspace, todo, own)
     failures: list[Failure] = []

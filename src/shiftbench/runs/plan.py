@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,35 +77,6 @@ class RunContext:
     made_by: str
     #: Told apart in claims, where a run's classifiers are computed apart: two parts may be at one block at once.
     part: str = ""
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The blocks of one job of several that share a run: every ``of``-th one, beginning with number ``job``."""
-
-    job: int
-    of: int
-
-    @classmethod
-    def parse(cls, text: str) -> Shard:
-        """
-        >>> Shard.parse("3/8")
-        Shard(job=3, of=8)
-        """
-        match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
-        job, of = (int(match[1]), int(match[2])) if match else (0, 0)
-        if not 1 <= job <= of:
-            raise SettingError(
-                "invalid --shard",
-                found=text,
-                expected="JOB/JOBS, counted from one: 1/8, 2/8, ... 8/8",
-                hint="with SLURM: --array=1-8 and --shard $SLURM_ARRAY_TASK_ID/8",
-            )
-        return cls(job, of)
-
-    def of_blocks(self, items: Sequence[WorkItem]) -> list[WorkItem]:
-        """Of all blocks of a run, done or not: so that every job finds the same division."""
-        return list(items[self.job - 1 :: self.of])
 
 
 def block_count(images: int) -> int:

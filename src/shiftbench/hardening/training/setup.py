@@ -31,6 +31,7 @@ from shiftbench.hardening.training.data import (
 from shiftbench.hardening.training.errors import TrainingError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.cache import cache_folder
+from shiftbench.jobs.blocks import save_array
 from shiftbench.labels.space import LabelSpace
 
 
@@ -117,7 +118,7 @@ def _copy(part: Part, pictures: Pictures, recipe: Recipe, show: bool, console: C
     if pixels is None:
         pixels = _augmented(part, pictures, show, console)
         made = pixels
-        write_atomically(path, lambda temporary: _write_array(temporary, made))
+        write_atomically(path, lambda temporary: save_array(temporary, made))
     return replace(pictures, picture=InMemory(pixels))
 
 
@@ -126,11 +127,6 @@ def _read_copy(path: Path, shape: Sequence[int]) -> Pixels | None:
         kept: Pixels = np.load(path, allow_pickle=False)
         return kept if kept.shape == tuple(shape) and kept.dtype == np.uint8 else None
     return None
-
-
-def _write_array(path: Path, pixels: Pixels) -> None:
-    with path.open("wb") as file:
-        np.save(file, pixels)
 
 
 def _augmented(part: Part, pictures: Pictures, show: bool, console: Console | None) -> Pixels:
