@@ -146,7 +146,7 @@ def test_classifiers_of_the_same_needs_share_workers(cluster: Any, pictures: Pat
 
 def test_more_than_any_machine_has_is_refused(cluster: Any, pictures: Path, tmp_path: Path) -> None:
     executor = RayExecutor(cluster.address, resources=Resources(cpus=2))
-    with pytest.raises(RayError, match="no machine of the cluster has room") as caught:
+    with pytest.raises(RayError, match="no machine of the cluster can hold") as caught:
         run_small(pictures, tmp_path / "ray", executor=executor)
     assert caught.value.expected == "2 CPUs, 0 GPUs on one machine"
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from shiftbench.cli.app import app
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import StoreError
-from shiftbench.jobs.base import Executor, Failure, Job, Trouble
+from shiftbench.jobs.base import Executor, Failure, Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance
 from shiftbench.outputs.record import WORKSHOP
@@ -76,7 +76,7 @@ class Failing(Executor):
 
     def run(self, job: Job[Any], items: Any, advance: Advance) -> list[Failure]:
         job.compute(items[0], advance, wait=True)
-        return [Failure(item, Trouble(str(item), "no more")) for item in items[1:]]
+        return [Failure(item, Problem(str(item), "no more")) for item in items[1:]]
 
 
 def test_what_failed_is_told_and_can_be_continued(source: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset, DecodedImage
-from shiftbench.jobs.base import Executor, Failure, Job, Trouble
+from shiftbench.jobs.base import Executor, Failure, Job, Problem
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.progress import Advance
 from shiftbench.labels.space import Scores
@@ -67,9 +67,9 @@ class Fed(Executor):
     """Two crews of workers at the same blocks, with one reader for both."""
 
     def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
-        reader = job.feed(2)
+        reader = job.reader(2)
         assert reader is not None
-        fed = job.fed_by(pickle.loads(pickle.dumps(reader)))
+        fed = job.with_reader(pickle.loads(pickle.dumps(reader)))
         parts = fed.divided(items, lambda name: name)
         assert len(parts) == 2
         failures: list[Failure] = []
@@ -124,7 +124,7 @@ def test_a_block_is_remembered_for_others_and_forgotten_in_time(pictures: Path, 
     assert (first[0].images == again[0].images).all()  # type: ignore[union-attr]
     assert set(data.reads().values()) == {1}
     for block in blocks[1:]:
-        assert not any(isinstance(one, Trouble) for one in maker(block, [noise]))
+        assert not any(isinstance(one, Problem) for one in maker(block, [noise]))
     list(maker(blocks[0], [noise]))
     assert {data.reads()[index] for index in range(10)} == {2}, "it had made room for later ones"
 

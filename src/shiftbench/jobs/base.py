@@ -1,8 +1,8 @@
-"""Work that can be spread over threads, processes, or the machines of a cluster.
+"""Work for threads, processes, or the machines of a cluster.
 
-A job knows how to compute one item and keep its result; an executor (``runs.executors``, ``runs.ray_engine``) decides
-where, how many at once, and what to try again. Results are on disk when an item is done, so that nothing but items
-and counts travels, and work that was killed continues with the items that are missing.
+A job computes one item and keeps its result; an executor (``jobs.executors``, ``jobs.ray_executor``) decides where, how
+many at once, and what to retry. Results are on disk when an item is done, so only items and counts are sent, and work
+that was killed continues with the items that are missing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, Generic, TypeVar
 from shiftbench.errors import SettingError
 from shiftbench.jobs.progress import Advance
 
-#: An item that failed, or whose worker died, this often is given up, with its cause; the rest goes on.
+#: Attempts per item that fails or whose worker dies; then it is reported, and the others go on.
 TRIES = 3
 
-#: Makes ready what an item is computed from, one thing that is asked for after the other. Picklable.
-Feed = Callable[[Any, Sequence[Any]], Iterator[Any]]
+#: Prepares the inputs of an item that are asked for, one after the other. Picklable.
+Reader = Callable[[Any, Sequence[Any]], Iterator[Any]]
 
-#: Hashable, picklable, and named by its text: "the block of images 0 to 99 of 'val'".
+#: Hashable and picklable; its text names it in messages: "block 0 to 99 of 'val'".
 Item = TypeVar("Item", bound=Hashable)
-#: What a worker needs, in the words of an executor that knows resources.
+#: The resources of a worker, as the executor defines them.
 Demand = TypeVar("Demand", bound=Hashable)
 
 
@@ -68,13 +68,13 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """What kept some part of an item from being computed; the others were."""
+class Problem:
+    """Why one part of an item failed; the other parts succeeded."""
 
-    #: Who failed: a classifier, a shift, or the item as a whole.
+    #: What failed: a model, a shift, or the item as a whole.
     who: str
     why: str
-    #: The images it failed on; none where that is not known.
+    #: The images it failed on, if known.
     images: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -83,53 +83,53 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Failure:
-    """Parts of an item that could not be computed; all others were."""
+    """An item that still had a problem after the last attempt."""
 
     item: Any
-    trouble: Trouble
+    problem: Problem
 
     def __str__(self) -> str:
-        return f"{self.trouble} ({TRIES} tries)"
+        return f"{self.problem} ({TRIES} attempts)"
 
 
 class Job(ABC, Generic[Item]):
     """Picklable: sent once to each worker, which keeps it from item to item."""
 
     @abstractmethod
-    def compute(self, item: Item, advance: Advance, *, wait: bool) -> list[Trouble] | None:
-        """Compute what is missing of an item and tell which parts could not be made.
+    def compute(self, item: Item, advance: Advance, *, wait: bool) -> list[Problem] | None:
+        """Compute what is missing of an item; returns the problems of parts that failed.
 
-        None when another run is at it and ``wait`` is False.
+        None if another run is computing the item and ``wait`` is False.
         """
 
     def divided(
         self, items: Sequence[Item], demand_of: Callable[[str], Demand]
     ) -> dict[Demand, tuple[Job[Item], Sequence[Item]]]:
-        """By what a worker needs, for jobs of several parts that are known by name."""
+        """Parts of the job by the resources they need, for jobs whose parts have names."""
         return {demand_of(""): (self, items)}
 
     def threaded(self, threads: int) -> Job[Item]:
-        """The same job where an item may use so many threads; many jobs use one, whatever they may."""
+        """The same job with this number of threads per item; many jobs use one anyway."""
         return self
 
-    def feed(self, threads: int) -> Feed | None:
-        """What can be made ready for several workers by another, on so many threads; None if there is nothing."""
+    def reader(self, threads: int) -> Reader | None:
+        """Prepares inputs for several workers, on this number of threads; None if the job has no such step."""
         return None
 
-    def fed_by(self, feed: Feed) -> Job[Item]:
-        """The same job where workers are given what ``feed`` makes ready."""
+    def with_reader(self, reader: Reader) -> Job[Item]:
+        """The same job with inputs from ``reader``."""
         return self
 
 
 class Executor(ABC):
-    """Computes all items; returns the failures. Each item's results are on disk when it is done."""
+    """Runs all items of a job and returns the failures. The results of an item are on disk when it is done."""
 
     @abstractmethod
     def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]: ...
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Around several runs: what takes long to start is kept from one to the next."""
+        """Around several runs: workers that take long to start are kept from one to the next."""
         yield
 
 

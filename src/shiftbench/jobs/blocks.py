@@ -23,7 +23,7 @@ from shiftbench.errors import BadImageError, StoreError
 from shiftbench.io.atomic import read_json, write_atomically, write_json
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
-from shiftbench.jobs.base import Executor, Item, Job, Trouble
+from shiftbench.jobs.base import Executor, Item, Job, Problem
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads
 
@@ -273,7 +273,7 @@ class _Computations(Job[Block]):
     computations: Sequence[Computation]
     stores: Sequence[MemoryBlocks | FileBlocks]
 
-    def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Trouble]:
+    def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem]:
         pairs = zip(self.computations, self.stores, strict=True)
         missing = [(one, store) for one, store in pairs if store.read(item) is None]
         if missing:

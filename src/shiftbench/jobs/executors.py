@@ -1,4 +1,4 @@
-"""The executors of one machine: threads of this process, or processes of their own."""
+"""Executors for one machine: threads of this process, or worker processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from shiftbench.errors import explain
 from shiftbench.io.atomic import UnwritableError
-from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Trouble
+from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Problem
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
 
@@ -29,56 +29,56 @@ _DIED = 'its worker process died (out of memory, or a script that does not begin
 
 
 class Agenda:
-    """The items still to be computed: failed ones come again, and those that another run holds come last.
+    """The items still to be computed: failed ones are retried, and those that another run computes come last.
 
-    An item whose trouble was one part's has the others' results on disk, so that only that part's are computed again.
+    Parts of an item that succeeded are on disk, so a retry computes only the others.
     """
 
     def __init__(self, items: Iterable[Hashable]) -> None:
         self._queue, self._held = deque(items), deque[Hashable]()
         self._tries: Counter[Hashable] = Counter()
         self.failures: list[Failure] = []
-        #: Items that their worker lived through.
+        #: Items that their worker survived.
         self.answered = 0
 
     def __len__(self) -> int:
         return len(self._queue) + len(self._held)
 
     def next(self) -> tuple[Hashable, bool]:
-        """(item, whether to wait for another run that is at it)."""
+        """(item, whether to wait for another run that computes it)."""
         return (self._queue.popleft(), False) if self._queue else (self._held.popleft(), True)
 
-    def take(self, item: Hashable, troubles: Sequence[Trouble] | None) -> None:
-        """What became of an item, in the words of ``Job.compute``."""
+    def take(self, item: Hashable, problems: Sequence[Problem] | None) -> None:
+        """The result of ``Job.compute`` for an item."""
         self.answered += 1
-        if troubles is None:
+        if problems is None:
             self._held.append(item)
-        elif troubles:
-            self._failed(item, troubles)
+        elif problems:
+            self._failed(item, problems)
 
     def lose(self, item: Hashable, why: str) -> None:
         """An item failed as a whole, or its worker died."""
-        self._failed(item, [Trouble(str(item), why)])
+        self._failed(item, [Problem(str(item), why)])
 
     def give_up(self, why: str) -> None:
-        self.failures += [Failure(item, Trouble(str(item), why)) for item in (*self._queue, *self._held)]
+        self.failures += [Failure(item, Problem(str(item), why)) for item in (*self._queue, *self._held)]
         self._queue.clear()
         self._held.clear()
 
-    def _failed(self, item: Hashable, troubles: Sequence[Trouble]) -> None:
+    def _failed(self, item: Hashable, problems: Sequence[Problem]) -> None:
         self._tries[item] += 1
         if self._tries[item] < TRIES:
             self._queue.append(item)
         else:
-            self.failures += [Failure(item, trouble) for trouble in troubles]
+            self.failures += [Failure(item, trouble) for trouble in problems]
 
 
 class _StoppedError(BaseException):
-    """Raised inside a worker thread, between two writes, when the run was interrupted."""
+    """Raised in a worker thread, between two writes, after the run was interrupted."""
 
 
 class ThreadExecutor(Executor):
-    """In this process. Decoding, shifts and inference release the GIL, and classifiers are loaded once."""
+    """Threads of this process. Decoding, shifts and inference release the GIL, and models are loaded once."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -93,8 +93,8 @@ class ThreadExecutor(Executor):
             with lock:
                 advance(count)
 
-        def compute(item: Hashable, patient: bool) -> list[Trouble] | None:
-            return job.compute(item, guarded_report, wait=patient)
+        def compute(item: Hashable, waits: bool) -> list[Problem] | None:
+            return job.compute(item, guarded_report, wait=waits)
 
         agenda = Agenda(items)
         with ThreadPoolExecutor(self.workers, thread_name_prefix="shiftbench") as pool:
@@ -108,7 +108,7 @@ class ThreadExecutor(Executor):
 
 
 class ProcessExecutor(Executor):
-    """In worker processes that load the job, its data sets and classifiers, for themselves."""
+    """Worker processes, each of which loads the job with its datasets and models."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -117,10 +117,10 @@ class ProcessExecutor(Executor):
         agenda = Agenda(items)
         while agenda:
             for item in self._attempt(job, agenda, advance, self.workers):
-                # One of them ended the pool. Alone, the guilty one shows, and the others come through.
+                # One of them ended the pool: run one by one, that item fails and the others succeed.
                 self._compute_alone(job, item, agenda, advance)
             if not agenda.answered and len(agenda.failures) >= TRIES:
-                agenda.give_up("no worker process stays alive, whatever item it gets")
+                agenda.give_up("every worker process dies, whatever its item")
         return agenda.failures
 
     def _compute_alone(self, job: Job[Any], item: Hashable, agenda: Agenda, advance: Advance) -> None:
@@ -132,7 +132,7 @@ class ProcessExecutor(Executor):
         agenda.answered += alone.answered
 
     def _attempt(self, job: Job[Any], agenda: Agenda, advance: Advance, workers: int) -> list[Hashable]:
-        """The items that were being computed when the pool broke; none when all is done."""
+        """The items that were being computed when the pool broke; none if all are done."""
         spawn = multiprocessing.get_context("spawn")
         counts: Any = spawn.Queue()
         forwarder = _Forwarder(counts, advance)
@@ -151,15 +151,15 @@ class ProcessExecutor(Executor):
 
 
 def _drive(
-    pool: Pool, compute: Callable[[Hashable, bool], list[Trouble] | None], agenda: Agenda, workers: int
+    pool: Pool, compute: Callable[[Hashable, bool], list[Problem] | None], agenda: Agenda, workers: int
 ) -> list[Hashable]:
-    """Until the agenda is empty, or the pool broke: then the items that were being computed."""
-    running: dict[Future[list[Trouble] | None], Hashable] = {}
+    """Run until the agenda is empty or the pool breaks; returns the items that were then being computed."""
+    running: dict[Future[list[Problem] | None], Hashable] = {}
     while agenda or running:
         while agenda and len(running) < workers:
-            item, patient = agenda.next()
+            item, waits = agenda.next()
             try:
-                running[pool.submit(compute, item, patient)] = item
+                running[pool.submit(compute, item, waits)] = item
             except BrokenProcessPool:
                 return [item, *running.values()]
         for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -176,7 +176,7 @@ def _drive(
 
 
 class _Forwarder:
-    """Brings the workers' counts to the parent's progress bar."""
+    """Forwards the workers' counts to the progress bar of the parent."""
 
     def __init__(self, counts: Any, advance: Advance) -> None:
         self._counts, self._advance = counts, advance
@@ -202,7 +202,7 @@ _worker_counts: Any = None
 
 
 def _pickled(job: Job[Any]) -> Path:
-    """In a file of our own. By way of a pipe, Python would wait for ever for a worker that dies before it reads."""
+    """In a file: with a pipe, Python would wait forever for a worker that dies before it reads."""
     descriptor, name = tempfile.mkstemp(prefix="shiftbench-job-")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -222,19 +222,19 @@ def _start_worker(written: Path, counts: Any, parent: int) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """A worker must not outlive a killed run: it would hold its claims and its memory."""
+    """A worker must not outlive a killed run: it would keep its locks and its memory."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
-def _compute_in_worker(item: Hashable, patient: bool) -> list[Trouble] | None:
+def _compute_in_worker(item: Hashable, waits: bool) -> list[Problem] | None:
     assert _worker_job is not None
-    return _worker_job.compute(item, _worker_counts.put, wait=patient)
+    return _worker_job.compute(item, _worker_counts.put, wait=waits)
 
 
 def find_executor(executor: ExecutorName | Executor, workers: int | None) -> Executor:
-    """By name, or the one that was passed."""
+    """An executor by name, or the one given."""
     if isinstance(executor, Executor):
         return executor
     if executor == "ray":

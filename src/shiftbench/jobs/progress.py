@@ -1,4 +1,4 @@
-"""Progress of long work: what is done, how fast, and how long it will take."""
+"""Progress bars: items done, rate, time left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Advance = Callable[[int], None]
 def progress_bar(
     what: str, total: int, done: int = 0, *, show: bool = True, console: Console | None = None
 ) -> Iterator[Advance]:
-    """Yields a function that is told how many more of ``total`` are done."""
+    """Yields a callback for the number of newly finished items of ``total``."""
     if not show or total == done:
         yield lambda count: None
         return

@@ -1,13 +1,12 @@
-"""A job on a Ray cluster: the same items, the same files, on as many machines as there are.
+"""Jobs on a Ray cluster: the same items and the same files, on all its machines.
 
-Every worker is an actor that loads the job, its data sets and classifiers, once and keeps them warm. It computes one
-item at a time and writes its results where they belong, which all machines must see under the same path. So nothing
-but items and counts travels, memory stays bounded by one item a worker, and a driver that dies loses nothing: the
-same command continues from what is there.
+Every worker is an actor that loads the job with its datasets and models once. It computes one item at a time and writes
+the results to a folder that all machines see under the same path. So only items and counts are sent, memory is bounded
+by one item per worker, and a driver that dies loses nothing: the same command resumes.
 
-Classifiers with the same needs share workers. Those with other needs (a GPU, more memory) have workers of their
-own, and their own list of items. Where that pays, each machine has a reader: it makes pictures ready for all workers
-there and sends them by way of the machine's shared memory, a few ahead of who asks.
+Models with the same resources share workers; those with others (a GPU, more memory) have workers and a list of items of
+their own. Optionally each machine has a reader that prepares images for all its workers and sends them through shared
+memory, a few ahead of what they ask for.
 """
 
 from __future__ import annotations
@@ -23,35 +22,35 @@ from typing import Any
 
 from shiftbench.errors import ShiftbenchError, explain
 from shiftbench.io.atomic import UnwritableError
-from shiftbench.jobs.base import TRIES, Executor, Failure, Feed, Job, Trouble
+from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Problem, Reader
 from shiftbench.jobs.executors import Agenda
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
 
-#: Seconds within which a cluster's head must answer.
-_PATIENCE = 10
-#: What a reader may have ready that nobody has taken yet, for each worker: settings of a block, 40 MB at 224 pixels.
+#: Seconds to wait for the head of a cluster.
+_TIMEOUT = 10
+#: Prepared inputs per worker that a reader may hold ahead: settings of a block, 40 MB at 224 pixels.
 _AHEAD = 2
-#: Workers that a reader serves at once; more wait for their turn.
+#: Workers that a reader serves at once; the others wait.
 _SERVED = 16
 
 
 class RayError(ShiftbenchError):
-    """Ray is missing, or its cluster can't be reached or has no room."""
+    """Ray is not installed, or its cluster can't be reached or has no free resources."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one worker takes of a machine."""
+    """Resources of one worker."""
 
     cpus: float = 1.0
     gpus: float = 0.0
-    #: Bytes; None leaves it to Ray.
+    #: Bytes; None for Ray's default.
     memory: int | None = None
 
     @classmethod
     def parse(cls, text: str, default: Resources | None = None) -> Resources:
-        """What is not named is as in ``default``; memory in GB.
+        """What is not given is as in ``default``; memory in GB.
 
         >>> print(Resources.parse("gpus:0.5,memory:16", Resources(cpus=4)))
         4 CPUs, 0.5 GPUs, 16 GB of memory
@@ -66,9 +65,9 @@ class Resources:
                 known = False
             if not known:
                 raise RayError(
-                    "that is no amount of a resource",
+                    "invalid resource specification",
                     found=word,
-                    expected="cpus:NUMBER, gpus:NUMBER or memory:GB, with commas between them",
+                    expected="comma-separated cpus:NUMBER, gpus:NUMBER, memory:GB",
                 )
         if "memory" in amounts:
             amounts["memory"] = int(amounts["memory"] * 1e9)
@@ -82,12 +81,12 @@ class Resources:
         return f"{self.cpus:g} CPUs, {self.gpus:g} GPUs{memory}"
 
 
-#: For all classifiers alike, or by patterns of their names, of which the first that fits counts.
+#: For all models, or by patterns of their names, of which the first match counts.
 Needs = Resources | Mapping[str, Resources]
 
 
 class RayExecutor(Executor):
-    """Actors that compute items; those that die are replaced and their items computed again."""
+    """Ray actors; those that die are replaced and their items retried."""
 
     def __init__(
         self,
@@ -97,18 +96,17 @@ class RayExecutor(Executor):
         resources: Needs | None = None,
         reader_cpus: int = 0,
     ) -> None:
-        """``address`` of a running cluster ("auto" finds this machine's); without one, Ray starts here.
+        """``address`` of a running cluster ("auto" finds the one of this machine); by default Ray is started here.
 
-        ``workers`` is how many actors for classifiers of the same needs; without it, as many as there is room for.
-        ``reader_cpus`` is what the reader of each machine takes; with 0 there is none, and workers read for
-        themselves.
+        ``workers`` is the number of actors for models with the same resources (default: as many as fit).
+        ``reader_cpus`` are the CPUs of the reader of each machine; with 0 workers read for themselves.
         """
         self.address, self.workers, self.reader_cpus = address, workers, reader_cpus
         self.resources: Needs = resources or Resources()
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Joined to the cluster, or Ray started here; within another ``kept``, as it is."""
+        """Connected to the cluster, or with Ray started here; nests."""
         ray = _import_ray()
         started_here = _connect(ray, self.address, self._cpus())
         try:
@@ -120,16 +118,18 @@ class RayExecutor(Executor):
     def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
         ray = _import_ray()
         parts = job.divided(items, lambda name: _needs_of(name, self.resources))
-        feed = job.feed(self.reader_cpus) if self.reader_cpus else None
-        with self.kept(), _reading(ray, feed, self.reader_cpus) as readers:
-            crews = [
-                _Crew(ray, part.fed_by(readers) if readers else part, own, needs, self._places(ray, needs, readers))
+        reader = job.reader(self.reader_cpus) if self.reader_cpus else None
+        with self.kept(), _reading(ray, reader, self.reader_cpus) as readers:
+            groups = [
+                _Group(
+                    ray, part.with_reader(readers) if readers else part, own, needs, self._places(ray, needs, readers)
+                )
                 for needs, (part, own) in parts.items()
             ]
-            return _Drive(ray, crews, advance).run()
+            return _Drive(ray, groups, advance).run()
 
     def _cpus(self) -> int:
-        """Of a Ray that is started here."""
+        """For a Ray that is started here."""
         needs = [self.resources] if isinstance(self.resources, Resources) else self.resources.values()
         each = max((own.cpus for own in needs), default=1.0)
         return max(1, round(worker_count(self.workers) * each)) + self.reader_cpus
@@ -142,36 +142,36 @@ class RayExecutor(Executor):
         room = sum(_room(machine, needs) for machine in machines.values())
         if room == 0:
             raise RayError(
-                "no machine of the cluster has room for a worker",
-                found="; ".join(map(_about, machines.values())) + (" beside its reader" if readers else ""),
+                "no machine of the cluster can hold a worker",
+                found="; ".join(map(_describe, machines.values())) + (" beside its reader" if readers else ""),
                 expected=f"{needs} on one machine",
-                hint="ask for less with --cpus, --gpus and --memory, or add a machine",
+                hint="request less with --cpus, --gpus and --memory, or add a machine",
             )
         return room if self.workers is None else min(self.workers, room)
 
 
 class _Reader:
-    """Runs inside the cluster, once on each machine, and makes ready what the workers there ask for."""
+    """An actor per machine that prepares what the workers there ask for."""
 
     def __init__(self) -> None:
-        self._feed: Feed | None = None
+        self._reader: Reader | None = None
         self._loading = threading.Lock()
 
     def stream(self, shared: list[Any], item: Hashable, wanted: Sequence[Any]) -> Iterator[Any]:
-        """``shared`` holds the feed, which the driver keeps: a reader that was started again finds it there."""
+        """``shared`` holds the reader function, which the driver keeps for readers that are restarted."""
         import ray
 
         with self._loading:
-            self._feed = self._feed or ray.get(shared[0])
-        yield from self._feed(item, wanted)
+            self._reader = self._reader or ray.get(shared[0])
+        yield from self._reader(item, wanted)
 
 
 @dataclass(frozen=True)
 class _Readers:
-    """The readers by machine; what a worker asks, its own machine's answers. Where there is none, it helps itself."""
+    """The readers by machine. A worker asks the one of its machine, or reads for itself if there is none."""
 
     by_node: Mapping[str, Any]
-    #: A reference to the feed.
+    #: A reference to the reader function.
     shared: Any
 
     def __call__(self, item: Hashable, wanted: Sequence[Any]) -> Iterator[Any]:
@@ -187,25 +187,25 @@ class _Readers:
 
 
 @contextmanager
-def _reading(ray: Any, feed: Feed | None, cpus: int) -> Iterator[_Readers | None]:
-    """A reader on each machine that has room for one, as long as the work lasts; None if nothing can be made ready."""
-    if feed is None:
+def _reading(ray: Any, reader: Reader | None, cpus: int) -> Iterator[_Readers | None]:
+    """A reader on each machine that can hold one, during the work; None if the job has nothing to prepare."""
+    if reader is None:
         yield None
         return
     nodes = [node for node, machine in _machines(ray).items() if machine.get("CPU", 0.0) > cpus]
     if not nodes:
         raise RayError(
-            "no machine of the cluster has room for a reader and a worker",
-            found="; ".join(map(_about, _machines(ray).values())),
+            "no machine of the cluster can hold a reader and a worker",
+            found="; ".join(map(_describe, _machines(ray).values())),
             expected=f"more than {cpus} CPUs",
-            hint="ask for less with --reader-cpus",
+            hint="request less with --reader-cpus",
         )
     readers = {node: _reader_on(ray, node, cpus).remote() for node in nodes}
     try:
-        yield _Readers(readers, ray.put(feed))
+        yield _Readers(readers, ray.put(reader))
     finally:
-        for reader in readers.values():
-            ray.kill(reader)
+        for actor in readers.values():
+            ray.kill(actor)
 
 
 def _reader_on(ray: Any, node: str, cpus: int) -> Any:
@@ -214,35 +214,35 @@ def _reader_on(ray: Any, node: str, cpus: int) -> Any:
     return ray.remote(_Reader).options(
         num_cpus=cpus,
         max_concurrency=_SERVED,
-        max_restarts=-1,  # a reader that dies is started again, and what it was at is made again
+        max_restarts=-1,  # a reader that dies is restarted, and its calls are repeated
         max_task_retries=TRIES,
         scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
     )
 
 
 class _Worker:
-    """Runs inside the cluster; what the job needs stays loaded from item to item."""
+    """An actor; the job stays loaded from item to item."""
 
     def __init__(self, job: Job[Any]) -> None:
         self.job = job
 
     def ready(self) -> None:
-        """Answered once the actor has a place and its job."""
+        """Returns once the actor is placed and has its job."""
 
-    def compute(self, item: Hashable, patient: bool) -> tuple[list[Trouble] | None, int, str | None]:
-        """(what ``Job.compute`` says, how much was done, why the item failed as a whole)."""
+    def compute(self, item: Hashable, waits: bool) -> tuple[list[Problem] | None, int, str | None]:
+        """(result of ``Job.compute``, amount done, why the item failed as a whole)."""
         counts: list[int] = []
         try:
-            return self.job.compute(item, counts.append, wait=patient), sum(counts), None
+            return self.job.compute(item, counts.append, wait=waits), sum(counts), None
         except UnwritableError:
             raise  # no other item could be stored either
         except Exception as error:
-            # Told in words: an exception's class may not exist on the driver's side.
+            # As text: the class of an exception may not exist on the driver's side.
             return [], sum(counts), explain(error)
 
 
-class _Crew:
-    """The workers of the same needs, and their items."""
+class _Group:
+    """The workers with the same resources, and their items."""
 
     def __init__(self, ray: Any, job: Job[Any], items: Sequence[Hashable], needs: Resources, places: int) -> None:
         self._job = ray.put(job.threaded(max(1, int(needs.cpus))))
@@ -257,88 +257,88 @@ class _Crew:
 
 @dataclass(frozen=True)
 class _Task:
-    """What an actor is at: an item, or None while it starts."""
+    """What an actor computes: an item, or None while it starts."""
 
-    crew: _Crew
+    group: _Group
     worker: Any
     item: Hashable | None
 
 
 class _Drive:
-    """Hands out items, one to each worker that is ready, until all are done or given up."""
+    """Gives each worker that is ready an item, until all are done or given up."""
 
-    def __init__(self, ray: Any, crews: Sequence[_Crew], advance: Advance) -> None:
-        self.ray, self.crews, self.advance = ray, crews, advance
+    def __init__(self, ray: Any, groups: Sequence[_Group], advance: Advance) -> None:
+        self.ray, self.groups, self.advance = ray, groups, advance
         self.running: dict[Any, _Task] = {}
 
     def run(self) -> list[Failure]:
         try:
-            for crew in self.crews:
-                for _ in range(crew.places):
-                    self._start_worker(crew)
+            for group in self.groups:
+                for _ in range(group.places):
+                    self._start_worker(group)
             while self._unfinished():
                 finished, _ = self.ray.wait(list(self.running), num_returns=1)
                 self._take(self.running.pop(finished[0]), finished[0])
-            return [failure for crew in self.crews for failure in crew.agenda.failures]
+            return [failure for group in self.groups for failure in group.agenda.failures]
         finally:
             for task in self.running.values():
                 self.ray.kill(task.worker)
 
     def _unfinished(self) -> bool:
-        """Whether any item is left or being computed; a worker that only waits for room does not count."""
+        """Whether any item is left or being computed; workers that are still starting do not count."""
         computing = any(task.item is not None for task in self.running.values())
-        return computing or any(crew.agenda for crew in self.crews)
+        return computing or any(group.agenda for group in self.groups)
 
-    def _start_worker(self, crew: _Crew) -> None:
-        worker = crew.new_worker()
-        self.running[worker.ready.remote()] = _Task(crew, worker, None)
+    def _start_worker(self, group: _Group) -> None:
+        worker = group.new_worker()
+        self.running[worker.ready.remote()] = _Task(group, worker, None)
 
     def _take(self, task: _Task, answer: Any) -> None:
         try:
             result = self.ray.get(answer)
         except UnwritableError as error:
             self.ray.kill(task.worker)
-            # Ray's own copy of it tells the whole way through the worker too.
+            # Ray's own copy includes the traceback of the worker.
             raise getattr(error, "cause", error) from None
         except self.ray.exceptions.RayError as error:
             self._worker_died(task, error)
             return
         if task.item is None:
-            task.crew.failed_starts = 0
+            task.group.failed_starts = 0
         else:
-            self._note(task.crew.agenda, task.item, *result)
-        self._hand_out(task.crew, task.worker)
+            self._note(task.group.agenda, task.item, *result)
+        self._hand_out(task.group, task.worker)
 
     def _note(
-        self, agenda: Agenda, item: Hashable, troubles: list[Trouble] | None, count: int, why: str | None
+        self, agenda: Agenda, item: Hashable, problems: list[Problem] | None, count: int, why: str | None
     ) -> None:
         self.advance(count)
         if why is None:
-            agenda.take(item, troubles)
+            agenda.take(item, problems)
         else:
             agenda.lose(item, why)
 
-    def _hand_out(self, crew: _Crew, worker: Any) -> None:
-        """The next item for a worker; one that has nothing left to do makes room for others."""
-        if not crew.agenda:
+    def _hand_out(self, group: _Group, worker: Any) -> None:
+        """The next item for a worker; one without further items is ended."""
+        if not group.agenda:
             self.ray.kill(worker)
             return
-        item, patient = crew.agenda.next()
-        self.running[worker.compute.remote(item, patient)] = _Task(crew, worker, item)
+        item, waits = group.agenda.next()
+        self.running[worker.compute.remote(item, waits)] = _Task(group, worker, item)
 
     def _worker_died(self, task: _Task, error: Exception) -> None:
         if task.item is not None:
-            task.crew.agenda.lose(task.item, f"its worker died: {_gist(error)}")
+            task.group.agenda.lose(task.item, f"its worker died: {_short(error)}")
         else:
-            task.crew.failed_starts += 1
-            if task.crew.failed_starts >= TRIES:
+            task.group.failed_starts += 1
+            if task.group.failed_starts >= TRIES:
                 raise RayError(
                     "no worker can be started on the cluster",
-                    found=_gist(error),
+                    found=_short(error),
                     hint="every machine needs the same Python, the same shiftbench, the models and the data",
                 )
-        if task.crew.agenda:
-            self._start_worker(task.crew)
+        if task.group.agenda:
+            self._start_worker(task.group)
 
 
 def _needs_of(name: str, needs: Needs) -> Resources:
@@ -353,12 +353,12 @@ def _needs_of(name: str, needs: Needs) -> Resources:
 
 
 def _machines(ray: Any) -> dict[str, dict[str, float]]:
-    """What each machine of the cluster has."""
+    """The resources of each machine of the cluster."""
     return {node["NodeID"]: dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
 
 
 def _connect(ray: Any, address: str | None, cpus: int) -> bool:
-    """Join a cluster, or start Ray on this machine; True when it was started here."""
+    """Connect to a cluster, or start Ray on this machine; True if it was started here."""
     if ray.is_initialized():
         return False
     quiet = {"log_to_driver": False, "configure_logging": False}
@@ -366,13 +366,13 @@ def _connect(ray: Any, address: str | None, cpus: int) -> bool:
         if address is None:
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         else:
-            _knock(address)
+            _check_address(address)
             ray.init(address=address, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
         raise RayError(
             f"the Ray cluster at {address!r} can't be reached" if address else "Ray can't be started here",
-            found=_gist(error),
-            hint="start one with `ray start --head`, and name it: --address HOST:PORT; if it asks for a token, set "
+            found=_short(error),
+            hint="start one with `ray start --head` and pass --address HOST:PORT; if it requires a token, set "
             "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
             if address
             else None,
@@ -380,15 +380,15 @@ def _connect(ray: Any, address: str | None, cpus: int) -> bool:
     return True
 
 
-def _knock(address: str) -> None:
-    """Whether anybody answers at HOST:PORT: Ray itself tries for minutes before it says no."""
+def _check_address(address: str) -> None:
+    """Fail early if nothing answers at HOST:PORT: Ray itself retries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
 
 
 def _room(machine: Mapping[str, float], needs: Resources) -> int:
-    """How many workers a machine can hold at once.
+    """Number of workers that a machine can hold.
 
     >>> _room({"CPU": 8.0, "GPU": 2.0}, Resources(cpus=2, gpus=1))
     2
@@ -397,7 +397,7 @@ def _room(machine: Mapping[str, float], needs: Resources) -> int:
     return min((int(machine.get(kind, 0.0) / amount) for kind, amount in wanted.items() if amount), default=1)
 
 
-def _about(machine: Mapping[str, float]) -> str:
+def _describe(machine: Mapping[str, float]) -> str:
     return str(Resources(machine.get("CPU", 0.0), machine.get("GPU", 0.0), int(machine.get("memory", 0.0))))
 
 
@@ -406,11 +406,11 @@ def _import_ray() -> Any:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise RayError("the engine 'ray' needs Ray", hint="pip install 'shiftbench[ray]'") from error
+        raise RayError("the executor 'ray' needs Ray", hint="pip install 'shiftbench[ray]'") from error
     return ray
 
 
-def _gist(error: Exception) -> str:
-    """The one line of Ray's long messages that says what happened: a traceback's last, else the first."""
+def _short(error: Exception) -> str:
+    """The informative line of Ray's long messages: the last one of a traceback, else the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1] if "creation task" in lines[0] else lines[0]

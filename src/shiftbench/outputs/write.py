@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.jobs.base import Executor, Job, Shard, Trouble
+from shiftbench.jobs.base import Executor, Job, Problem, Shard
 from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads, worker_count
@@ -149,7 +149,7 @@ class _WriteUnits(Job[Units]):
     layout: Layout
     folder: Path
 
-    def compute(self, item: Units, advance: Advance, *, wait: bool) -> list[Trouble]:
+    def compute(self, item: Units, advance: Advance, *, wait: bool) -> list[Problem]:
         writer = Writer(Staging(self.folder / f"worker-{uuid.uuid4().hex}"))
         for number in item.numbers:
             before = writer.written

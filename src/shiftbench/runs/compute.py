@@ -17,7 +17,7 @@ from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError, explain
 from shiftbench.io.locks import file_lock
-from shiftbench.jobs.base import Demand, Feed, Job, Trouble
+from shiftbench.jobs.base import Demand, Job, Problem, Reader
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.space import Scores
@@ -41,9 +41,9 @@ class Evaluation(Job[WorkItem]):
     context: RunContext
     threads: int = 1
     #: Who makes the pictures ready; without one, the worker itself.
-    pictures: Feed | None = None
+    pictures: Reader | None = None
 
-    def compute(self, item: WorkItem, advance: Advance, *, wait: bool) -> list[Trouble] | None:
+    def compute(self, item: WorkItem, advance: Advance, *, wait: bool) -> list[Problem] | None:
         """None when another run is at it and ``wait`` is False."""
         workspace = Workspace(self.context.root)
         dataset = self.context.datasets[item.dataset]
@@ -61,10 +61,10 @@ class Evaluation(Job[WorkItem]):
     def threaded(self, threads: int) -> Evaluation:
         return replace(self, threads=threads)
 
-    def feed(self, threads: int) -> Feed:
+    def reader(self, threads: int) -> Reader:
         return SharedPictureMaker(self.context.root, self.context.datasets, self.context.seed, threads=threads)
 
-    def fed_by(self, feed: Feed) -> Evaluation:
+    def with_reader(self, feed: Reader) -> Evaluation:
         return replace(self, pictures=feed)
 
     def divided(
@@ -92,7 +92,7 @@ class Evaluation(Job[WorkItem]):
 class _TroubleError(Exception):
     """Ends the computation of some results, and of no others."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, trouble: Problem) -> None:
         super().__init__(str(trouble))
         self.trouble = trouble
 
@@ -102,7 +102,7 @@ def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise _TroubleError(Trouble(who, explain(error), tuple(images))) from error
+        raise _TroubleError(Problem(who, explain(error), tuple(images))) from error
 
 
 class _BlockComputation:
@@ -114,9 +114,9 @@ class _BlockComputation:
         self.workspace, self.item, self.advance = workspace, item, advance
         self.dataset: Dataset = self.context.datasets[item.dataset]
         self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
-        self.troubles: list[Trouble] = []
+        self.troubles: list[Problem] = []
 
-    def compute(self, results: Sequence[PlannedResult]) -> list[Trouble]:
+    def compute(self, results: Sequence[PlannedResult]) -> list[Problem]:
         pictured = []
         for planned in results:
             classifier = self.context.classifiers[planned.result.classifier]
@@ -131,7 +131,7 @@ class _BlockComputation:
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """Trouble inside is written down, and ends nothing but what is inside."""
+        """Problem inside is written down, and ends nothing but what is inside."""
         try:
             yield
         except _TroubleError as error:
@@ -155,9 +155,9 @@ class _BlockComputation:
         for group in groups:
             self._run_together(group, next(made))  # kept by nobody while the next are made: 40 MB at 224 pixels
 
-    def _run_together(self, results: Sequence[PlannedResult], ready: Ready | Trouble) -> None:
+    def _run_together(self, results: Sequence[PlannedResult], ready: Ready | Problem) -> None:
         """Cells of the same geometry and shift."""
-        if isinstance(ready, Trouble):
+        if isinstance(ready, Problem):
             self.troubles.append(ready)
             return
         shift = results[0].setting.shift

@@ -20,7 +20,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.errors import BadImageError, ClassifierError, explain
-from shiftbench.jobs.base import Trouble
+from shiftbench.jobs.base import Problem
 from shiftbench.jobs.threads import on_threads
 from shiftbench.runs.plan import WorkItem
 from shiftbench.shifts.base import Shift
@@ -63,7 +63,7 @@ class PictureMaker:
     def __init__(self, root: Path, datasets: Mapping[str, Dataset], seed: int, *, threads: int = 1) -> None:
         self.root, self.datasets, self.seed, self.threads = root, datasets, seed, threads
 
-    def __call__(self, item: WorkItem, wanted: Sequence[Wanted]) -> Iterator[Ready | Trouble]:
+    def __call__(self, item: WorkItem, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:
         """In the order asked for; what a shift could not do is told, and the next comes all the same."""
         block = self._block(item, list(dict.fromkeys(one.geometry for one in wanted)))
         for one in wanted:
@@ -87,14 +87,14 @@ class PictureMaker:
             tuple(dataset.ids[item.start + i] for i, _ in kept),
         )
 
-    def _made(self, block: _Block, wanted: Wanted) -> Ready | Trouble:
+    def _made(self, block: _Block, wanted: Wanted) -> Ready | Problem:
         images = block.crops[wanted.geometry]
         if wanted.shift is None:
             return Ready(images, block.readable, block.ids)
         try:
             return Ready(self._shifted(wanted.shift, stacked(images), block.ids), block.readable, block.ids)
         except Exception as error:
-            return Trouble(f"shift {wanted.shift.name!r}", explain(error), block.ids)
+            return Problem(f"shift {wanted.shift.name!r}", explain(error), block.ids)
 
     def _shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:
         """An image's shift does not depend on its neighbours', so that each thread takes some."""

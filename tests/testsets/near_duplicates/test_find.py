@@ -18,7 +18,7 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
-from shiftbench.jobs.base import Executor, Failure, Job, Trouble
+from shiftbench.jobs.base import Executor, Failure, Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance
 from shiftbench.testsets.near_duplicates import find, find_near_duplicates, measure_recall
@@ -125,7 +125,7 @@ class Watched(Executor):
         rest = [] if self.most is None else items[max(0, self.most - len(self.seen)) :]
         done = items[: len(items) - len(rest)]
         self.seen += map(str, done)
-        return self.other.run(job, done, advance) + [Failure(item, Trouble(str(item), "no more")) for item in rest]
+        return self.other.run(job, done, advance) + [Failure(item, Problem(str(item), "no more")) for item in rest]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from shiftbench.datasets.icons.sources import Source, choose_sources
 from shiftbench.errors import BadImageError, MissingExtraError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.locks import file_lock
-from shiftbench.jobs.base import Executor, Job, Trouble
+from shiftbench.jobs.base import Executor, Job, Problem
 from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.outputs.record import WORKSHOP
@@ -113,7 +113,7 @@ class _Styles(Job[str]):
     sources: Sequence[Source]
     wanted: Sequence[Icon]
 
-    def compute(self, item: str, advance: Advance, *, wait: bool) -> list[Trouble]:
+    def compute(self, item: str, advance: Advance, *, wait: bool) -> list[Problem]:
         own = [source for source in self.sources if source.style == item]
         rows, left_out = _assemble_style(self.folder, own, self.wanted, self.options, advance)
         with file_lock(self.folder / WORKSHOP / "lock", wait=True):

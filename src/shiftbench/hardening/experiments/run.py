@@ -24,7 +24,7 @@ from shiftbench.hardening.training.errors import BusyError, TrainingError
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.setup import prepare_training
 from shiftbench.hardening.training.train import train
-from shiftbench.jobs.base import Executor, Failure, Job, Trouble
+from shiftbench.jobs.base import Executor, Failure, Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import one_torch_thread, worker_count
@@ -38,7 +38,7 @@ class _Training(Job[int]):
     runs: tuple[PlannedRun, ...]
     data: str
 
-    def compute(self, item: int, advance: Advance, *, wait: bool) -> list[Trouble] | None:
+    def compute(self, item: int, advance: Advance, *, wait: bool) -> list[Problem] | None:
         run = self.runs[item]
         try:
             with one_torch_thread():
@@ -47,7 +47,7 @@ class _Training(Job[int]):
         except BusyError:
             return None
         except TrainingError as error:
-            return [Trouble(run.name, str(error))]
+            return [Problem(run.name, str(error))]
         return []
 
 
