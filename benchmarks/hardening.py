@@ -28,8 +28,7 @@ from benchmarks.page import save, saved, table
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample
-from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation
-from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation, stream
 from shiftbench.hardening.gallery import square
 
 SIDES = (32, 224)

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shiftbench.cli.app import app
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.training.curves import training_curves
-from shiftbench.hardening.training.errors import TrainingError
 
 TINY = (
     "--set", 'architecture={name="resnet-20", depth=8, width=4}', "--set", "data.sample=64",

@@ -7,6 +7,7 @@ import torch
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.hardening.schedules import Schedule
+from shiftbench.io.schema import decode
 
 
 def rates(schedule: Schedule, epochs: int, per_epoch: int, highest: float = 0.1) -> list[float]:
@@ -50,10 +51,17 @@ def test_cosine_begins_after_the_warm_up_and_ends_at_the_floor() -> None:
     assert found[-1] < 1e-3 and all(a >= b for a, b in itertools.pairwise(found[100:]))
 
 
-def test_impossible_schedules_are_refused() -> None:
-    with pytest.raises(ShiftbenchError, match="cosine"):
-        Schedule("cosin")
-    with pytest.raises(ShiftbenchError, match="forward"):
-        Schedule("step", milestones=(60, 30))
-    with pytest.raises(ShiftbenchError, match="impossible"):
-        Schedule(warmup_epochs=-1)
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ({"name": "cosin"}, "name"),
+        ({"name": "step", "milestones": [60, 30]}, "milestones"),
+        ({"warmup_epochs": -1}, "warmup_epochs"),
+        ({"factor": 0}, "factor"),
+        ({"floor": float("nan")}, "floor"),
+    ],
+)
+def test_invalid_schedules_are_refused(table: dict[str, object], key: str) -> None:
+    with pytest.raises(ShiftbenchError, match=key) as caught:
+        decode(table, Schedule, "[schedule]")
+    assert caught.value.found is not None and caught.value.expected is not None

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError
+from shiftbench.io.schema import Count, decode
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -44,17 +46,18 @@ class Options:
             labels = label_space(labels)
         if isinstance(preprocessing, Mapping):
             preprocessing = Preprocessing.from_dict(preprocessing)
-        options = cls(labels=labels, preprocessing=preprocessing, **others)
-        for what, value, choices in (
-            ("engine", options.engine, ("auto", "onnxruntime", "torch")),
-            ("outputs", options.outputs, (None, "logits", "probabilities")),
-        ):
-            if value not in choices:
-                raise ClassifierError(f"unknown {what} {value!r}", expected=" or ".join(map(str, choices)))
-        for what, number in (("threads", options.threads), ("batch_size", options.batch_size)):
-            if number is not None and number < 1:
-                raise ClassifierError(f"{what} must be positive", found=number)
-        return options
+        checked = {key: others[key] for key in _Checked.__struct_fields__ if key in others}
+        decode(checked, _Checked, "the options of load_classifier", ClassifierError)
+        return cls(labels=labels, preprocessing=preprocessing, **others)
+
+
+class _Checked(Struct):
+    """The options with values that a user may get wrong."""
+
+    engine: Engine = "auto"
+    outputs: Outputs | None = None
+    threads: Count | None = None
+    batch_size: Count | None = None
 
 
 def available_threads() -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from PIL import Image
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ClassifierError
+from shiftbench.io.schema import decode
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 ResizeRule = Literal["short", "exact", "fit", "cover"]
@@ -20,7 +21,6 @@ Size = int | tuple[int, int]
 Colour = tuple[float, float, float]
 
 _RESAMPLING: dict[str, Image.Resampling] = {mode.name.lower(): mode for mode in Image.Resampling}
-_Half = TypeVar("_Half")
 
 
 @dataclass(frozen=True)
@@ -197,29 +197,7 @@ class Preprocessing:
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Preprocessing:
         """What ``describe`` gave, after JSON too; what is left out takes its default."""
-        unknown = set(description) - {"geometry", "normalisation"}
-        if unknown:
-            raise ClassifierError(
-                "a preprocessing has two halves",
-                found=", ".join(sorted(map(str, unknown))),
-                expected="geometry, normalisation",
-            )
-        return cls(
-            _half(Geometry, description.get("geometry", {})),
-            _half(Normalisation, description.get("normalisation", {})),
-        )
-
-
-def _half(kind: type[_Half], values: Mapping[str, Any]) -> _Half:
-    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-    unknown = set(values) - known
-    if unknown:
-        raise ClassifierError(
-            f"unknown words in the {kind.__name__.lower()}",
-            found=", ".join(sorted(map(str, unknown))),
-            expected=", ".join(sorted(known)),
-        )
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        return decode(description, cls, "the preprocessing", ClassifierError)
 
 
 def _pair(size: Size) -> tuple[int, int]:

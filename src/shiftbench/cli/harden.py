@@ -110,7 +110,7 @@ def augment_command(
 @needing("hardening", "the hardening workshop")
 def list_command(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """The augmentations, what each does, and its options with their defaults."""
-    from shiftbench.hardening.augmentations.listing import list_augmentations
+    from shiftbench.hardening.augmentations.base import list_augmentations
 
     entries = list_augmentations()
     if json:
@@ -170,7 +170,7 @@ def gallery_command(
 
 
 def parse_options(texts: list[str]) -> dict[str, Any]:
-    from shiftbench.hardening.key_values import key_value
+    from shiftbench.hardening.recipe import key_value
 
     pairs = [(text, key_value(text)) for text in texts]
     for text, pair in pairs:

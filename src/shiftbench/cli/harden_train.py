@@ -133,7 +133,8 @@ def show_command(
     change: Change = None,
 ) -> None:
     """Print a recipe as TOML, with its comments; with --set, as it would be followed, all keys included."""
-    from shiftbench.hardening.recipe import load_recipe, recipe_text, to_toml
+    from shiftbench.hardening.recipe import load_recipe, recipe_text
+    from shiftbench.io.schema import to_toml
 
     text = to_toml(load_recipe(recipe, change).as_dict()) if change else recipe_text(recipe)
     sys.stdout.write(text.rstrip("\n") + "\n")

@@ -28,9 +28,10 @@ from shiftbench.classifiers.torch_ import from_module
 from shiftbench.errors import ClassifierError
 from shiftbench.hardening.architectures.base import build
 from shiftbench.hardening.architectures.baselines import load_baseline
-from shiftbench.hardening.recipe import Recipe, load_recipe, to_toml
+from shiftbench.hardening.recipe import Recipe, load_recipe
 from shiftbench.hardening.training.data import evaluation_geometry
 from shiftbench.io.atomic import write_atomically, write_json
+from shiftbench.io.schema import to_toml
 from shiftbench.labels.space import LabelSpace
 
 RECIPE, WEIGHTS, BASELINE, ABOUT = "recipe.toml", "model.safetensors", "baseline.npz", "classifier.json"

@@ -18,10 +18,11 @@ from shiftbench.hardening.augmentations.base import (
     ImageAugmentation,
     batch_augmentations,
     image_augmentations,
+    in_words,
+    make_batch_augmentation,
+    make_image_augmentation,
+    stream,
 )
-from shiftbench.hardening.augmentations.listing import in_words
-from shiftbench.hardening.augmentations.options import checked_options
-from shiftbench.hardening.augmentations.streams import stream
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 _PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)
@@ -103,12 +104,8 @@ def demo_photograph() -> tuple[str, Pixels]:
 
 def _row(name: str, options: Mapping[str, Any], partner: Pixels | None) -> Row:
     if name in batch_augmentations and name not in image_augmentations:
-        factory: Any = batch_augmentations.get(name)
-        checked_options(factory, name, options)
-        return Row(name, options, _alone(factory(**options), partner))
-    factory = image_augmentations.get(name)
-    checked_options(factory, name, options)
-    return Row(name, options, factory(**options))
+        return Row(name, options, _alone(make_batch_augmentation(name, **options), partner))
+    return Row(name, options, make_image_augmentation(name, **options))
 
 
 def _shown_options(name: str) -> dict[str, Any]:

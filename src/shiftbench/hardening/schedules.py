@@ -8,35 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from shiftbench.errors import ShiftbenchError, UnknownNameError
+from msgspec import Meta, Struct
+
+from shiftbench.hardening.errors import RecipeError
+from shiftbench.io.schema import NonNegative
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """The shape of the learning rate; ``epochs`` may be fractions."""
 
-    name: str = "cosine"
-    warmup_epochs: float = 0.0
-    #: cosine: where it ends, as a learning rate.
-    floor: float = 1e-6
+    name: Literal["constant", "cosine", "step"] = "cosine"
+    warmup_epochs: NonNegative = 0.0
+    #: cosine: the learning rate at the end.
+    floor: NonNegative = 1e-6
     #: step: the epochs at which the rate falls, and by what factor.
     milestones: tuple[float, ...] = ()
-    factor: float = 0.1
+    factor: Annotated[float, Meta(gt=0, le=1)] = 0.1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "milestones", tuple(float(epoch) for epoch in self.milestones))
-        if self.name not in _SHAPES:
-            raise UnknownNameError("schedule", self.name, _SHAPES)
-        if self.warmup_epochs < 0 or not 0 < self.factor <= 1 or self.floor < 0:
-            raise ShiftbenchError(
-                "an impossible schedule",
-                found=f"warmup_epochs {self.warmup_epochs}, factor {self.factor}, floor {self.floor}",
-                expected="warmup_epochs and floor of at least 0, factor above 0 and at most 1",
-            )
         if self.name == "step" and list(self.milestones) != sorted(self.milestones):
-            raise ShiftbenchError("milestones go forward", found=self.milestones)
+            raise RecipeError("invalid schedule.milestones", found=self.milestones, expected="ascending epochs")
 
     def rate(self, step: int, *, highest: float, epochs: int, steps_per_epoch: int) -> float:
         """The learning rate of a step, counted from 0.

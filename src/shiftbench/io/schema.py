@@ -13,9 +13,10 @@ import inspect
 import re
 import sys
 import tomllib
+import types
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -24,7 +25,6 @@ from msgspec import inspect as shapes
 from shiftbench.errors import ShiftbenchError
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 # What fields accept. msgspec wants finite bounds; this one refuses infinity and NaN.
 _LARGEST = sys.float_info.max
@@ -108,57 +108,59 @@ def check_keys(
             )
 
 
-def checked(what: str, error: type[ShiftbenchError] = ShiftbenchError) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A decorator: arguments are converted to the annotated types of the parameters before the function is called.
-
-    >>> @checked("the augmentation 'noise'")
-    ... def noise(strength: Probability = 0.5) -> float:
-    ...     return strength
-    >>> noise(strength=1)
-    1.0
-    """
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            given = bound_arguments(function, args, kwargs, what, error)
-            return function(**check_options(given, function, what, error))  # type: ignore[call-arg]
-
-        return call
-
-    return decorate
-
-
-def bound_arguments(
-    function: Callable[..., Any],
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
+def check_options(
+    options: Mapping[str, object],
+    factory: Callable[..., object],
     what: str,
     error: type[ShiftbenchError] = ShiftbenchError,
-) -> dict[str, object]:
-    """The given arguments by the names of their parameters."""
-    names = list(inspect.signature(function).parameters)
-    check_keys(kwargs, names, what, error)
-    return {**dict(zip(names, args, strict=False)), **kwargs}
-
-
-def check_options(
-    options: Mapping[str, object], function: Callable[..., Any], what: str, error: type[ShiftbenchError]
+    *,
+    given: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """All arguments of ``function``: the given options, converted to its annotated types, over its defaults."""
-    decoded = decode(options, _arguments(function), what, error)
+    """Keyword arguments for ``factory``: its defaults and the options over them, converted to the annotated types.
+
+    ``given`` are parameters that the caller fills in. A factory with ``**options`` takes them as they are.
+
+    >>> def noise(strength: Probability = 0.5, copies: Count = 1) -> None: ...
+    >>> check_options({"strength": 1}, noise, "the augmentation 'noise'")
+    {'strength': 1.0, 'copies': 1}
+    """
+    arguments = _arguments(factory, tuple(given))
+    if arguments is None:
+        return dict(options)
+    decoded = decode(options, arguments, what, error)
     return {field: getattr(decoded, field) for field in decoded.__struct_fields__}
 
 
 @functools.cache
-def _arguments(function: Callable[..., Any]) -> type[msgspec.Struct]:
-    """The parameters of a function as a record."""
-    hints = get_type_hints(function, include_extras=True)
+def _arguments(factory: Callable[..., object], given: tuple[str, ...]) -> type[msgspec.Struct] | None:
+    """The parameters of a factory as a record; None where it takes any."""
+    parameters = inspect.signature(factory).parameters.values()
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return None
+    function: Any = factory.func if isinstance(factory, functools.partial) else factory
+    described = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    hints = get_type_hints(described, include_extras=True)
     fields: list[Any] = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        default = () if parameter.default is parameter.empty else (parameter.default,)
-        fields.append((name, hints.get(name, Any), *default))
-    return msgspec.defstruct(getattr(function, "__name__", "Arguments"), fields, kw_only=True)
+    for one in parameters:
+        if one.name not in given:
+            default = () if one.default is one.empty else (one.default,)
+            fields.append((one.name, _decodable(hints.get(one.name, Any)), *default))
+    return msgspec.defstruct("Options", fields, kw_only=True)
+
+
+def _decodable(hint: Any) -> Any:
+    """The hint, or ``Any`` where msgspec knows no such type, such as a union of two classes of ours."""
+    if get_origin(hint) in (Union, types.UnionType):
+        kinds = [get_origin(one) for one in get_args(hint)]
+        lengths = [one for one in get_args(hint) if get_origin(one) is tuple and Ellipsis not in get_args(one)]
+        # msgspec 0.22 crashes on a union of a bounded value and a tuple of fixed length.
+        if Annotated in kinds and lengths:
+            return Any
+    try:
+        shapes.type_info(hint)
+    except TypeError:
+        return Any
+    return hint
 
 
 @functools.cache

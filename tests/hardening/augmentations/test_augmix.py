@@ -13,8 +13,7 @@ from scipy import stats
 from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.augmix import AugMix
 from shiftbench.hardening.augmentations.augmix_operations import OPERATIONS, WITHHELD
-from shiftbench.hardening.augmentations.base import make_image_augmentation
-from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from tests.hardening.augmentations.pictures import SIZES, coloured, flat, grey
 
 _BILINEAR, _AFFINE = Image.Resampling.BILINEAR, Image.Transform.AFFINE

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError, StoreError
-from shiftbench.hardening.augmentations.options import AugmentationError
+from shiftbench.hardening.errors import AugmentationError
 from tests.outputs.helpers import bytes_below, picture_folder, scene
 
 

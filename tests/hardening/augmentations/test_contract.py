@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.hardening.augmentations.base import image_augmentations, make_image_augmentation
-from shiftbench.hardening.augmentations.chain import Chain
-from shiftbench.hardening.augmentations.listing import list_augmentations
-from shiftbench.hardening.augmentations.options import AugmentationError, checked_options
-from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.hardening.augmentations.base import (
+    Chain,
+    completed_options,
+    image_augmentations,
+    list_augmentations,
+    make_image_augmentation,
+    stream,
+)
+from shiftbench.hardening.errors import AugmentationError
 from tests.hardening.augmentations.pictures import SIZES, coloured, grey
 
 #: Each with options under which it always acts.
@@ -109,8 +113,8 @@ def test_impossible_options_are_refused_when_it_is_made(name: str, options: dict
 
 def test_an_unknown_option_names_the_nearest() -> None:
     with pytest.raises(AugmentationError, match="did you mean 'severity'"):
-        checked_options(image_augmentations.get("augmix"), "augmix", {"severty": 1})
-    assert checked_options(image_augmentations.get("crop"), "crop", {}) == {"padding": 4}
+        completed_options(image_augmentations.get("augmix"), "augmix", {"severty": 1})
+    assert completed_options(image_augmentations.get("crop"), "crop", {}) == {"padding": 4}
     with pytest.raises(ShiftbenchError, match="augmix"):
         make_image_augmentation("augmixx")
 

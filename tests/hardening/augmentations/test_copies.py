@@ -15,10 +15,14 @@ from PIL import Image
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import DatasetError, SettingError, ShiftbenchError, StoreError, UnknownNameError
-from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations, make_image_augmentation
+from shiftbench.hardening.augmentations.base import (
+    ImageAugmentation,
+    image_augmentations,
+    make_image_augmentation,
+    stream,
+)
 from shiftbench.hardening.augmentations.copies import RECORD, augment_folder, names_of_copies
-from shiftbench.hardening.augmentations.options import AugmentationError
-from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.hardening.errors import AugmentationError
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Shard
 from tests.hardening.augmentations.kill_target import OPTIONS, augment_slowly
@@ -250,7 +254,7 @@ def test_two_runs_of_one_shard_do_not_meet(source: Path, tmp_path: Path) -> None
 def test_wrong_words(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError):
         augment_folder(source, tmp_path / "out", "augmixx")
-    with pytest.raises(AugmentationError, match="no such option"):
+    with pytest.raises(AugmentationError, match="unknown key"):
         augment_folder(source, tmp_path / "out", "augmix", options={"strength": 1})
     with pytest.raises(AugmentationError, match="copies"):
         augment_folder(source, tmp_path / "out", "augmix", copies=0)

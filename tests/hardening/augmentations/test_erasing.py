@@ -8,8 +8,7 @@ from scipy import stats
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.torchvision_import import import_torchvision
-from shiftbench.hardening.augmentations.base import make_image_augmentation
-from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from tests.hardening.augmentations.pictures import flat
 
 

@@ -10,9 +10,8 @@ from scipy import stats
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.torchvision_import import import_torchvision
-from shiftbench.hardening.augmentations.base import make_image_augmentation
+from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.augmentations.geometry import random_window
-from shiftbench.hardening.augmentations.streams import stream
 from tests.hardening.augmentations.pictures import coloured
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from shiftbench.classifiers.torchvision_import import import_torchvision
 from shiftbench.hardening.augmentations.base import BatchAugmentation, make_batch_augmentation
-from shiftbench.hardening.augmentations.options import AugmentationError
+from shiftbench.hardening.errors import AugmentationError
 
 
 def batch(count: int = 8, height: int = 12, width: int = 10) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shiftbench.hardening.augmentations.base import make_image_augmentation
+from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.augmentations.noise import GAUSSIAN_SCALES, SPECKLE_SCALES
-from shiftbench.hardening.augmentations.streams import stream
 from shiftbench.shifts.corruptions.noise import noise_law
 from shiftbench.shifts.corruptions.severities import TABLES
 from tests.hardening.augmentations.pictures import flat

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from shiftbench.hardening.augmentations import noise2net as module
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
-from shiftbench.hardening.augmentations.options import AugmentationError
+from shiftbench.hardening.errors import AugmentationError
 
 MEAN, STD = torch.tensor(module.IMAGENET_MEAN), torch.tensor(module.IMAGENET_STD)
 

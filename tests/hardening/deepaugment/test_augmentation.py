@@ -15,7 +15,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation
+from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation, stream
 from shiftbench.hardening.augmentations.copies import precompute
 from shiftbench.hardening.augmentations.deepaugment.cae import CompressiveAutoencoder
 from shiftbench.hardening.augmentations.deepaugment.cae_codes import cae_codes
@@ -25,9 +25,8 @@ from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
 from shiftbench.hardening.augmentations.deepaugment.edsr_signals import body_signals, head_signals
 from shiftbench.hardening.augmentations.deepaugment.edsr_weights import edsr_weights
 from shiftbench.hardening.augmentations.network_training import network_for
-from shiftbench.hardening.augmentations.networks import NetworkError, describe_network
-from shiftbench.hardening.augmentations.options import AugmentationError
-from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.hardening.augmentations.networks import describe_network
+from shiftbench.hardening.errors import AugmentationError, NetworkError
 from shiftbench.metrics.intervals import clopper_pearson
 
 

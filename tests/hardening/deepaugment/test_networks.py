@@ -14,7 +14,6 @@ from safetensors.torch import save_file
 from shiftbench.hardening.augmentations.deepaugment.cae import CompressiveAutoencoder, binarise, uniform_for
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
 from shiftbench.hardening.augmentations.networks import (
-    NetworkError,
     as_pixels,
     as_tensor,
     describe_network,
@@ -23,7 +22,7 @@ from shiftbench.hardening.augmentations.networks import (
     psnr,
     save_network,
 )
-from shiftbench.hardening.augmentations.options import AugmentationError
+from shiftbench.hardening.errors import AugmentationError, NetworkError
 
 
 def test_edsr_is_the_published_baseline(edsr: EDSR) -> None:

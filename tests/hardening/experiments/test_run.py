@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from shiftbench.errors import SettingError, UnknownNameError
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.experiments.base import Experiment, Scale, Variant, experiments
 from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.run import run_experiment
-from shiftbench.hardening.training.errors import TrainingError
 from shiftbench.jobs.base import Executor
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.ray_executor import RayExecutor

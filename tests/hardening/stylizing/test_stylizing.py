@@ -16,9 +16,9 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.hardening.augmentations.base import make_image_augmentation
 from shiftbench.hardening.augmentations.network_training import train_network
-from shiftbench.hardening.augmentations.networks import NetworkError, load_network, save_network
-from shiftbench.hardening.augmentations.options import AugmentationError
+from shiftbench.hardening.augmentations.networks import load_network, save_network
 from shiftbench.hardening.augmentations.stylizing_network import AdaIn, statistics, with_statistics
+from shiftbench.hardening.errors import AugmentationError, NetworkError
 
 
 @pytest.fixture(scope="module")

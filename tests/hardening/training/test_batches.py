@@ -10,9 +10,9 @@ import torch
 from shiftbench.datasets import from_arrays
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.errors import BadImageError
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.training.batches import Batch, Batches
-from shiftbench.hardening.training.errors import TrainingError
 from shiftbench.hardening.training.setup import prepare_training
 
 Tiny = Callable[..., Recipe]

@@ -18,14 +18,15 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample
 from shiftbench.errors import ClassifierError
 from shiftbench.hardening.classifier import build_network
-from shiftbench.hardening.recipe import Optimizer, Recipe, to_toml
+from shiftbench.hardening.errors import BusyError, DivergedError, TrainingError
+from shiftbench.hardening.recipe import Optimizer, Recipe
 from shiftbench.hardening.training import loop
 from shiftbench.hardening.training.batches import Batch
-from shiftbench.hardening.training.errors import BusyError, DivergedError, TrainingError
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.optimizers import make_optimizer, set_rate
 from shiftbench.hardening.training.train import train
 from shiftbench.io.locks import file_lock
+from shiftbench.io.schema import to_toml
 from tests.hardening.training.conftest import same_weights, steps_of
 
 Tiny = Callable[..., Recipe]

@@ -12,16 +12,27 @@ from typing import Any
 import torch
 from torch import nn
 
+from shiftbench.hardening.errors import ArchitectureError
+from shiftbench.io.schema import check_options
 from shiftbench.registry import Registry
 
 #: Factories: ``classes`` and the options of a recipe's [architecture] table are their keyword arguments.
 architectures: Registry[Callable[..., nn.Module]] = Registry(
-    "architecture", builtin=("shiftbench.hardening.architectures.builtin",)
+    "architecture",
+    builtin=(
+        "shiftbench.hardening.architectures.residual",
+        "shiftbench.hardening.architectures.dense",
+        "shiftbench.hardening.architectures.all_conv",
+        "shiftbench.hardening.architectures.timm_networks",
+    ),
 )
 
 
 def build(name: str, *, classes: int, **options: Any) -> nn.Module:
-    return architectures.get(name)(classes=classes, **options)
+    """The network of this name; options that make it smaller are free, for miniature experiments."""
+    factory = architectures.get(name)
+    given = {"classes": classes, **options}
+    return factory(**check_options(given, factory, f"the architecture {name!r}", ArchitectureError))
 
 
 class Normalised(nn.Module):

@@ -10,14 +10,16 @@ to grey levels here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.augmix_operations import MAX_LEVEL, OPERATIONS, WITHHELD, Operation
-from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
-from shiftbench.hardening.augmentations.options import AugmentationError, number, whole
+from shiftbench.hardening.augmentations.base import Concentration, ImageAugmentation, image_augmentations
+from shiftbench.hardening.errors import AugmentationError
 from shiftbench.shifts.corruptions.kernels.compiling import compiled
 
 #: The least level that is drawn.
@@ -28,10 +30,10 @@ MAX_DEPTH = 3
 
 @image_augmentations.register("augmix")
 def augmix(
-    severity: float = 3,
-    width: int = 3,
-    depth: int = -1,
-    alpha: float = 1.0,
+    severity: Annotated[float, Meta(ge=MIN_LEVEL, le=MAX_LEVEL)] = 3,
+    width: Annotated[int, Meta(ge=1, le=100)] = 3,
+    depth: Annotated[int, Meta(ge=-1, le=100)] = -1,
+    alpha: Concentration = 1.0,
     all_operations: bool = False,
 ) -> ImageAugmentation:
     """``width`` chains, each of ``depth`` operations (-1: one to three), levels U(0.1, ``severity``).
@@ -39,15 +41,13 @@ def augmix(
     Severity is 3 for CIFAR and 1 for ImageNet. ``all_operations`` adds colour, contrast, brightness and sharpness,
     which overlap the corruptions of ImageNet-C. Paper 000 on DeepFashion Remixed: severity 10, width 5, all of them.
     """
-    if not isinstance(all_operations, bool):
-        raise AugmentationError(
-            "the option 'all_operations' is a switch", found=repr(all_operations), expected="true or false"
-        )
+    if depth == 0:
+        raise AugmentationError("invalid option 'depth'", found=depth, expected="-1, or at least 1")
     return AugMix(
-        severity=number("severity", severity, MIN_LEVEL, MAX_LEVEL),
-        width=whole("width", width, 1, 100),
-        depth=_depth(depth),
-        alpha=number("alpha", alpha, 0, 1000, positive=True),
+        severity=severity,
+        width=width,
+        depth=None if depth == -1 else depth,
+        alpha=alpha,
         operations=tuple(({**OPERATIONS, **WITHHELD} if all_operations else OPERATIONS).values()),
     )
 
@@ -93,9 +93,3 @@ def _mixture(image: Pixels, chains: Pixels, weights: NDArray[np.float64], clean:
             total += weights[k] * parts[k, i]
         mixed[i] = np.uint8(total + 0.5)
     return out
-
-
-def _depth(depth: int) -> int | None:
-    if depth == -1:
-        return None
-    return whole("depth", depth, 1, 100)

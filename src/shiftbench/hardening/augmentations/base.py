@@ -7,13 +7,19 @@ targets as probabilities, because mixing two pictures mixes their labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import numpy as np
+from msgspec import Meta
 
 from shiftbench.arrays import Pixels
+from shiftbench.hardening.errors import AugmentationError
+from shiftbench.io.schema import check_options
 from shiftbench.registry import Registry
+from shiftbench.shifts.seeds import derive_key
 
 if TYPE_CHECKING:
     import torch
@@ -52,8 +58,100 @@ batch_augmentations: Registry[Callable[..., BatchAugmentation]] = Registry(
 
 
 def make_image_augmentation(name: str, **options: Any) -> ImageAugmentation:
-    return image_augmentations.get(name)(**options)
+    factory = image_augmentations.get(name)
+    return factory(**check_options(options, factory, f"the augmentation {name!r}", AugmentationError))
 
 
 def make_batch_augmentation(name: str, **options: Any) -> BatchAugmentation:
-    return batch_augmentations.get(name)(**options)
+    factory = batch_augmentations.get(name)
+    return factory(**check_options(options, factory, f"the augmentation {name!r}", AugmentationError))
+
+
+def completed_options(factory: Callable[..., object], name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, checked but as they were given, over the factory's defaults: what a record keeps."""
+    checked = check_options(options, factory, f"the augmentation {name!r}", AugmentationError)
+    return {**checked, **options}
+
+
+#: A share of an image's area, and a ratio of its sides.
+Share = Annotated[float, Meta(gt=0, le=1)]
+Ratio = Annotated[float, Meta(gt=0, le=100)]
+#: Of a Beta or Dirichlet distribution.
+Concentration = Annotated[float, Meta(gt=0, le=1000)]
+
+
+def ascending(option: str, values: tuple[float, float]) -> None:
+    if values[0] > values[1]:
+        raise AugmentationError(f"invalid range {option!r}", found=values, expected="two numbers, the lower one first")
+
+
+def stream(seed: int, *parts: str | int) -> np.random.Generator:
+    """Numbers that belong to (seed, parts) alone, on every machine and in any order.
+
+    >>> float(stream(0, "cat.jpg", 1).random()) == float(stream(0, "cat.jpg", 1).random())
+    True
+    """
+    return np.random.Generator(np.random.Philox(key=np.array(derive_key(seed, *parts), np.uint64)))
+
+
+class Chain:
+    """Augmentations applied in order, all with the numbers of one generator.
+
+    >>> standard = Chain([make_image_augmentation("crop"), make_image_augmentation("flip")])
+    >>> standard(np.zeros((32, 32, 3), np.uint8), np.random.default_rng(0)).shape
+    (32, 32, 3)
+    """
+
+    def __init__(self, augmentations: Sequence[ImageAugmentation]) -> None:
+        self.augmentations = tuple(augmentations)
+
+    def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
+        for augmentation in self.augmentations:
+            image = augmentation(image, generator)
+        return image
+
+
+# Descriptions, for listings
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One augmentation."""
+
+    name: str
+    kind: Literal["image", "batch"]
+    about: str
+    #: Option to default.
+    options: dict[str, Any]
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {"name": self.name, "kind": self.kind, "about": self.about, "options": self.options}
+
+    def options_in_words(self) -> str:
+        return ", ".join(f"{key}={in_words(value)}" for key, value in self.options.items()) or "no options"
+
+
+def list_augmentations() -> list[Entry]:
+    """All that are registered, those of plugins included; pictures' first, then batches'."""
+    images = [_entry(name, "image", factory) for name, factory in image_augmentations]
+    return images + [_entry(name, "batch", factory) for name, factory in batch_augmentations]
+
+
+def _entry(name: str, kind: Literal["image", "batch"], factory: Callable[..., object]) -> Entry:
+    parameters = inspect.signature(factory).parameters
+    options = {key: None if p.default is inspect.Parameter.empty else p.default for key, p in parameters.items()}
+    return Entry(name, kind, (inspect.getdoc(factory) or "").split("\n")[0].replace("``", ""), options)
+
+
+def in_words(value: Any) -> str:
+    """An option's value, as it would be typed.
+
+    >>> in_words((0.333333, True))
+    '[0.333, true]'
+    """
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(in_words, value))}]"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
@@ -21,9 +22,15 @@ from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import open_unlabelled
 from shiftbench.datasets.images import bad_image
 from shiftbench.errors import BadImageError, DatasetError, ShiftbenchError, StoreError
-from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations, make_image_augmentation
-from shiftbench.hardening.augmentations.options import AugmentationError, checked_options, whole
-from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.hardening.augmentations.base import (
+    ImageAugmentation,
+    completed_options,
+    image_augmentations,
+    make_image_augmentation,
+    stream,
+)
+from shiftbench.hardening.errors import AugmentationError
+from shiftbench.io.schema import decode
 from shiftbench.jobs.base import Executor, Shard
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import on_threads, one_torch_thread
@@ -38,6 +45,7 @@ from shiftbench.shifts.seeds import SEED_SCHEME
 if TYPE_CHECKING:
     from rich.console import Console
 
+Copies = Annotated[int, Meta(ge=1, le=10_000)]
 RECORD = "shiftbench-augmentation.json"
 _ABOUT = "augmented copies of pictures; written by `shiftbench harden augment`, which continues it"
 #: Training images: finer than the quality 85 that corrupted ones are published with.
@@ -83,9 +91,8 @@ def augment_folder(
     call may run at the same time, on several machines with one file system.
     """
     root, target, part = Path(source), Path(destination), Shard.parse(shard)
-    count = whole("copies", copies, 1, 10_000)
-    factory = image_augmentations.get(name)
-    chosen = checked_options(factory, name, options or {})
+    count = decode(copies, Copies, "the number of copies", AugmentationError)
+    chosen = completed_options(image_augmentations.get(name), name, options or {})
     check_destination(target, RECORD, root)
     images = images_below(root)
     check_links(images, target)

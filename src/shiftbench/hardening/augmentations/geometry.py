@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 from PIL import Image
 
 from shiftbench.arrays import Pixels
-from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
-from shiftbench.hardening.augmentations.options import number, span, whole
+from shiftbench.hardening.augmentations.base import ImageAugmentation, Ratio, Share, ascending, image_augmentations
+from shiftbench.io.schema import Probability
 
 #: How often a box of a drawn area and shape may fail to fit, before the middle of the picture is taken.
 _TRIES = 10
 
 
 @image_augmentations.register("flip")
-def flip(probability: float = 0.5) -> ImageAugmentation:
+def flip(probability: Probability = 0.5) -> ImageAugmentation:
     """Left and right swapped, in half of the cases."""
-    chance = number("probability", probability, 0, 1)
 
     def flipped(image: Pixels, generator: np.random.Generator) -> Pixels:
-        return (image[:, ::-1] if generator.random() < chance else image).copy()
+        return (image[:, ::-1] if generator.random() < probability else image).copy()
 
     return flipped
 
 
 @image_augmentations.register("crop")
-def crop(padding: int = 4) -> ImageAugmentation:
+def crop(padding: Annotated[int, Meta(ge=0, le=4096)] = 4) -> ImageAugmentation:
     """A black border of ``padding`` pixels, then a random window of the old size: the custom of 32-pixel pictures."""
-    border = whole("padding", padding, 0, 4096)
 
     def cropped(image: Pixels, generator: np.random.Generator) -> Pixels:
         height, width = image.shape[:2]
-        padded = np.zeros((height + 2 * border, width + 2 * border, 3), np.uint8)
-        padded[border : border + height, border : border + width] = image
-        top, left = generator.integers(0, 2 * border + 1, 2)
+        padded = np.zeros((height + 2 * padding, width + 2 * padding, 3), np.uint8)
+        padded[padding : padding + height, padding : padding + width] = image
+        top, left = generator.integers(0, 2 * padding + 1, 2)
         return np.ascontiguousarray(padded[top : top + height, left : left + width])
 
     return cropped
@@ -44,24 +43,23 @@ def crop(padding: int = 4) -> ImageAugmentation:
 
 @image_augmentations.register("resized-crop")
 def resized_crop(
-    size: int | None = None,
-    scale: Sequence[float] = (0.08, 1.0),
-    ratio: Sequence[float] = (3 / 4, 4 / 3),
+    size: Annotated[int, Meta(ge=1, le=16384)] | None = None,
+    scale: tuple[Share, Share] = (0.08, 1.0),
+    ratio: tuple[Ratio, Ratio] = (3 / 4, 4 / 3),
 ) -> ImageAugmentation:
     """A window of random area and shape, resized: the custom of ImageNet.
 
     The area is uniform over ``scale`` of the picture's, the logarithm of width / height uniform over ``ratio``;
     a window that never fits gives the middle. ``size`` is the side of the result, by default that of the picture.
     """
-    side = None if size is None else whole("size", size, 1, 16384)
-    areas = span("scale", scale, 0, 1, positive=True)
-    shapes = span("ratio", ratio, 0, 100, positive=True)
+    ascending("scale", scale)
+    ascending("ratio", ratio)
 
     def resized(image: Pixels, generator: np.random.Generator) -> Pixels:
         height, width = image.shape[:2]
-        top, left, rows, columns = random_window(height, width, areas, shapes, generator)
+        top, left, rows, columns = random_window(height, width, scale, ratio, generator)
         window = Image.fromarray(np.ascontiguousarray(image[top : top + rows, left : left + columns]))
-        target = (width, height) if side is None else (side, side)
+        target = (width, height) if size is None else (size, size)
         return np.array(window.resize(target, Image.Resampling.BILINEAR))
 
     return resized

@@ -7,25 +7,24 @@ import math
 import numpy as np
 import torch
 
-from shiftbench.hardening.augmentations.base import BatchAugmentation, batch_augmentations
-from shiftbench.hardening.augmentations.options import number
+from shiftbench.hardening.augmentations.base import BatchAugmentation, Concentration, batch_augmentations
+from shiftbench.io.schema import Probability
 
 
 @batch_augmentations.register("mixup")
-def mixup(alpha: float = 1.0, probability: float = 1.0) -> BatchAugmentation:
+def mixup(alpha: Concentration = 1.0, probability: Probability = 1.0) -> BatchAugmentation:
     """share * x + (1 - share) * x of another picture, and the same of the targets; share ~ Beta(alpha, alpha).
 
     One share and one permutation for a batch. ``alpha``: 1 for CIFAR, 0.2 for ImageNet.
     """
-    spread, chance = number("alpha", alpha, 0, 1000, positive=True), number("probability", probability, 0, 1)
 
     def mixed(
         images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         numbers = numpy_generator(generator)
-        if numbers.random() >= chance:
+        if numbers.random() >= probability:
             return images, targets
-        share = float(numbers.beta(spread, spread))
+        share = float(numbers.beta(alpha, alpha))
         others = _others(images, numbers)
         return torch.lerp(images[others], images, share), torch.lerp(targets[others], targets, share)
 
@@ -33,21 +32,20 @@ def mixup(alpha: float = 1.0, probability: float = 1.0) -> BatchAugmentation:
 
 
 @batch_augmentations.register("cutmix")
-def cutmix(alpha: float = 1.0, probability: float = 0.5) -> BatchAugmentation:
+def cutmix(alpha: Concentration = 1.0, probability: Probability = 0.5) -> BatchAugmentation:
     """A box of another picture pasted in; the targets are mixed by the area that is really seen of each.
 
     The box has the picture's shape and a share 1 - s of its area, s ~ Beta(alpha, alpha), around a uniform centre;
     what falls outside is lost. ``probability``: 0.5 for CIFAR, 1 for ImageNet.
     """
-    spread, chance = number("alpha", alpha, 0, 1000, positive=True), number("probability", probability, 0, 1)
 
     def mixed(
         images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         numbers = numpy_generator(generator)
-        if numbers.random() >= chance:
+        if numbers.random() >= probability:
             return images, targets
-        side = math.sqrt(1 - numbers.beta(spread, spread))
+        side = math.sqrt(1 - numbers.beta(alpha, alpha))
         height, width = images.shape[-2:]
         top, bottom = _stretch(height, side, numbers)
         left, right = _stretch(width, side, numbers)

@@ -23,12 +23,12 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.augmentations.networks import (
     ImageNetwork,
-    NetworkError,
     as_tensor,
     image_networks,
     resized,
     save_network,
 )
+from shiftbench.hardening.errors import NetworkError
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import progress_bar

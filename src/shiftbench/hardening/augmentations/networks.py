@@ -10,27 +10,24 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import cv2
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.errors import ClassifierError, MissingExtraError, ShiftbenchError
-from shiftbench.hardening.augmentations.options import whole
+from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.hardening.errors import NetworkError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.registry import Registry
 
-#: The least short side of which the strides of a network leave something.
-SMALLEST = 16
+#: The short side of an image that is fed to a network; the strides leave nothing of a smaller one.
+FedSize = Annotated[int, Meta(ge=16, le=4096)]
 _METADATA = "shiftbench"
-
-
-class NetworkError(ShiftbenchError):
-    """An image-to-image network that can't be loaded, or not be trained as asked."""
 
 
 class ImageNetwork(nn.Module, ABC):
@@ -76,7 +73,7 @@ class ImageNetwork(nn.Module, ABC):
 
     def fed(self, size: int | None) -> int:
         """The size asked for, else its own."""
-        return self.size if size is None else whole("size", size, SMALLEST, 4096)
+        return self.size if size is None else size
 
     def prepare(self, pictures: Tensor) -> None:
         """Called once before the training, with some of its pictures."""

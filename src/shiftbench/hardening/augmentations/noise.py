@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable
+from typing import Annotated, cast
 
 import numpy as np
+from msgspec import Meta
 
 from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
-from shiftbench.hardening.augmentations.options import AugmentationError, number, numbers
+from shiftbench.io.schema import Probability
 from shiftbench.shifts.corruptions.noise import gaussian_noise, speckle_noise
 from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws
 
+Scale = Annotated[float, Meta(gt=0, le=10)]
+#: Each scale has a table of its law, of which the corruptions keep 64.
+Scales = Annotated[tuple[Scale, ...], Meta(min_length=1, max_length=32)]
 #: ImageNet-C's five strengths of speckle noise, which paper 000 trains DeepFashion Remixed with.
 SPECKLE_SCALES = (0.15, 0.2, 0.35, 0.45, 0.6)
 #: ImageNet-C's five strengths of Gaussian noise.
@@ -23,7 +27,7 @@ _Noise = Callable[[Pixels, tuple[float], Draws], Pixels]
 
 @image_augmentations.register("speckle")
 def speckle(
-    scales: float | Sequence[float] = SPECKLE_SCALES, probability: float = 0.5, per_channel: bool = True
+    scales: Scale | Scales = SPECKLE_SCALES, probability: Probability = 0.5, per_channel: bool = True
 ) -> ImageAugmentation:
     """x + x * N(0, c), the corruption speckle_noise, with c drawn from ``scales``.
 
@@ -35,24 +39,22 @@ def speckle(
 
 @image_augmentations.register("gaussian-noise")
 def gaussian(
-    scales: float | Sequence[float] = GAUSSIAN_SCALES, probability: float = 0.5, per_channel: bool = False
+    scales: Scale | Scales = GAUSSIAN_SCALES, probability: Probability = 0.5, per_channel: bool = False
 ) -> ImageAugmentation:
     """x + N(0, c), the corruption gaussian_noise, with c drawn from ``scales``."""
     return _drawn_noise(cast(_Noise, gaussian_noise), scales, probability, per_channel)
 
 
 @image_augmentations.register("uniform-noise")
-def uniform(strength: float = 8 / 255, random_strength: bool = True) -> ImageAugmentation:
+def uniform(strength: Probability = 8 / 255, random_strength: bool = True) -> ImageAugmentation:
     """x + U(-e, e) with e = u * ``strength`` and u ~ U(0, 1) for each picture: paper 003's zero-step adversary.
 
     With ``random_strength=False``, e is always ``strength``. Rounded to grey levels; the training scheme of the
     same purpose adds the noise to real numbers.
     """
-    most = number("strength", strength, 0, 1)
-    _flag("random_strength", random_strength)
 
     def noisy(image: Pixels, generator: np.random.Generator) -> Pixels:
-        limit = 255 * most * (generator.random() if random_strength else 1)
+        limit = 255 * strength * (generator.random() if random_strength else 1)
         values = generator.random(image.shape, dtype=np.float32)
         values *= 2 * limit
         values += image - np.float32(limit)
@@ -62,16 +64,12 @@ def uniform(strength: float = 8 / 255, random_strength: bool = True) -> ImageAug
 
 
 def _drawn_noise(
-    noise: _Noise, scales: float | Sequence[float], probability: float, per_channel: bool
+    noise: _Noise, scales: float | tuple[float, ...], probability: float, per_channel: bool
 ) -> ImageAugmentation:
-    choices = numbers("scales", scales, 0, 10, positive=True)
-    if len(choices) > _MOST_SCALES:
-        raise AugmentationError("too many scales", found=len(choices), expected=f"at most {_MOST_SCALES}")
-    chance = number("probability", probability, 0, 1)
-    _flag("per_channel", per_channel)
+    choices = scales if isinstance(scales, tuple) else (scales,)
 
     def noisy(image: Pixels, generator: np.random.Generator) -> Pixels:
-        if generator.random() >= chance:
+        if generator.random() >= probability:
             return image.copy()
         if not per_channel:
             return noise(np.ascontiguousarray(image), _drawn(choices, generator), _draws(generator))
@@ -79,10 +77,6 @@ def _drawn_noise(
         return np.stack([noise(each, _drawn(choices, generator), _draws(generator)) for each in channels], axis=2)
 
     return noisy
-
-
-#: Each has a table of its law, of which the corruptions keep 64.
-_MOST_SCALES = 32
 
 
 def _drawn(choices: tuple[float, ...], generator: np.random.Generator) -> tuple[float]:
@@ -93,8 +87,3 @@ def _draws(generator: np.random.Generator) -> Draws:
     """A stream of the corruptions' own kind, named by the generator: the quick way to the very same law."""
     first, second = generator.integers(0, 2**64, 2, dtype=np.uint64)
     return KeyedDraws((int(first), int(second)))
-
-
-def _flag(option: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise AugmentationError(f"the option {option!r} is a switch", found=repr(value), expected="true or false")

@@ -11,15 +11,15 @@ are cut off at 0 and 1 in the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Annotated
 
-import numpy as np
 import torch
+from msgspec import Meta
 from torch.nn import functional
 
-from shiftbench.hardening.augmentations.base import BatchAugmentation, batch_augmentations
+from shiftbench.hardening.augmentations.base import BatchAugmentation, Share, batch_augmentations
 from shiftbench.hardening.augmentations.mixing import numpy_generator
-from shiftbench.hardening.augmentations.options import AugmentationError, number, numbers, whole
+from shiftbench.io.schema import Probability
 
 BLOCKS, SCALES, KERNELS, DILATIONS = 4, 4, (1, 3), (1, 2, 3)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -27,31 +27,28 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @batch_augmentations.register("noise2net")
 def noise2net(
-    strength: float = 0.75,
-    share: float = 0.5,
-    hidden: int = 16,
-    mean: Sequence[float] = IMAGENET_MEAN,
-    std: Sequence[float] = IMAGENET_STD,
+    strength: Annotated[float, Meta(ge=0, le=100)] = 0.75,
+    share: Probability = 0.5,
+    hidden: Annotated[int, Meta(ge=1, le=1024)] = 16,
+    mean: tuple[Probability, Probability, Probability] = IMAGENET_MEAN,
+    std: tuple[Share, Share, Share] = IMAGENET_STD,
 ) -> BatchAugmentation:
     """The first ``share`` of a batch through random networks; e ~ U(strength / 2, strength), one for a batch.
 
     ``mean`` and ``std`` are those that the classifier normalises with; targets stay as they are.
     """
-    most, part = number("strength", strength, 0, 100), number("share", share, 0, 1)
-    width = whole("hidden", hidden, 1, 1024)
-    shift = _per_channel("mean", numbers("mean", mean, 0, 1))
-    spread = _per_channel("std", numbers("std", std, 0, 1, positive=True))
+    shift, spread = (torch.tensor(values, dtype=torch.float32).view(1, 3, 1, 1) for values in (mean, std))
 
     def noisy(
         images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        count = int(len(images) * part)
+        count = int(len(images) * share)
         if not count:
             return images, targets
         with torch.no_grad():
             middle, scale = shift.to(images), spread.to(images)
-            strength_now = float(numpy_generator(generator).uniform(most / 2, most))
-            changed = _network((images[:count] - middle) / scale, strength_now, width, generator)
+            strength_now = float(numpy_generator(generator).uniform(strength / 2, strength))
+            changed = _network((images[:count] - middle) / scale, strength_now, hidden, generator)
             return torch.cat([(changed * scale + middle).clamp(0, 1), images[count:]]), targets
 
     return noisy
@@ -101,9 +98,3 @@ def _normalised(x: torch.Tensor) -> torch.Tensor:
 def _uniform(shape: tuple[int, ...], bound: float, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     drawn = torch.empty(shape, device=generator.device).uniform_(-bound, bound, generator=generator)
     return drawn.to(like)
-
-
-def _per_channel(option: str, values: tuple[float, ...]) -> torch.Tensor:
-    if len(values) != 3:
-        raise AugmentationError(f"the option {option!r} needs a value a channel", found=len(values), expected=3)
-    return torch.from_numpy(np.array(values, np.float32)).view(1, 3, 1, 1)

@@ -18,17 +18,18 @@ from shiftbench.datasets.images import decode
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.network_training import missing_network
-from shiftbench.hardening.augmentations.networks import as_pixels, as_tensor, fed_size, load_network, resized
-from shiftbench.hardening.augmentations.options import AugmentationError, number
+from shiftbench.hardening.augmentations.networks import FedSize, as_pixels, as_tensor, fed_size, load_network, resized
 from shiftbench.hardening.augmentations.stylizing_network import STRIDE, AdaIn, Statistics, statistics
+from shiftbench.hardening.errors import AugmentationError
+from shiftbench.io.schema import Probability
 
 
 @image_augmentations.register("stylize")
 def stylize(
     network: str | Path | AdaIn | None = None,
     styles: str | Path | None = None,
-    alpha: float = 1.0,
-    size: int | None = None,
+    alpha: Probability = 1.0,
+    size: FedSize | None = None,
     device: str = "cpu",
 ) -> ImageAugmentation:
     """The style of another picture by AdaIN (Huang and Belongie 2017; Geirhos et al. 2019).
@@ -37,7 +38,6 @@ def stylize(
     the network was trained on. ``alpha``: from 0 (as it was) to 1 (all of the style). ``size``: the short side that
     is fed, by default 256 or what the network was trained for.
     """
-    number("alpha", alpha, 0, 1)
     if network is None:
         raise missing_network("stylize")
     loaded = network if isinstance(network, AdaIn) else load_network(network, AdaIn)

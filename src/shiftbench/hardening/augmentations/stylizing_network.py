@@ -18,7 +18,7 @@ from torch.nn.functional import max_pool2d, mse_loss, pad, relu
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION
 from shiftbench.classifiers.squeezenet import Fire, SqueezeNet
 from shiftbench.hardening.augmentations.networks import ImageNetwork, image_networks, psnr
-from shiftbench.hardening.augmentations.options import AugmentationError
+from shiftbench.hardening.errors import AugmentationError
 
 #: A picture's code has a place for each four by four pixels.
 STRIDE = 4

@@ -16,11 +16,11 @@ from shiftbench.api import Run, evaluate
 from shiftbench.datasets.catalogue import named_datasets
 from shiftbench.errors import SettingError
 from shiftbench.hardening.classifier import read_finished
+from shiftbench.hardening.errors import BusyError, TrainingError
 from shiftbench.hardening.experiments.base import Experiment, Scale, experiments
 from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs, scale_of
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.training.checkpoint import refuse_other
-from shiftbench.hardening.training.errors import BusyError, TrainingError
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.setup import prepare_training
 from shiftbench.hardening.training.train import train

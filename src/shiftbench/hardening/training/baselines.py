@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.hardening.architectures.baselines import (
@@ -18,8 +18,10 @@ from shiftbench.hardening.architectures.baselines import (
     fit_random_features,
     save_baseline,
 )
+from shiftbench.hardening.architectures.baselines.classifier import BaselineClassifier, checked_options
 from shiftbench.hardening.classifier import BASELINE, Finished, describe, save_finished
-from shiftbench.hardening.recipe import Recipe, RecipeError
+from shiftbench.hardening.errors import RecipeError
+from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.training.checkpoint import refuse_other
 from shiftbench.hardening.training.data import open_training_set
 from shiftbench.hardening.training.log import read_log, write_log
@@ -27,8 +29,8 @@ from shiftbench.hardening.training.loop import Trained
 
 
 class Baseline(NamedTuple):
-    options: Callable[..., Any]
-    fit: Callable[..., Any]
+    options: type[RandomFeatureOptions] | type[FisherVectorOptions]
+    fit: Callable[..., BaselineClassifier]
 
 
 BASELINES = {
@@ -38,7 +40,8 @@ BASELINES = {
 
 
 def check_baseline(recipe: Recipe) -> None:
-    """What only step-by-step training could follow is refused, not passed over."""
+    """Refuse invalid options, and what only step-by-step training could follow."""
+    baseline_options(recipe)
     meant = {
         "augmentations": recipe.augmentations,
         "views": recipe.views,
@@ -54,6 +57,13 @@ def check_baseline(recipe: Recipe) -> None:
             )
 
 
+def baseline_options(recipe: Recipe) -> RandomFeatureOptions | FisherVectorOptions:
+    """The options of [architecture], for images of the recipe's size."""
+    name = recipe.architecture.name
+    given = {"size": recipe.data.size, **recipe.architecture.options}
+    return checked_options(BASELINES[name].options, given, f"the baseline {name!r}")
+
+
 def fit_baseline(
     recipe: Recipe, folder: Path, name: str, data: str | Dataset | None, finished: Finished | None, show: bool
 ) -> Trained:
@@ -61,10 +71,9 @@ def fit_baseline(
     if finished is not None:
         refuse_other(folder, finished.recipe, finished.fingerprint, recipe, dataset.fingerprint)
         return Trained(folder, read_log(folder))
-    kind = BASELINES[recipe.architecture.name]
-    options = kind.options(**{"size": recipe.data.size, **recipe.architecture.options})
+    options, fit = baseline_options(recipe), BASELINES[recipe.architecture.name].fit
     began = time.monotonic()
-    classifier = kind.fit(dataset, seed=recipe.train.seed, options=options, name=name, show=show)
+    classifier = fit(dataset, seed=recipe.train.seed, options=options, name=name, show=show)
     save_baseline(classifier, folder / BASELINE)
     log = [{"epoch": 1, "step": 1, "seconds": round(time.monotonic() - began, 3)}]
     write_log(folder, log)

@@ -17,12 +17,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError
-from shiftbench.hardening.augmentations.base import make_image_augmentation
-from shiftbench.hardening.augmentations.chain import Chain
-from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.hardening.augmentations.base import Chain, make_image_augmentation, stream
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Part, Recipe
 from shiftbench.hardening.training.data import Pictures
-from shiftbench.hardening.training.errors import TrainingError
 
 
 class Batch(NamedTuple):

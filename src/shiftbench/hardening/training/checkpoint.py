@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe, differing_keys, recipe_from
-from shiftbench.hardening.training.errors import TrainingError
 from shiftbench.io.atomic import write_atomically
 
 CHECKPOINT = "checkpoint.pt"

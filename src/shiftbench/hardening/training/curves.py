@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from shiftbench.hardening.training.errors import TrainingError
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.training.log import LOG, read_log
 from shiftbench.reports.page.payload import TrainingCurve
 

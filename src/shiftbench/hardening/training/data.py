@@ -18,8 +18,8 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.subset import of_classes, per_class, sample
 from shiftbench.errors import BadImageError, LabelError, listed
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Data
-from shiftbench.hardening.training.errors import TrainingError
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.catalogue import find_label_space

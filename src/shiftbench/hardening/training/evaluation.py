@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.architectures.base import architectures
 from shiftbench.hardening.augmentations.base import batch_augmentations, image_augmentations
+from shiftbench.hardening.errors import RecipeError
 from shiftbench.hardening.losses import make_criterion
-from shiftbench.hardening.recipe import Part, Recipe, RecipeError, check_options
+from shiftbench.hardening.recipe import Part, Recipe
 from shiftbench.hardening.schemes import make_scheme, schemes
 from shiftbench.hardening.training.baselines import BASELINES, check_baseline
+from shiftbench.io.schema import check_options
 from shiftbench.labels.catalogue import find_label_space
-from shiftbench.registry import Registry
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Raises an error that names the key; makes nothing that takes time."""
     find_label_space(recipe.data.labels or None)
     if recipe.architecture.name in BASELINES:
-        check_options(recipe.architecture, "baseline", BASELINES[recipe.architecture.name].options)
         check_baseline(recipe)
         return
-    check_options(recipe.architecture, "architecture", _architecture(recipe.architecture.name), ("classes",))
-    check_options(recipe.scheme, "training scheme", schemes.get(recipe.scheme.name), ("criterion",))
-    lists: Sequence[tuple[str, tuple[Part, ...], Registry[Callable[..., Any]]]] = (
-        ("image augmentation", recipe.augmentations, image_augmentations),
-        ("image augmentation", recipe.views, image_augmentations),
-        ("image augmentation", recipe.copies, image_augmentations),
-        ("batch augmentation", recipe.batch_augmentations, batch_augmentations),
-    )
-    for kind, parts, registry in lists:
-        for part in parts:
-            check_options(part, kind, registry.get(part.name))
+    _check_part(recipe.architecture, "architecture", _architecture(recipe.architecture.name), ("classes",))
+    _check_part(recipe.scheme, "training scheme", schemes.get(recipe.scheme.name), ("criterion",))
+    for part in (*recipe.augmentations, *recipe.views, *recipe.copies):
+        _check_part(part, "image augmentation", image_augmentations.get(part.name))
+    for part in recipe.batch_augmentations:
+        _check_part(part, "batch augmentation", batch_augmentations.get(part.name))
     _check_views(recipe)
 
 
-def _architecture(name: str) -> Callable[..., Any]:
+def _check_part(part: Part, kind: str, factory: Callable[..., object], given: Sequence[str] = ()) -> None:
+    check_options(part.options, factory, f"the {kind} {part.name!r}", RecipeError, given=given)
+
+
+def _architecture(name: str) -> Callable[..., object]:
     if name not in architectures:
         raise UnknownNameError("architecture", name, [*architectures.names(), *BASELINES])
     return architectures.get(name)

@@ -25,6 +25,7 @@ from shiftbench.classifiers.torch_ import evaluating
 from shiftbench.hardening.architectures.base import Normalised
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.classifier import build_network, describe, save_network, write_recipe
+from shiftbench.hardening.errors import DivergedError
 from shiftbench.hardening.losses import make_criterion
 from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.schemes import make_scheme
@@ -37,7 +38,6 @@ from shiftbench.hardening.training.checkpoint import (
     write_checkpoint,
 )
 from shiftbench.hardening.training.data import Pictures
-from shiftbench.hardening.training.errors import DivergedError
 from shiftbench.hardening.training.log import write_log
 from shiftbench.hardening.training.optimizers import make_mean, make_optimizer, set_rate
 from shiftbench.jobs.progress import Advance, progress_bar

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 from rich.console import Console
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.hashing import digest
 from shiftbench.datasets.base import Dataset
-from shiftbench.hardening.augmentations.base import make_image_augmentation
+from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.augmentations.copies import in_memory
 from shiftbench.hardening.augmentations.network_training import NEEDS, network_for
-from shiftbench.hardening.augmentations.streams import stream
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Part, Recipe
 from shiftbench.hardening.training.data import (
     InMemory,
@@ -28,7 +29,6 @@ from shiftbench.hardening.training.data import (
     open_in_space,
     open_training_set,
 )
-from shiftbench.hardening.training.errors import TrainingError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.cache import cache_folder
 from shiftbench.jobs.blocks import save_array
@@ -67,7 +67,7 @@ def _with_networks(recipe: Recipe, dataset: Dataset, show: bool) -> Recipe:
         found = network_for(part.name, train_on=dataset, steps=recipe.data.network_steps, show=show)
         return Part(part.name, {**part.options, **found})
 
-    return replace(
+    return structs.replace(
         recipe,
         augmentations=tuple(map(complete, recipe.augmentations)),
         views=tuple(map(complete, recipe.views)),

@@ -21,7 +21,7 @@ from shiftbench.hardening.architectures.baselines import (
 )
 from shiftbench.hardening.architectures.baselines.classifier import BaselineClassifier
 from shiftbench.hardening.architectures.baselines.examples import Examples
-from shiftbench.hardening.architectures.checks import ArchitectureError
+from shiftbench.hardening.errors import ArchitectureError
 from tests.hardening.architectures.baselines.conftest import Split
 
 linear_model = pytest.importorskip("sklearn.linear_model")

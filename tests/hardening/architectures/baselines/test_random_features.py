@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.classifier import fit_classifier
+from shiftbench.hardening.architectures.baselines.classifier import checked_options, fit_classifier
 from shiftbench.hardening.architectures.baselines.examples import Examples
 from shiftbench.hardening.architectures.baselines.random_features import (
     RandomFeatureOptions,
@@ -21,7 +21,7 @@ from shiftbench.hardening.architectures.baselines.random_features import (
     fit_random_features,
     whitening,
 )
-from shiftbench.hardening.architectures.checks import ArchitectureError
+from shiftbench.hardening.errors import ArchitectureError
 from tests.hardening.architectures.baselines.conftest import Split
 
 Cifar = Callable[[int, int], Split]
@@ -119,15 +119,18 @@ def test_mirror_images_are_learnt_where_asked(features: RandomFeatures, cifar: C
 
 def test_what_is_refused(cifar: Cifar) -> None:
     split = cifar(20, 1)
-    for options, word in (
+    for options, key in (
         ({"filters": 0}, "filters"),
-        ({"pool": 28}, "at most 27"),
+        ({"pool": 28}, "pool"),
         ({"patch": 33}, "pool"),
-        ({"ridge": 0}, "positive"),
-        ({"whitening": float("nan")}, "positive"),
+        ({"patch": 1}, "patch"),
+        ({"ridge": 0}, "ridge"),
+        ({"whitening": float("nan")}, "whitening"),
+        ({"filter": 3}, "filter"),
     ):
-        with pytest.raises(ArchitectureError, match=word):
-            RandomFeatureOptions(**options)
+        with pytest.raises(ArchitectureError, match=key) as caught:
+            checked_options(RandomFeatureOptions, options, "random features")
+        assert caught.value.found is not None and caught.value.expected is not None
     flat = np.full((20, 32, 32, 3), 90, np.uint8)
     with pytest.raises(DatasetError, match="too few different patches"):
         fit_random_features(flat, split.labels, split.space, options=SMALL)

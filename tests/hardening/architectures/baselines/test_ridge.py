@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shiftbench.errors import DatasetError
 from shiftbench.hardening.architectures.baselines.ridge import MOST_FEATURES, StreamingRidge
-from shiftbench.hardening.architectures.checks import ArchitectureError
+from shiftbench.hardening.errors import ArchitectureError
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 preprocessing = pytest.importorskip("sklearn.preprocessing")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shiftbench.hardening.architectures.networks.attention import (
+from shiftbench.hardening.architectures.layers import (
     BlockAttention,
     ChannelGate,
     SqueezeExcitation,
-    attention,
+    make_attention,
 )
 
 
@@ -49,7 +49,7 @@ def test_block_attention(features: torch.Tensor) -> None:
 
 
 def test_none_is_the_identity(features: torch.Tensor) -> None:
-    assert attention("none", 24)(features) is features
+    assert make_attention("none", 24)(features) is features
 
 
 def test_the_squeeze_is_sixteenfold_but_never_below_eight() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.hardening.architectures.base import Normalised, architectures, build
-from shiftbench.hardening.architectures.checks import ArchitectureError
+from shiftbench.hardening.errors import ArchitectureError
 
 MINIATURES: dict[str, dict[str, Any]] = {
     "resnet-20": {"depth": 8, "width": 4},
@@ -25,7 +25,11 @@ MINIATURES: dict[str, dict[str, Any]] = {
     "multiscale": {"depth": 4, "width": 3},
     "all-conv": {"depth": 5, "width": 8},
 }
-ATTENTIONS = ("none", "se", "cbam")
+#: Every network without attention; with it, one network for each way of placing it.
+WITH_ATTENTION = [
+    *((name, "none") for name in MINIATURES),
+    *(("resnet-20", "se"), ("resnet-20", "cbam"), ("densenet-40", "se"), ("multiscale", "cbam"), ("all-conv", "se")),
+]
 
 
 def miniature(name: str, attention: str = "none", classes: int = 5) -> nn.Module:
@@ -49,8 +53,7 @@ def test_every_network_has_a_miniature() -> None:
     assert set(MINIATURES) == set(architectures.names()) - {"timm"}
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("name", MINIATURES)
+@pytest.mark.parametrize(("name", "attention"), WITH_ATTENTION)
 def test_a_gradient_reaches_every_parameter(name: str, attention: str) -> None:
     network = miniature(name, attention).train()
     torch.nn.functional.cross_entropy(network(pictures(8)), torch.arange(8) % 5).backward()  # type: ignore[no-untyped-call]
@@ -58,8 +61,7 @@ def test_a_gradient_reaches_every_parameter(name: str, attention: str) -> None:
     assert still == []
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("name", MINIATURES)
+@pytest.mark.parametrize(("name", "attention"), WITH_ATTENTION)
 def test_neighbours_in_a_batch_change_nothing_in_eval_mode(name: str, attention: str) -> None:
     network, images = settled(miniature(name, attention)), pictures()
     with torch.inference_mode():
@@ -78,8 +80,7 @@ def test_pictures_of_other_sizes_and_odd_sides(name: str) -> None:
             assert network(pictures(2, side)).shape == (2, 5)
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("name", MINIATURES)
+@pytest.mark.parametrize(("name", "attention"), WITH_ATTENTION)
 def test_channels_last_gives_the_same(name: str, attention: str) -> None:
     network, images = settled(miniature(name, attention)), pictures()
     with torch.inference_mode():
@@ -140,34 +141,40 @@ def test_pixels_are_normalised_inside() -> None:
         torch.testing.assert_close(Normalised(network, mean, std)(pixels), network(by_hand))
 
 
-WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("resnet-20", {"depth": 21}, "depth = 20 or 26"),
-    ("resnet-20", {"depth": 2}, "depth = 8 or 14"),
-    ("resnet-20", {"depth": 20.0}, "whole number"),
-    ("resnet-20", {"width": 0}, "1 or more"),
-    ("resnet-20", {"width": True}, "whole number"),
-    ("resnet-20", {"shortcut": "C"}, "A or B"),
-    ("resnet-20", {"classes": 0}, "classes is a whole number"),
-    ("resnet-20", {"attention": "transformer"}, "none or se or cbam"),
-    ("wrn-40-2", {"depth": 42}, "6n \\+ 4"),
-    ("wrn-40-2", {"dropout": 1.0}, "less than 1"),
-    ("densenet-40", {"bottleneck": True, "depth": 43}, "6n \\+ 4"),
-    ("densenet-40", {"width": -12}, "1 or more"),
-    ("resnext-29", {"depth": 30}, "depth = 29 or 38"),
-    ("resnext-29", {"cardinality": 0}, "cardinality"),
-    ("shake-shake", {"mixing": "always"}, "image or batch or even"),
-    ("multiscale", {"depth": 1}, "2 or more"),
-    ("multiscale", {"scales": 0}, "scales"),
-    ("all-conv", {"batch_norm": "no"}, "true or false"),
-    ("all-conv", {"depth": 4}, "2n \\+ 3"),
-    ("all-conv", {"dropout": "half"}, "share"),
+#: The name, its options, what was found and what was expected.
+WRONG: list[tuple[str, dict[str, Any], object, str]] = [
+    ("resnet-20", {"depth": 21}, 21, "6n + 2"),
+    ("resnet-20", {"depth": 2}, 2, "6n + 2"),
+    ("resnet-20", {"depth": 20.0}, "20.0", "integer"),
+    ("resnet-20", {"width": 0}, "0", "integer >= 1"),
+    ("resnet-20", {"width": True}, "True", "integer"),
+    ("resnet-20", {"shortcut": "C"}, "'C'", "A or B"),
+    ("resnet-20", {"classes": 0}, "0", "integer >= 1"),
+    ("resnet-20", {"attention": "transformer"}, "'transformer'", "cbam or none or se"),
+    ("resnet-20", {"deepth": 20}, "deepth", "classes, depth, width, shortcut, attention"),
+    ("wrn-40-2", {"depth": 42}, 42, "6n + 4"),
+    ("wrn-40-2", {"dropout": 1.0}, "1.0", "number < 1.0"),
+    ("densenet-40", {"bottleneck": True, "depth": 43}, 43, "6n + 4"),
+    ("resnext-29", {"depth": 30}, 30, "9n + 2"),
+    ("shake-shake", {"width": 1}, "1", "integer >= 2"),
+    ("multiscale", {"depth": 1}, "1", "integer >= 2"),
+    ("all-conv", {"batch_norm": "no"}, "'no'", "boolean"),
+    ("all-conv", {"depth": 4}, 4, "2n + 3"),
+    ("all-conv", {"dropout": "half"}, "'half'", "number"),
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "word"), WRONG)
-def test_impossible_options_are_refused(name: str, options: dict[str, Any], word: str) -> None:
-    with pytest.raises(ArchitectureError, match=word):
+@pytest.mark.parametrize(("name", "options", "found", "expected"), WRONG)
+def test_invalid_options_are_refused(name: str, options: dict[str, Any], found: object, expected: str) -> None:
+    with pytest.raises(ArchitectureError) as caught:
         build(name, **{"classes": 10, **options})
+    assert caught.value.found == found and str(caught.value.expected).startswith(expected)
+
+
+def test_a_depth_that_does_not_fit_comes_with_the_nearest_ones() -> None:
+    with pytest.raises(ArchitectureError) as caught:
+        build("resnext-29", classes=10, depth=30)
+    assert caught.value.hint == "depth = 29 or 38"
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:

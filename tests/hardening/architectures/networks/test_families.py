@@ -8,12 +8,18 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from shiftbench.hardening.architectures.base import build
-from shiftbench.hardening.architectures.networks.densenet import DenseLayer
-from shiftbench.hardening.architectures.networks.multiscale import MultiscaleNet, ScaleLayer
-from shiftbench.hardening.architectures.networks.resnet import BasicBlock, PaddedIdentity
-from shiftbench.hardening.architectures.networks.resnext import GroupedBottleneck
-from shiftbench.hardening.architectures.networks.shake_shake import Shake, ShakeBlock, ShiftedShortcut, mix
-from shiftbench.hardening.architectures.networks.wide_resnet import PreactivatedBlock
+from shiftbench.hardening.architectures.dense import DenseLayer, MultiscaleNet, ScaleLayer
+from shiftbench.hardening.architectures.residual import (
+    BasicBlock,
+    GroupedBottleneck,
+    Mixing,
+    PaddedIdentity,
+    PreactivatedBlock,
+    Shake,
+    ShakeBlock,
+    ShiftedShortcut,
+    mix,
+)
 
 
 def numbers(*shape: int) -> Tensor:
@@ -175,7 +181,7 @@ def test_shaking_goes_forwards_by_alpha_and_backwards_by_beta() -> None:
 
 
 @pytest.mark.parametrize(("mixing", "chances"), [("image", 64), ("batch", 1), ("even", 1)])
-def test_one_chance_for_each_image_or_for_the_batch(mixing: str, chances: int) -> None:
+def test_one_chance_for_each_image_or_for_the_batch(mixing: Mixing, chances: int) -> None:
     torch.manual_seed(0)
     mixed = mix(torch.ones(64, 2, 3, 3), torch.zeros(64, 2, 3, 3), mixing)
     assert len(set(mixed.flatten().tolist())) == chances

@@ -10,7 +10,7 @@ from torch import nn
 
 from shiftbench.errors import ClassifierError, UnknownNameError
 from shiftbench.hardening.architectures.base import build
-from shiftbench.hardening.architectures.checks import ArchitectureError
+from shiftbench.hardening.errors import ArchitectureError
 
 safetensors = pytest.importorskip("safetensors.torch")
 
@@ -53,7 +53,7 @@ def test_a_head_of_other_classes_is_new_and_the_rest_is_kept(network: nn.Module,
 def test_what_is_refused(network: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="resnet50"):
         build("timm", classes=3, model="resnet5o")
-    with pytest.raises(ArchitectureError, match="one place"):
+    with pytest.raises(ArchitectureError, match="two sources"):
         build("timm", classes=3, model=MODEL, pretrained=True, weights="a.pth")
     with pytest.raises(ClassifierError, match="no file of weights"):
         build("timm", classes=3, model=MODEL, weights=str(tmp_path / "absent.pth"))

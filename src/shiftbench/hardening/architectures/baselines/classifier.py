@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,12 @@ from shiftbench.classifiers.batching import BatchedClassifier
 from shiftbench.classifiers.hashing import digest
 from shiftbench.hardening.architectures.baselines.examples import Examples, preprocessing_for
 from shiftbench.hardening.architectures.baselines.ridge import Floats, Linear, StreamingRidge
-from shiftbench.hardening.architectures.checks import ArchitectureError
+from shiftbench.hardening.errors import ArchitectureError
+from shiftbench.io.schema import decode
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.space import LabelSpace, Scores
 
+T = TypeVar("T")
 #: Images whose features are made at once.
 BATCH = 32
 
@@ -96,6 +98,12 @@ def fit_classifier(features: Features, examples: Examples, *, name: str | None, 
             advance(len(images))
     head = solver.solve(features.options.ridge)
     return BaselineClassifier(features, head, space=examples.dataset.space, name=name)
+
+
+def checked_options(kind: type[T], options: Mapping[str, Any], what: str) -> T:
+    """Options from a recipe or file. Numbers stay as they are written: they enter the fingerprint."""
+    decode(options, kind, what, ArchitectureError)
+    return kind(**options)
 
 
 def check_arrays(kind: str, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
@@ -15,8 +16,8 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.labels.space import LabelSpace
 
-#: Pixels along a side: beyond it the features of one picture fill gigabytes.
-LARGEST = 512
+#: Pixels along a side: beyond it the features of one image fill gigabytes.
+ImageSide = Annotated[int, Meta(ge=1, le=512)]
 
 
 def preprocessing_for(size: int) -> Preprocessing:

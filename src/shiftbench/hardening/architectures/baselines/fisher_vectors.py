@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
@@ -37,9 +38,10 @@ from shiftbench.hardening.architectures.baselines.descriptors import (
     colour_statistics,
     gradient_histograms,
 )
-from shiftbench.hardening.architectures.baselines.examples import LARGEST, Examples
+from shiftbench.hardening.architectures.baselines.examples import Examples, ImageSide
 from shiftbench.hardening.architectures.baselines.ridge import Floats
-from shiftbench.hardening.architectures.checks import ArchitectureError, check_flag, check_positive, check_whole
+from shiftbench.hardening.errors import ArchitectureError
+from shiftbench.io.schema import Count, Positive
 from shiftbench.labels.space import LabelSpace
 
 #: Descriptors of one picture that PCA and mixture are fitted on, if there are pictures enough.
@@ -57,24 +59,18 @@ _KINDS: Mapping[str, tuple[Callable[[Pixels, Sequence[int], int], Floats], int]]
 class FisherVectorOptions:
     """``cells``: their sides in pixels, one a scale. ``descriptors``: how many the mixture is fitted on."""
 
-    centres: int = 32
-    components: int = 32
-    cells: tuple[int, ...] = (2, 3, 4)
-    step: int = 2
-    descriptors: int = 40_000
-    ridge: float = 1.0
+    centres: Count = 32
+    components: Annotated[int, Meta(ge=1, le=COLOUR_VALUES)] = 32
+    cells: tuple[Count, ...] = (2, 3, 4)
+    step: Count = 2
+    descriptors: Count = 40_000
+    ridge: Positive = 1.0
     flips: bool = False
-    size: int = 32
+    size: ImageSide = 32
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", tuple(self.cells))
-        for what in ("centres", "step", "descriptors"):
-            check_whole(what, getattr(self, what))
-        check_whole("components", self.components, most=COLOUR_VALUES)
-        check_whole("size", self.size, most=LARGEST)
-        check_positive("ridge", self.ridge)
-        check_flag("flips", self.flips)
-        if not self.cells or any(CELLS * check_whole("a cell", cell) > self.size for cell in self.cells):
+        if not self.cells or any(CELLS * cell > self.size for cell in self.cells):
             raise ArchitectureError(
                 "descriptors of four cells do not fit the picture",
                 found=f"cells of {', '.join(map(str, self.cells)) or 'no'} pixels",

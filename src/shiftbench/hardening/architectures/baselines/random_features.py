@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from msgspec import Meta
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -25,9 +26,10 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError
 from shiftbench.hardening.architectures.baselines.classifier import BaselineClassifier, check_arrays, fit_classifier
-from shiftbench.hardening.architectures.baselines.examples import LARGEST, Examples
+from shiftbench.hardening.architectures.baselines.examples import Examples, ImageSide
 from shiftbench.hardening.architectures.baselines.ridge import Floats
-from shiftbench.hardening.architectures.checks import ArchitectureError, check_flag, check_positive, check_whole
+from shiftbench.hardening.errors import ArchitectureError
+from shiftbench.io.schema import Count, Positive
 from shiftbench.labels.space import LabelSpace
 
 #: Filters whose answers are held at once.
@@ -42,26 +44,19 @@ _FLAT = 1e-3
 class RandomFeatureOptions:
     """``patches``: how many the whitening is estimated from. ``ridge``: see ``ridge``. ``flips``: mirrored ones too."""
 
-    filters: int = 256
-    patch: int = 6
-    pool: int = 14
-    stride: int = 13
-    threshold: float = 0.25
-    contrast: float = 10.0
-    whitening: float = 0.1
-    patches: int = 20_000
-    ridge: float = 0.1
+    filters: Count = 256
+    patch: Annotated[int, Meta(ge=2)] = 6
+    pool: Count = 14
+    stride: Count = 13
+    threshold: Positive = 0.25
+    contrast: Positive = 10.0
+    whitening: Positive = 0.1
+    patches: Count = 20_000
+    ridge: Positive = 0.1
     flips: bool = False
-    size: int = 32
+    size: ImageSide = 32
 
     def __post_init__(self) -> None:
-        for what in ("filters", "pool", "stride", "patches"):
-            check_whole(what, getattr(self, what))
-        check_whole("patch", self.patch, least=2)
-        check_whole("size", self.size, most=LARGEST)
-        for what in ("threshold", "contrast", "whitening", "ridge"):
-            check_positive(what, getattr(self, what))
-        check_flag("flips", self.flips)
         if self.pool > self.places:
             raise ArchitectureError(
                 "the pool is larger than what it pools",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.checks import ArchitectureError
+from shiftbench.hardening.errors import ArchitectureError
 
 Floats = NDArray[np.float32]
 #: Their moments fill 8 GiB.

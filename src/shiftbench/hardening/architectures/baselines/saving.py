@@ -7,23 +7,29 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.errors import ClassifierError
-from shiftbench.hardening.architectures.baselines.classifier import BaselineClassifier, Features, check_arrays
+from shiftbench.hardening.architectures.baselines.classifier import (
+    BaselineClassifier,
+    Features,
+    check_arrays,
+    checked_options,
+)
 from shiftbench.hardening.architectures.baselines.fisher_vectors import FisherVectorOptions, FisherVectors
 from shiftbench.hardening.architectures.baselines.random_features import RandomFeatureOptions, RandomFeatures
 from shiftbench.hardening.architectures.baselines.ridge import Linear
 from shiftbench.io.atomic import write_atomically
 from shiftbench.labels.space import LabelSpace
 
+T = TypeVar("T")
 #: Changes when older files can't be read any more.
 VERSION = 1
 _ABOUT = "about"
-_WORDS = ("version", "kind", "name", "space", "keys", "names", "options")
+_KEYS = ("version", "kind", "name", "space", "keys", "names", "options")
 
 
 def save_baseline(classifier: BaselineClassifier, path: str | Path) -> None:
@@ -68,10 +74,10 @@ def _features(kind: str, options: Mapping[str, Any], arrays: Mapping[str, NDArra
     raise _no_baseline(path, f"the kind {kind!r}")
 
 
-def _options(kind: type[Any], values: Mapping[str, Any], path: Path) -> Any:
-    if set(values) != {option.name for option in fields(kind)}:
+def _options(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
+    if set(values) != {option.name for option in fields(kind)}:  # type: ignore[arg-type]
         raise _no_baseline(path, f"options {', '.join(sorted(map(str, values)))}")
-    return kind(**values)
+    return checked_options(kind, values, path.name)
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
@@ -93,7 +99,7 @@ def _about(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         about = json.loads(str(arrays[_ABOUT]))
     except (KeyError, ValueError) as error:
         raise _no_baseline(path, f"arrays {', '.join(arrays)}") from error
-    if not isinstance(about, dict) or set(about) != set(_WORDS):
+    if not isinstance(about, dict) or set(about) != set(_KEYS):
         raise _no_baseline(path, "another description")
     if about["version"] != VERSION:
         raise _no_baseline(path, f"version {about['version']}")

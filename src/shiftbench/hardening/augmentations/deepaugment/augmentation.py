@@ -30,6 +30,7 @@ from shiftbench.hardening.augmentations.deepaugment.edsr_signals import body_sig
 from shiftbench.hardening.augmentations.deepaugment.edsr_weights import Weights, edsr_weights
 from shiftbench.hardening.augmentations.network_training import missing_network
 from shiftbench.hardening.augmentations.networks import (
+    FedSize,
     ImageNetwork,
     as_pixels,
     as_tensor,
@@ -44,7 +45,7 @@ _EDSR_DISTORTIONS = 3
 
 @image_augmentations.register("deepaugment-edsr")
 def deepaugment_edsr(
-    network: str | Path | EDSR | None = None, published: bool = False, size: int | None = None, device: str = "cpu"
+    network: str | Path | EDSR | None = None, published: bool = False, size: FedSize | None = None, device: str = "cpu"
 ) -> ImageAugmentation:
     """Through a super-resolution network with three distortions of its weights and one or two of its signals (000).
 
@@ -59,7 +60,7 @@ def deepaugment_edsr(
 def deepaugment_cae(
     network: str | Path | CompressiveAutoencoder | None = None,
     published: bool = False,
-    size: int | None = None,
+    size: FedSize | None = None,
     device: str = "cpu",
 ) -> ImageAugmentation:
     """Through a compressive auto-encoder with a distortion of its weights and one of its code (000).

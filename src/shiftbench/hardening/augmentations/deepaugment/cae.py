@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from shiftbench.hardening.augmentations.networks import ImageNetwork, image_networks, psnr
-from shiftbench.hardening.augmentations.options import AugmentationError
+from shiftbench.hardening.errors import AugmentationError
 
 BITS = 32
 #: Sides of pictures are multiples of this, else the borders would be lost.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, l1_loss
 
 from shiftbench.hardening.augmentations.networks import ImageNetwork, image_networks, psnr
-from shiftbench.hardening.augmentations.options import AugmentationError
+from shiftbench.hardening.errors import AugmentationError
 
 #: The mean colour of DIV2K, which the published weights were trained to expect.
 _MEAN = (0.4488, 0.4371, 0.4040)

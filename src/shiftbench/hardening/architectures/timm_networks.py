@@ -1,4 +1,4 @@
-"""Networks of timm for pictures of 224 pixels, from nothing or from given weights."""
+"""Networks of timm for images of 224 pixels, with random or given weights."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ from torch import nn
 from shiftbench.classifiers.timm_ import import_timm
 from shiftbench.classifiers.weights import fill, load_weights
 from shiftbench.errors import UnknownNameError
-from shiftbench.hardening.architectures.checks import ArchitectureError, check_flag, check_whole
+from shiftbench.hardening.architectures.base import architectures
+from shiftbench.hardening.errors import ArchitectureError
+from shiftbench.io.schema import Count
 
 
-def timm_network(*, classes: int, model: str, pretrained: bool, weights: str | Path | None) -> nn.Module:
-    """``weights``: a file (.safetensors, or tensors that torch saved); of other classes, all but its head is used."""
-    check_whole("classes", classes)
-    check_flag("pretrained", pretrained)
+@architectures.register("timm")
+def timm_network(
+    *, classes: Count, model: str = "resnet50", pretrained: bool = False, weights: str | None = None
+) -> nn.Module:
+    """Any network of timm, for images of 224 pixels; with random weights unless others are requested.
+
+    ``weights``: a file (.safetensors, or tensors saved by torch); of other classes, all but its head is used.
+    """
     if pretrained and weights is not None:
         raise ArchitectureError(
-            "weights come from one place", found="pretrained = true and a file", hint="leave one of them out"
+            "pretrained weights and a file of weights exclude each other",
+            found="pretrained = true and a file",
+            hint="leave one of them out",
         )
     timm = import_timm()
     if not timm.is_model(model):

@@ -1,18 +1,19 @@
-"""All-CNN-C (Springenberg et al. 2015): convolutions alone, strided ones in place of pools.
+"""All-CNN-C (Springenberg et al. 2015): convolutions alone, strided ones instead of pooling.
 
-The published network has no batch norm and diverges at the learning rates of the others; with one behind each layer,
-as AugMix's experiments have it, one recipe fits all. ``batch_norm=False`` is the published one.
+The published network has no batch norm and diverges at the learning rates of the others; with one after each layer, as
+in AugMix's experiments, one recipe fits all. ``batch_norm=False`` is the published one.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from shiftbench.hardening.architectures.checks import blocks_of, check_flag, check_share, check_whole
-from shiftbench.hardening.architectures.networks.attention import attention as make_attention
-from shiftbench.hardening.architectures.networks.layers import initialise
+from shiftbench.hardening.architectures.base import architectures
+from shiftbench.hardening.architectures.layers import Attention, Dropout, blocks_of, initialise, make_attention
+from shiftbench.io.schema import Count
 
 
+@architectures.register("all-conv")
 class AllConv(nn.Module):
     """2n + 3 layers: twice n of 3x3, the last of them strided; then one of 3x3 and two of 1x1.
 
@@ -20,13 +21,19 @@ class AllConv(nn.Module):
     """
 
     def __init__(
-        self, *, classes: int, depth: int, width: int, dropout: float, batch_norm: bool, attention: str
+        self,
+        *,
+        classes: Count,
+        depth: Count = 9,
+        width: Count = 96,
+        dropout: Dropout = 0.5,
+        batch_norm: bool = True,
+        attention: Attention = "none",
     ) -> None:
         super().__init__()
         each = blocks_of("all-conv", depth, layers=2, around=3)
-        check_share("dropout", dropout)
-        check_flag("batch_norm", batch_norm)
-        width, parts, inputs = check_whole("width", width), [], 3
+        parts: list[nn.Module] = []
+        inputs = 3
         for outputs in (width, 2 * width):
             for number in range(each):
                 parts += _layer(inputs, outputs, 3, 2 if number == each - 1 else 1, batch_norm)
@@ -35,7 +42,7 @@ class AllConv(nn.Module):
         parts += _layer(inputs, inputs, 3, 1, batch_norm)
         parts += _layer(inputs, inputs, 1, 1, batch_norm)
         self.features = nn.Sequential(*parts)
-        self.scores = nn.Conv2d(inputs, check_whole("classes", classes), 1)
+        self.scores = nn.Conv2d(inputs, classes, 1)
         initialise(self, "fan_in")
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,1 +1,0 @@
-"""One family of networks a file; each says which paper it follows and where it chose."""

@@ -1,1 +1,0 @@
-"""Recipes of the papers, as TOML files."""
