@@ -29,7 +29,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample
 from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation, stream
-from shiftbench.hardening.gallery import square
+from shiftbench.hardening.augmentations.gallery import square
 
 SIDES = (32, 224)
 OURS, PILLOW, TIMM = "shiftbench", "Pillow, as published", "timm"

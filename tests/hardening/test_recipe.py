@@ -15,7 +15,7 @@ from shiftbench.hardening.recipe import (
     recipe_from,
     recipe_names,
 )
-from shiftbench.hardening.training.evaluation import check_recipe
+from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.io.schema import to_toml
 
 

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.hardening.adversaries import EPSILON, fgsm, pgd, random_radii, uniform_noise
 from shiftbench.hardening.losses import jensen_shannon, soft_cross_entropy, stability
-from shiftbench.hardening.schemes import make_scheme, schemes
+from shiftbench.hardening.training_schemes import EPSILON, fgsm, make_scheme, pgd, random_radii, schemes, uniform_noise
 
 
 def seeded(seed: int = 0) -> torch.Generator:

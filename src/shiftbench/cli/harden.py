@@ -150,7 +150,7 @@ def gallery_command(
     Augmentations that need a network of yours are left out unless it is named:
     -a deepaugment-edsr:network=FILE.
     """
-    from shiftbench.hardening.gallery import choose, demo_photograph, render_gallery, square
+    from shiftbench.hardening.augmentations.gallery import choose, demo_photograph, render_gallery, square
 
     if file.suffix.lower() != ".png":
         raise typer.BadParameter(f"{file.name!r} is not a .png file", param_hint="FILE")

@@ -86,7 +86,7 @@ class Content:
         return read_published(self.data, self.models, baseline=self.baseline, unit=self.unit)
 
     def choices(self) -> Choices:
-        from shiftbench.hardening.training.curves import training_curves
+        from shiftbench.hardening.training.log import training_curves
         from shiftbench.reports.page.build import Choices
         from shiftbench.studies.models import read_models
 

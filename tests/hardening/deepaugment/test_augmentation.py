@@ -18,12 +18,10 @@ from shiftbench.errors import DatasetError
 from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation, stream
 from shiftbench.hardening.augmentations.copies import precompute
 from shiftbench.hardening.augmentations.deepaugment.cae import CompressiveAutoencoder
-from shiftbench.hardening.augmentations.deepaugment.cae_codes import cae_codes
-from shiftbench.hardening.augmentations.deepaugment.cae_weights import cae_weights
+from shiftbench.hardening.augmentations.deepaugment.cae_distortions import cae_codes, cae_weights
 from shiftbench.hardening.augmentations.deepaugment.drawing import Draw
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
-from shiftbench.hardening.augmentations.deepaugment.edsr_signals import body_signals, head_signals
-from shiftbench.hardening.augmentations.deepaugment.edsr_weights import edsr_weights
+from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import body_signals, edsr_weights, head_signals
 from shiftbench.hardening.augmentations.network_training import network_for
 from shiftbench.hardening.augmentations.networks import describe_network
 from shiftbench.hardening.errors import AugmentationError, NetworkError

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from shiftbench.hardening.augmentations.deepaugment.cae import LAYERS, CompressiveAutoencoder
-from shiftbench.hardening.augmentations.deepaugment.cae_codes import AFTER_BITS, cae_codes
-from shiftbench.hardening.augmentations.deepaugment.cae_weights import PUBLISHED, cae_weights
+from shiftbench.hardening.augmentations.deepaugment.cae_distortions import AFTER_BITS, PUBLISHED, cae_codes, cae_weights
 from shiftbench.hardening.augmentations.deepaugment.drawing import Draw
 from tests.hardening.deepaugment.distorting import distorted
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from shiftbench.hardening.augmentations.deepaugment.cae_codes import cae_codes
-from shiftbench.hardening.augmentations.deepaugment.cae_weights import cae_weights
+from shiftbench.hardening.augmentations.deepaugment.cae_distortions import cae_codes, cae_weights
 from shiftbench.hardening.augmentations.deepaugment.drawing import Distortion
-from shiftbench.hardening.augmentations.deepaugment.edsr_signals import body_signals, head_signals
-from shiftbench.hardening.augmentations.deepaugment.edsr_weights import edsr_weights
+from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import body_signals, edsr_weights, head_signals
 
 PAGE = Path(__file__).parents[3] / "docs" / "deepaugment.md"
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from shiftbench.hardening.augmentations.deepaugment.drawing import Draw
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
-from shiftbench.hardening.augmentations.deepaugment.edsr_signals import body_signals, head_signals
+from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import body_signals, head_signals
 
 
 def features(channels: int = 64, side: int = 6) -> Tensor:

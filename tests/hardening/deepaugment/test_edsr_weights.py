@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shiftbench.hardening.augmentations.deepaugment.drawing import Draw
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
-from shiftbench.hardening.augmentations.deepaugment.edsr_weights import edsr_weights
+from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import edsr_weights
 from tests.hardening.deepaugment.distorting import block_and_convolution, distorted
 
 NAMES = [entry.name for entry in edsr_weights]

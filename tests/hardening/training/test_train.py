@@ -23,7 +23,7 @@ from shiftbench.hardening.recipe import Optimizer, Recipe
 from shiftbench.hardening.training import loop
 from shiftbench.hardening.training.batches import Batch
 from shiftbench.hardening.training.log import read_log
-from shiftbench.hardening.training.optimizers import make_optimizer, set_rate
+from shiftbench.hardening.training.loop import make_optimizer, set_rate
 from shiftbench.hardening.training.train import train
 from shiftbench.io.locks import file_lock
 from shiftbench.io.schema import to_toml

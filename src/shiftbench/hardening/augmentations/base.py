@@ -48,7 +48,7 @@ image_augmentations: Registry[Callable[..., ImageAugmentation]] = Registry(
         "shiftbench.hardening.augmentations.erasing",
         "shiftbench.hardening.augmentations.augmix",
         "shiftbench.hardening.augmentations.deepaugment.augmentation",
-        "shiftbench.hardening.augmentations.stylizing",
+        "shiftbench.hardening.augmentations.stylize",
     ),
 )
 batch_augmentations: Registry[Callable[..., BatchAugmentation]] = Registry(

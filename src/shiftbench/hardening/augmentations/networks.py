@@ -88,7 +88,7 @@ image_networks: Registry[type[ImageNetwork]] = Registry(
     builtin=(
         "shiftbench.hardening.augmentations.deepaugment.edsr",
         "shiftbench.hardening.augmentations.deepaugment.cae",
-        "shiftbench.hardening.augmentations.stylizing_network",
+        "shiftbench.hardening.augmentations.stylize",
     ),
 )
 

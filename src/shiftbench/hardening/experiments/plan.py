@@ -9,7 +9,7 @@ from pathlib import Path
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.hardening.experiments.base import Experiment, Scale
 from shiftbench.hardening.recipe import Recipe, changed, load_recipe, recipe_from
-from shiftbench.hardening.training.evaluation import check_recipe
+from shiftbench.hardening.recipe_check import check_recipe
 
 
 @dataclass(frozen=True)

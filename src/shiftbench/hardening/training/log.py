@@ -1,12 +1,17 @@
-"""The log of a run: one JSON line an epoch. A line that a kill tore is passed over."""
+"""The log of a run: one JSON line per epoch, and as curves for the report. A line torn by a kill is ignored."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.io.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from shiftbench.reports.page.payload import TrainingCurve
 
 LOG = "log.jsonl"
 
@@ -35,3 +40,26 @@ def write_log(folder: Path, lines: list[dict[str, Any]]) -> None:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
+
+
+# Curves
+
+#: What a line counts by, or what says nothing about learning.
+_NO_SERIES = ("epoch", "step", "seconds")
+
+
+def training_curves(folders: Iterable[str | Path]) -> list[TrainingCurve]:
+    """One curve a run; a folder that holds runs, such as an experiment's, gives all of theirs."""
+    found = []
+    for folder in map(Path, folders):
+        runs = [folder] if (folder / LOG).is_file() else sorted(path.parent for path in folder.glob(f"*/{LOG}"))
+        if not runs:
+            raise TrainingError(f"{folder} holds no log of a training run", expected=f"{LOG}, or folders with one")
+        found += [_curve(run.resolve().name, read_log(run)) for run in runs]
+    return found
+
+
+def _curve(name: str, log: Sequence[dict[str, float]]) -> TrainingCurve:
+    measures = list(dict.fromkeys(key for line in log for key in line if key not in _NO_SERIES))
+    series: dict[str, list[float | None]] = {key: [line.get(key) for line in log] for key in measures}
+    return {"name": name, "steps": [line["step"] for line in log], "series": series}

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from shiftbench.classifiers.torch_ import evaluating
 from shiftbench.hardening.architectures.base import Normalised
@@ -27,8 +28,7 @@ from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.classifier import build_network, describe, save_network, write_recipe
 from shiftbench.hardening.errors import DivergedError
 from shiftbench.hardening.losses import make_criterion
-from shiftbench.hardening.recipe import Recipe
-from shiftbench.hardening.schemes import make_scheme
+from shiftbench.hardening.recipe import Optimizer, Recipe
 from shiftbench.hardening.training.batches import Batch, Batches, to_pixels
 from shiftbench.hardening.training.checkpoint import (
     CHECKPOINT,
@@ -39,7 +39,7 @@ from shiftbench.hardening.training.checkpoint import (
 )
 from shiftbench.hardening.training.data import Pictures
 from shiftbench.hardening.training.log import write_log
-from shiftbench.hardening.training.optimizers import make_mean, make_optimizer, set_rate
+from shiftbench.hardening.training_schemes import make_scheme
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.shifts.seeds import derive_seed
 
@@ -226,3 +226,35 @@ class Run:
         about = describe(self.name, self.recipe, self.pictures.space, self.pictures.describe())
         save_network(self.folder, network, self.recipe, about)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
+
+
+def make_optimizer(model: nn.Module, chosen: Optimizer) -> torch.optim.Optimizer:
+    """All weights in one group; with a ``backbone_factor``, the last linear layer in a group of its own."""
+    groups = [{"params": list(model.parameters()), "factor": 1.0}]
+    if chosen.backbone_factor != 1:
+        head = [part for part in model.modules() if isinstance(part, nn.Linear)][-1:]
+        own = {id(one) for part in head for one in part.parameters()}
+        groups = [
+            {"params": [p for p in model.parameters() if id(p) not in own], "factor": chosen.backbone_factor},
+            {"params": [p for p in model.parameters() if id(p) in own], "factor": 1.0},
+        ]
+    if chosen.name == "sgd":
+        nesterov = chosen.nesterov and chosen.momentum > 0
+        return torch.optim.SGD(
+            groups, chosen.lr, momentum=chosen.momentum, nesterov=nesterov, weight_decay=chosen.weight_decay
+        )
+    kind = torch.optim.Adam if chosen.name == "adam" else torch.optim.AdamW
+    return kind(groups, chosen.lr, weight_decay=chosen.weight_decay)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["factor"]
+
+
+def make_mean(model: nn.Module, decay: float) -> AveragedModel | None:
+    """The running mean of weights and statistics; None where the recipe wants none."""
+    if not decay:
+        return None
+    average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+    return AveragedModel(model, multi_avg_fn=average, use_buffers=True)

@@ -12,9 +12,9 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError
 from shiftbench.hardening.recipe import Recipe
+from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.hardening.training.baselines import BASELINES, fit_baseline
 from shiftbench.hardening.training.checkpoint import refuse_other
-from shiftbench.hardening.training.evaluation import check_recipe
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.loop import Run, Trained
 from shiftbench.hardening.training.setup import prepare_training, prepare_validation

@@ -19,8 +19,7 @@ from shiftbench.hardening.architectures.baselines import (
     fit_fisher_vectors,
     fit_random_features,
 )
-from shiftbench.hardening.architectures.baselines.classifier import BaselineClassifier
-from shiftbench.hardening.architectures.baselines.examples import Examples
+from shiftbench.hardening.architectures.baselines.classifier import BaselineClassifier, Examples
 from shiftbench.hardening.errors import ArchitectureError
 from tests.hardening.architectures.baselines.conftest import Split
 

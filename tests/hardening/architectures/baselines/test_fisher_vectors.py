@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.classifier import checked_options
-from shiftbench.hardening.architectures.baselines.examples import Examples
+from shiftbench.hardening.architectures.baselines.classifier import Examples, checked_options
 from shiftbench.hardening.architectures.baselines.fisher_vectors import (
     FisherVectorOptions,
     Mixture,

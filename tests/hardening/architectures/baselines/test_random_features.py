@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.classifier import checked_options, fit_classifier
-from shiftbench.hardening.architectures.baselines.examples import Examples
+from shiftbench.hardening.architectures.baselines.classifier import Examples, checked_options, fit_classifier
 from shiftbench.hardening.architectures.baselines.random_features import (
     RandomFeatureOptions,
     RandomFeatures,

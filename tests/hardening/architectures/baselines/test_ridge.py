@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.ridge import MOST_FEATURES, StreamingRidge
+from shiftbench.hardening.architectures.baselines.classifier import MOST_FEATURES, StreamingRidge
 from shiftbench.hardening.errors import ArchitectureError
 
 linear_model = pytest.importorskip("sklearn.linear_model")

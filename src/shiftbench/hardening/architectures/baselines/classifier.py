@@ -1,24 +1,177 @@
-"""A baseline as a classifier: features that were fitted once, and a linear layer."""
+"""A baseline as a classifier: examples to fit on, features, and a linear layer by least squares.
+
+Least squares on features that come in batches keeps only their second moments, whatever the number of images. The
+features are centred and scaled to unit variance, from those same moments; then for targets Y of zeros and ones
+
+    W = (X'X / n + strength * I)^-1  X'Y / n
+
+with the scaling folded into the result. So ``strength`` means the same for any number of images and features.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier
 from shiftbench.classifiers.hashing import digest
-from shiftbench.hardening.architectures.baselines.examples import Examples, preprocessing_for
-from shiftbench.hardening.architectures.baselines.ridge import Floats, Linear, StreamingRidge
+from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
+from shiftbench.datasets.arrays import ArrayDataset, InMemory
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import decode
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.space import LabelSpace, Scores
+
+# Examples
+
+#: Pixels along a side: beyond it the features of one image fill gigabytes.
+ImageSide = Annotated[int, Meta(ge=1, le=512)]
+
+
+def preprocessing_for(size: int) -> Preprocessing:
+    """Squares of ``size`` pixels, squashed if need be; values stay 0 to 255."""
+    raw = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1, layout="nhwc")
+    return Preprocessing(Geometry(resize=size, crop=None, resize_rule="exact"), raw)
+
+
+class Examples:
+    """The labelled images of a data set; those that can't be read are left out."""
+
+    def __init__(self, dataset: Dataset, size: int) -> None:
+        self.dataset, self._geometry = dataset, preprocessing_for(size).geometry
+        self._labelled: NDArray[np.int64] = np.flatnonzero(dataset.labels >= 0)
+        if not len(self._labelled):
+            raise DatasetError(f"{dataset.name!r} has no labelled image", found=f"{len(dataset)} images")
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset | Pixels,
+        labels: Sequence[int] | NDArray[Any] | None,
+        space: LabelSpace | None,
+        size: int,
+    ) -> Examples:
+        """A data set brings its labels and classes; an array of pictures needs both."""
+        if isinstance(data, Dataset):
+            if labels is not None or space is not None:
+                raise DatasetError(f"{data.name!r} has labels of its own", hint="pass images as an array with others")
+            return cls(data, size)
+        if labels is None or space is None:
+            raise DatasetError("an array of pictures says nothing about classes", hint="pass labels and space too")
+        return cls(ArrayDataset("pictures", space, InMemory(np.asarray(data)), labels), size)
+
+    def __len__(self) -> int:
+        return len(self._labelled)
+
+    def batches(self, size: int) -> Iterator[tuple[Pixels, NDArray[Any]]]:
+        """All of them in order, with their labels."""
+        for start in range(0, len(self), size):
+            indices, pictures = self._read(self._labelled[start : start + size])
+            if pictures:
+                yield np.stack(pictures), self.dataset.labels[indices]
+
+    def sample(self, count: int, generator: np.random.Generator) -> Pixels:
+        """So many of them, or all if there are fewer, by chance."""
+        chosen = generator.permutation(self._labelled)[:count]
+        _, pictures = self._read(np.sort(chosen))
+        if not pictures:
+            raise DatasetError(f"no image of {self.dataset.name!r} can be read", found=f"{len(chosen)} tried")
+        return np.stack(pictures)
+
+    def _read(self, indices: NDArray[np.int64]) -> tuple[list[int], list[Pixels]]:
+        read, pictures = [], []
+        for index in indices.tolist():
+            try:
+                pictures.append(self._geometry(self.dataset.read(index).pixels))
+            except BadImageError:
+                continue
+            read.append(index)
+        return read, pictures
+
+
+# Least squares
+
+Floats = NDArray[np.float32]
+#: Their moments fill 8 GiB.
+MOST_FEATURES = 1 << 15
+#: What varies less than this, beside its size, is taken as constant and left out.
+_CONSTANT = 1e-6
+
+
+@dataclass(frozen=True)
+class Linear:
+    """features @ weights + bias."""
+
+    weights: Floats
+    bias: Floats
+
+    def __call__(self, features: Floats) -> Floats:
+        return features @ self.weights + self.bias
+
+
+class StreamingRidge:
+    """Told batches by ``add``; ``solve`` may be asked at any time, for several strengths."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        if features > MOST_FEATURES:
+            raise ArchitectureError(
+                "so many features can't be solved in memory",
+                found=f"{features} features, whose moments need {8 * features**2 / 2**30:.0f} GiB",
+                expected=f"at most {MOST_FEATURES}",
+                hint="take fewer filters or centres",
+            )
+        self.classes = classes
+        self._count = np.zeros(classes)
+        self._sums = np.zeros((features, classes))
+        self._products = np.zeros((features, features))
+        self._origin: NDArray[np.float64] | None = None
+
+    def add(self, features: Floats, labels: NDArray[Any]) -> None:
+        if self._origin is None:
+            # Moments around a mean that is nearly right lose no digits to it.
+            self._origin = features.mean(axis=0, dtype=np.float64)
+        centred = features - self._origin.astype(np.float32)
+        targets = np.eye(self.classes, dtype=np.float32)[labels]
+        self._count += targets.sum(axis=0)
+        self._sums += centred.T @ targets
+        self._products += centred.T @ centred
+
+    def solve(self, strength: float) -> Linear:
+        count = self._count.sum()
+        if self._origin is None or (self._count > 0).sum() < 2:
+            raise DatasetError(
+                "there is nothing to tell apart",
+                found=f"{int(count)} images of {int((self._count > 0).sum())} classes",
+                expected="images of two classes or more",
+            )
+        origin, shares = self._origin.astype(np.float32), self._count / count
+        mean = self._sums.sum(axis=1) / count
+        # E[x y] - E[x] E[y] for each feature and class
+        towards = self._sums / count - np.outer(mean, shares)
+        variance = np.diag(self._products) / count - mean**2
+        varies = variance > (_CONSTANT * np.maximum(np.abs(origin), _CONSTANT)) ** 2
+        scale = np.divide(1.0, np.sqrt(np.maximum(variance, 1e-300)), where=varies, out=np.zeros_like(variance))
+        moments = self._products / count
+        moments -= np.outer(mean, mean)
+        moments *= scale[:, None]
+        moments *= scale
+        moments[np.diag_indices_from(moments)] += strength
+        solved = cho_solve(cho_factor(moments, overwrite_a=True, lower=True), scale[:, None] * towards)
+        weights = scale[:, None] * solved
+        return Linear(weights.astype(np.float32), (shares - (mean + origin) @ weights).astype(np.float32))
+
+
+# The classifier
 
 T = TypeVar("T")
 #: Images whose features are made at once.

@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.hardening.architectures.baselines.ridge import Floats
+from shiftbench.hardening.architectures.baselines.classifier import Floats
 
 #: Cells along a descriptor's side.
 CELLS = 4

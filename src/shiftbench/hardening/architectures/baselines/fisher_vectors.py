@@ -27,6 +27,9 @@ from shiftbench.errors import DatasetError, MissingExtraError
 from shiftbench.hardening.architectures.baselines.classifier import (
     BATCH,
     BaselineClassifier,
+    Examples,
+    Floats,
+    ImageSide,
     check_arrays,
     fit_classifier,
 )
@@ -38,8 +41,6 @@ from shiftbench.hardening.architectures.baselines.descriptors import (
     colour_statistics,
     gradient_histograms,
 )
-from shiftbench.hardening.architectures.baselines.examples import Examples, ImageSide
-from shiftbench.hardening.architectures.baselines.ridge import Floats
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, Positive
 from shiftbench.labels.space import LabelSpace

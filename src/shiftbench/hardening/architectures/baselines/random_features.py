@@ -25,9 +25,14 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.classifier import BaselineClassifier, check_arrays, fit_classifier
-from shiftbench.hardening.architectures.baselines.examples import Examples, ImageSide
-from shiftbench.hardening.architectures.baselines.ridge import Floats
+from shiftbench.hardening.architectures.baselines.classifier import (
+    BaselineClassifier,
+    Examples,
+    Floats,
+    ImageSide,
+    check_arrays,
+    fit_classifier,
+)
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, Positive
 from shiftbench.labels.space import LabelSpace

@@ -16,12 +16,12 @@ from shiftbench.errors import ClassifierError
 from shiftbench.hardening.architectures.baselines.classifier import (
     BaselineClassifier,
     Features,
+    Linear,
     check_arrays,
     checked_options,
 )
 from shiftbench.hardening.architectures.baselines.fisher_vectors import FisherVectorOptions, FisherVectors
 from shiftbench.hardening.architectures.baselines.random_features import RandomFeatureOptions, RandomFeatures
-from shiftbench.hardening.architectures.baselines.ridge import Linear
 from shiftbench.io.atomic import write_atomically
 from shiftbench.labels.space import LabelSpace
 

@@ -22,12 +22,15 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.deepaugment.cae import STRIDE, CompressiveAutoencoder, uniform_for
-from shiftbench.hardening.augmentations.deepaugment.cae_codes import AFTER_BITS, cae_codes
-from shiftbench.hardening.augmentations.deepaugment.cae_weights import PUBLISHED, cae_weights
+from shiftbench.hardening.augmentations.deepaugment.cae_distortions import AFTER_BITS, PUBLISHED, cae_codes, cae_weights
 from shiftbench.hardening.augmentations.deepaugment.drawing import Distortion, Draw, F, Table
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
-from shiftbench.hardening.augmentations.deepaugment.edsr_signals import body_signals, head_signals
-from shiftbench.hardening.augmentations.deepaugment.edsr_weights import Weights, edsr_weights
+from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import (
+    Weights,
+    body_signals,
+    edsr_weights,
+    head_signals,
+)
 from shiftbench.hardening.augmentations.network_training import missing_network
 from shiftbench.hardening.augmentations.networks import (
     FedSize,

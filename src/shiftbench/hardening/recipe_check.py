@@ -10,8 +10,8 @@ from shiftbench.hardening.augmentations.base import batch_augmentations, image_a
 from shiftbench.hardening.errors import RecipeError
 from shiftbench.hardening.losses import make_criterion
 from shiftbench.hardening.recipe import Part, Recipe
-from shiftbench.hardening.schemes import make_scheme, schemes
 from shiftbench.hardening.training.baselines import BASELINES, check_baseline
+from shiftbench.hardening.training_schemes import make_scheme, schemes
 from shiftbench.io.schema import check_options
 from shiftbench.labels.catalogue import find_label_space
 
