@@ -38,7 +38,7 @@ class Part(Struct, frozen=True):
         return {"name": self.name, **self.options}
 
 
-class Data(Struct, frozen=True):
+class TrainingData(Struct, frozen=True):
     """The training data, and how images become inputs."""
 
     #: A path or a dataset name, as everywhere: `cifar-10-train`, `icons/style.train`, FOLDER.
@@ -110,7 +110,7 @@ class Recipe(Struct, frozen=True):
 
     architecture: Part
     about: str = ""
-    data: Data = Data()
+    data: TrainingData = TrainingData()
     loss: Loss = Loss()
     scheme: Part = Part("standard")
     optimizer: Optimizer = Optimizer()

@@ -78,7 +78,7 @@ def pgd(
 # Schemes
 
 
-class Outcome(NamedTuple):
+class SchemeOutput(NamedTuple):
     """The loss, and the logits of the (first) view, from which the accuracy in training is read."""
 
     loss: torch.Tensor
@@ -91,7 +91,7 @@ class Scheme(Protocol):
 
     def __call__(
         self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> Outcome: ...
+    ) -> SchemeOutput: ...
 
 
 schemes: Registry[type[Any]] = Registry("training scheme")
@@ -112,9 +112,9 @@ class Standard:
 
     def __call__(
         self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> Outcome:
+    ) -> SchemeOutput:
         logits = model(views[0])
-        return Outcome(self.criterion(logits, targets), logits)
+        return SchemeOutput(self.criterion(logits, targets), logits)
 
 
 @schemes.register("jsd")
@@ -128,10 +128,10 @@ class JensenShannon:
 
     def __call__(
         self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> Outcome:
+    ) -> SchemeOutput:
         # All views in one batch, as published: batch norms see them together.
         clean, *others = model(torch.cat(list(views))).chunk(len(views))
-        return Outcome(self.criterion(clean, targets) + self.weight * jensen_shannon(clean, *others), clean)
+        return SchemeOutput(self.criterion(clean, targets) + self.weight * jensen_shannon(clean, *others), clean)
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ class _Perturbed(ABC):
 
     def __call__(
         self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> Outcome:
+    ) -> SchemeOutput:
         logits = model(self.moved(model, views[0], targets, generator))
-        return Outcome(self.criterion(logits, targets), logits)
+        return SchemeOutput(self.criterion(logits, targets), logits)
 
 
 @schemes.register("noise")
@@ -213,7 +213,9 @@ class Stability:
 
     def __call__(
         self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> Outcome:
+    ) -> SchemeOutput:
         noisy = uniform_noise(views[0], self.noise, generator)
         clean, moved = model(torch.cat([views[0], noisy])).chunk(2)
-        return Outcome(self.criterion(clean, targets) + self.weight * stability(clean, moved, self.distance), clean)
+        return SchemeOutput(
+            self.criterion(clean, targets) + self.weight * stability(clean, moved, self.distance), clean
+        )

@@ -14,7 +14,7 @@ import pytest
 
 from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.hardening.errors import TrainingError
-from shiftbench.hardening.experiments.base import Experiment, Scale, Variant, experiments
+from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, Variant, experiments
 from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.run import run_experiment
 from shiftbench.jobs.base import Executor
@@ -31,7 +31,7 @@ SMALLEST = Experiment(
         Variant("noisy", "cifar-noise", "plain", "Noise"),
     ),
     {
-        "tiny": Scale(
+        "tiny": ExperimentScale(
             "100 images for an epoch",
             seeds=1,
             changes={

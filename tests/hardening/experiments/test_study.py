@@ -13,7 +13,7 @@ from scipy.stats import linregress
 
 from shiftbench.api import evaluate
 from shiftbench.datasets import from_arrays
-from shiftbench.hardening.experiments.base import Claim, Experiment, Scale, Variant, experiments
+from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, PaperClaim, Variant, experiments
 from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs
 from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
@@ -36,11 +36,11 @@ MADE_UP = Experiment(
         Variant("sturdy", "cifar-augmix", "standard", "Sturdiness"),
         Variant("weak", "cifar-pgd", "standard", "Weakness"),
     ),
-    {"small": Scale("made up")},
+    {"small": ExperimentScale("made up")},
     (
-        Claim("sturdier", "000", "sturdy", "standard"),
-        Claim("weaker", "000", "weak", "standard"),
-        Claim("costs", "003", "standard", "weak", "clean"),
+        PaperClaim("sturdier", "000", "sturdy", "standard"),
+        PaperClaim("weaker", "000", "weak", "standard"),
+        PaperClaim("costs", "003", "standard", "weak", "clean"),
     ),
     ("standard", "short"),
 )

@@ -38,14 +38,14 @@ class StoppedError(Exception):
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """The run breaks off after so many steps."""
-    honest, left = loop.Run.step, iter(range(steps))
+    honest, left = loop.TrainingRun.step, iter(range(steps))
 
-    def step(self: loop.Run, number: int, batch: Batch) -> tuple[float, float]:
+    def step(self: loop.TrainingRun, number: int, batch: Batch) -> tuple[float, float]:
         if next(left, None) is None:
             raise StoppedError
         return honest(self, number, batch)
 
-    monkeypatch.setattr(loop.Run, "step", step)
+    monkeypatch.setattr(loop.TrainingRun, "step", step)
 
 
 def test_it_learns_and_leaves_a_classifier(tiny: Tiny, tmp_path: Path) -> None:
@@ -169,14 +169,14 @@ def test_a_checkpoint_that_would_run_code_does_not(tiny: Tiny, tmp_path: Path) -
 def test_a_diverging_loss_stops_and_keeps_the_last_good_checkpoint(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = loop.Run.step
+    honest = loop.TrainingRun.step
 
-    def step(self: loop.Run, number: int, batch: Batch) -> tuple[float, float]:
+    def step(self: loop.TrainingRun, number: int, batch: Batch) -> tuple[float, float]:
         if number == 4:
             batch.targets[0, 0] = torch.nan
         return honest(self, number, batch)
 
-    monkeypatch.setattr(loop.Run, "step", step)
+    monkeypatch.setattr(loop.TrainingRun, "step", step)
     with pytest.raises(DivergedError, match="epoch 2") as caught:
         train(tiny(), tmp_path, progress=False)
     assert "lower optimizer.lr" in str(caught.value) and "checkpoint is kept" in str(caught.value)
@@ -225,9 +225,9 @@ def test_the_running_mean_is_a_mean_of_the_weights(tiny: Tiny, tmp_path: Path) -
 
     keys: list[str] = []
     seen: list[torch.Tensor] = []
-    honest = loop.Run.step
+    honest = loop.TrainingRun.step
 
-    def step(self: loop.Run, number: int, batch: Batch) -> tuple[float, float]:
+    def step(self: loop.TrainingRun, number: int, batch: Batch) -> tuple[float, float]:
         outcome = honest(self, number, batch)
         key, weights = next(self.model.network.named_parameters())
         keys.append(key)
@@ -235,7 +235,7 @@ def test_the_running_mean_is_a_mean_of_the_weights(tiny: Tiny, tmp_path: Path) -
         return outcome
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Run, "step", step)
+        patch.setattr(loop.TrainingRun, "step", step)
         folder = train(tiny("train.ema=0.7", "train.epochs=2"), tmp_path, progress=False).folder
     mean = seen[0]
     for weights in seen[1:]:

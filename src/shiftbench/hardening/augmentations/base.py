@@ -115,7 +115,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AugmentationInfo:
     """One augmentation."""
 
     name: str
@@ -132,16 +132,16 @@ class Entry:
         return ", ".join(f"{key}={in_words(value)}" for key, value in self.options.items()) or "no options"
 
 
-def list_augmentations() -> list[Entry]:
+def list_augmentations() -> list[AugmentationInfo]:
     """All that are registered, those of plugins included; pictures' first, then batches'."""
     images = [_entry(name, "image", factory) for name, factory in image_augmentations]
     return images + [_entry(name, "batch", factory) for name, factory in batch_augmentations]
 
 
-def _entry(name: str, kind: Literal["image", "batch"], factory: Callable[..., object]) -> Entry:
+def _entry(name: str, kind: Literal["image", "batch"], factory: Callable[..., object]) -> AugmentationInfo:
     parameters = inspect.signature(factory).parameters
     options = {key: None if p.default is inspect.Parameter.empty else p.default for key, p in parameters.items()}
-    return Entry(name, kind, (inspect.getdoc(factory) or "").split("\n")[0].replace("``", ""), options)
+    return AugmentationInfo(name, kind, (inspect.getdoc(factory) or "").split("\n")[0].replace("``", ""), options)
 
 
 def in_words(value: Any) -> str:

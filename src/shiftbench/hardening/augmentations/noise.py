@@ -14,9 +14,9 @@ from shiftbench.io.schema import Probability
 from shiftbench.shifts.corruptions.noise import gaussian_noise, speckle_noise
 from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws
 
-Scale = Annotated[float, Meta(gt=0, le=10)]
+NoiseScale = Annotated[float, Meta(gt=0, le=10)]
 #: Each scale has a table of its law, of which the corruptions keep 64.
-Scales = Annotated[tuple[Scale, ...], Meta(min_length=1, max_length=32)]
+NoiseScales = Annotated[tuple[NoiseScale, ...], Meta(min_length=1, max_length=32)]
 #: ImageNet-C's five strengths of speckle noise, which paper 000 trains DeepFashion Remixed with.
 SPECKLE_SCALES = (0.15, 0.2, 0.35, 0.45, 0.6)
 #: ImageNet-C's five strengths of Gaussian noise.
@@ -27,7 +27,7 @@ _Noise = Callable[[Pixels, tuple[float], Draws], Pixels]
 
 @image_augmentations.register("speckle")
 def speckle(
-    scales: Scale | Scales = SPECKLE_SCALES, probability: Probability = 0.5, per_channel: bool = True
+    scales: NoiseScale | NoiseScales = SPECKLE_SCALES, probability: Probability = 0.5, per_channel: bool = True
 ) -> ImageAugmentation:
     """x + x * N(0, c), the corruption speckle_noise, with c drawn from ``scales``.
 
@@ -39,7 +39,7 @@ def speckle(
 
 @image_augmentations.register("gaussian-noise")
 def gaussian(
-    scales: Scale | Scales = GAUSSIAN_SCALES, probability: Probability = 0.5, per_channel: bool = False
+    scales: NoiseScale | NoiseScales = GAUSSIAN_SCALES, probability: Probability = 0.5, per_channel: bool = False
 ) -> ImageAugmentation:
     """x + N(0, c), the corruption gaussian_noise, with c drawn from ``scales``."""
     return _drawn_noise(cast(_Noise, gaussian_noise), scales, probability, per_channel)

@@ -27,7 +27,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """A direction that a paper reports: ``better`` does better than ``worse``."""
 
     text: str
@@ -41,7 +41,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Scale:
+class ExperimentScale:
     """How large an experiment is."""
 
     about: str
@@ -64,8 +64,8 @@ class Experiment:
     train: str
     suite: str
     variants: tuple[Variant, ...]
-    scales: Mapping[str, Scale]
-    claims: tuple[Claim, ...] = ()
+    scales: Mapping[str, ExperimentScale]
+    claims: tuple[PaperClaim, ...] = ()
     #: The variants that the line of effective robustness goes through.
     baseline: tuple[str, ...] = ()
 

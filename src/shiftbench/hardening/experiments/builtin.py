@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shiftbench.hardening.experiments.base import Claim, Experiment, Scale, Variant, experiments
+from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, PaperClaim, Variant, experiments
 
 _TINY_NETWORK = {"architecture": {"name": "resnet-20", "depth": 8, "width": 4}}
 _TINY = {"train.epochs": 1, "data.sample": 256, "data.validation": "", "train.batch_size": 64}
@@ -45,7 +45,7 @@ def _cifar_corruptions() -> Experiment:
             Variant("pgd", "cifar-pgd", "standard", "Adversarial Training"),
         ),
         {
-            "tiny": Scale(
+            "tiny": ExperimentScale(
                 "a ResNet-8 of width 4 on 256 images for an epoch: shows that it runs, and nothing else",
                 seeds=2,
                 changes={**_TINY_NETWORK, **_TINY, "data.network_steps": 20},
@@ -54,7 +54,7 @@ def _cifar_corruptions() -> Experiment:
                 severities=(3,),
                 corruptions=("gaussian_noise", "defocus_blur", "fog", "contrast"),
             ),
-            "small": Scale(
+            "small": ExperimentScale(
                 "a ResNet-14 of width 8 on 3,500 images for 10 epochs; as many steps with copies as without; PGD with "
                 "2 steps instead of 10",
                 changes={**_SMALL_NETWORK, **_SMALL, "data.network_steps": 1000},
@@ -62,18 +62,18 @@ def _cifar_corruptions() -> Experiment:
                 sample=1000,
                 severities=(1, 3, 5),
             ),
-            "paper": Scale("the recipes as published; days of GPU time", seeds=_PAPER_SEEDS),
+            "paper": ExperimentScale("the recipes as published; days of GPU time", seeds=_PAPER_SEEDS),
         },
         (
-            Claim("AugMix lowers the error under corruptions", "AugMix", "augmix", "standard",
+            PaperClaim("AugMix lowers the error under corruptions", "AugMix", "augmix", "standard",
                   published="ImageNet-C, ResNet-50: 76.7 mCE to 65.3"),
-            Claim("DeepAugment lowers the error under corruptions", "000", "deepaugment", "standard",
+            PaperClaim("DeepAugment lowers the error under corruptions", "000", "deepaugment", "standard",
                   published="ImageNet-C, ResNet-50: 76.7 mCE to 60.4"),
-            Claim("DeepAugment and AugMix together are better than AugMix alone", "000", "deepaugment-augmix",
+            PaperClaim("DeepAugment and AugMix together are better than AugMix alone", "000", "deepaugment-augmix",
                   "augmix", published="ImageNet-C, ResNet-50: 65.3 mCE to 53.6"),
-            Claim("Speckle noise in training lowers the error under corruptions", "000", "speckle", "standard",
+            PaperClaim("Speckle noise in training lowers the error under corruptions", "000", "speckle", "standard",
                   published="ImageNet-C, ResNet-50: 76.7 mCE to 68.3"),
-            Claim("Adversarial training costs clean accuracy", "003", "standard", "pgd", "clean",
+            PaperClaim("Adversarial training costs clean accuracy", "003", "standard", "pgd", "clean",
                   published="ImageNet-200, ResNeXt-50: 89.2 % to 81.9 %"),
         ),
         ("standard", "standard-half", "standard-third"),
@@ -99,7 +99,7 @@ _TINY_ICON_NETWORKS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _icons(protocol: str, about: str, claims: tuple[Claim, ...]) -> Experiment:
+def _icons(protocol: str, about: str, claims: tuple[PaperClaim, ...]) -> Experiment:
     networks = tuple(_SMALL_ICON_NETWORKS)
     bases = {"densenet-40": "resnet-20", "resnext-29": "resnet-20", "shake-shake": "resnext-29",
              "multiscale": "densenet-40"}  # fmt: skip
@@ -112,20 +112,20 @@ def _icons(protocol: str, about: str, claims: tuple[Claim, ...]) -> Experiment:
         f"icons-{protocol}",
         tuple(Variant(name, f"icons-{name}", bases.get(name, ""), hypotheses.get(name, "")) for name in networks),
         {
-            "tiny": Scale(
+            "tiny": ExperimentScale(
                 "networks of a few thousand weights on 500 icons for an epoch: shows that it runs, and nothing else",
                 seeds=2,
                 changes={"train.epochs": 1, "data.per_class": 10, "train.batch_size": 64},
                 variants=_TINY_ICON_NETWORKS,
                 sample=200,
             ),
-            "small": Scale(
+            "small": ExperimentScale(
                 "thin and shallow networks of the same families, all training icons, 5 epochs (Shake-Shake too, which "
                 "the paper trains ten times as long as others)",
                 changes={"train.epochs": 5, "train.batch_size": 64, "schedule.warmup_epochs": 1},
                 variants=_SMALL_ICON_NETWORKS,
             ),
-            "paper": Scale("the recipes as published", seeds=_PAPER_SEEDS),
+            "paper": ExperimentScale("the recipes as published", seeds=_PAPER_SEEDS),
         },
         claims,
         networks,
@@ -152,7 +152,7 @@ def _size() -> Experiment:
             "ResNets of depth and width 8, of depth 20 (the deeper one) and of width 16 (the wider one)",
         ),
         (
-            Claim("Larger networks do better under corruptions", "002, 000", "resnet-56", "resnet-20",
+            PaperClaim("Larger networks do better under corruptions", "002, 000", "resnet-56", "resnet-20",
                   published="ImageNet-C, ResNet-50 to ResNet-152: 76.7 mCE to 69.3"),
         ),
         ("resnet-20", "resnet-56", "wrn-16-4"),
@@ -175,20 +175,20 @@ def _self_attention() -> Experiment:
         ),
         _cifar_scales(small, "a ResNet-14 of width 8"),
         (
-            Claim("Squeeze-and-excitation does better under corruptions", "000", "se", "none",
+            PaperClaim("Squeeze-and-excitation does better under corruptions", "000", "se", "none",
                   published="ImageNet-C, ResNet-50: 76.7 mCE to 68.2"),
-            Claim("CBAM does better under corruptions", "000", "cbam", "none",
+            PaperClaim("CBAM does better under corruptions", "000", "cbam", "none",
                   published="ImageNet-C, ResNet-50: 76.7 mCE to 70.0"),
         ),
         ("none", "se", "cbam"),
     )  # fmt: skip
 
 
-def _cifar_scales(networks: dict[str, dict[str, Any]], about: str) -> dict[str, Scale]:
+def _cifar_scales(networks: dict[str, dict[str, Any]], about: str) -> dict[str, ExperimentScale]:
     tiny = {name: {"architecture": {**change["architecture"], "depth": 8, "width": 4}}
             for name, change in networks.items()}  # fmt: skip
     return {
-        "tiny": Scale(
+        "tiny": ExperimentScale(
             "networks of a few thousand weights on 256 images for an epoch: shows that it runs, and nothing else",
             seeds=2,
             changes=_TINY,
@@ -197,14 +197,14 @@ def _cifar_scales(networks: dict[str, dict[str, Any]], about: str) -> dict[str, 
             severities=(3,),
             corruptions=("gaussian_noise", "defocus_blur", "fog", "contrast"),
         ),
-        "small": Scale(
+        "small": ExperimentScale(
             f"{about}; 3,500 images for 10 epochs",
             changes=_SMALL,
             variants=networks,
             sample=1000,
             severities=(1, 3, 5),
         ),
-        "paper": Scale("the CIFAR-10 recipe of AugMix's comparison, without AugMix", seeds=_PAPER_SEEDS),
+        "paper": ExperimentScale("the CIFAR-10 recipe of AugMix's comparison, without AugMix", seeds=_PAPER_SEEDS),
     }
 
 
@@ -213,11 +213,11 @@ for _experiment in (
         "style",
         "Icons in a style that training did not have: does a better network know them better? (002)",
         (
-            Claim("A DenseNet does worse than a ResNet on an unseen style", "002", "resnet-20", "densenet-40",
+            PaperClaim("A DenseNet does worse than a ResNet on an unseen style", "002", "resnet-20", "densenet-40",
                   published="58.3 % against 48.5 %"),
-            Claim("A multiscale network does better than a DenseNet", "002", "multiscale", "densenet-40",
+            PaperClaim("A multiscale network does better than a DenseNet", "002", "multiscale", "densenet-40",
                   published="65.1 % against 48.5 %"),
-            Claim("Shake-Shake does better than a ResNeXt", "002", "shake-shake", "resnext-29",
+            PaperClaim("Shake-Shake does better than a ResNeXt", "002", "shake-shake", "resnext-29",
                   published="76.0 % against 51.8 %"),
         ),
     ),
@@ -225,9 +225,9 @@ for _experiment in (
         "subtype",
         "Icons of subtypes that training did not have (002)",
         (
-            Claim("A ResNeXt does better than a ResNet on unseen subtypes", "002", "resnext-29", "resnet-20",
+            PaperClaim("A ResNeXt does better than a ResNet on unseen subtypes", "002", "resnext-29", "resnet-20",
                   published="60.0 % against 57.5 %"),
-            Claim("Shake-Shake does better than a ResNeXt", "002", "shake-shake", "resnext-29",
+            PaperClaim("Shake-Shake does better than a ResNeXt", "002", "shake-shake", "resnext-29",
                   published="63.6 % against 60.0 %"),
         ),
     ),

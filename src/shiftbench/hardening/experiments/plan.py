@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
-from shiftbench.hardening.experiments.base import Experiment, Scale
+from shiftbench.hardening.experiments.base import Experiment, ExperimentScale
 from shiftbench.hardening.recipe import Recipe, changed, load_recipe, recipe_from
 from shiftbench.hardening.recipe_check import check_recipe
 
@@ -34,7 +34,7 @@ def run_name(variant: str, seed: int) -> str:
     return f"{variant}-s{seed}"
 
 
-def scale_of(experiment: Experiment, scale: str) -> Scale:
+def scale_of(experiment: Experiment, scale: str) -> ExperimentScale:
     if scale not in experiment.scales:
         raise UnknownNameError(f"scale of {experiment.name!r}", scale, experiment.scales)
     return experiment.scales[scale]

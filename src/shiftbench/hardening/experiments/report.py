@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shiftbench.hardening.experiments.study import Direction, ExperimentStudy, Number, VariantResult
+from shiftbench.hardening.experiments.study import Direction, ExperimentStudy, SeedMean, VariantResult
 from shiftbench.reports import formatting
 from shiftbench.reports.study_tables import hypotheses_table, line_text
 from shiftbench.reports.table import Column, Table
@@ -105,7 +105,7 @@ def _row(one: VariantResult) -> dict[str, Any]:
     return row | {group: 100 * (1 - number.value) for group, number in one.groups.items()}
 
 
-def _fields(key: str, number: Number | None) -> dict[str, Any]:
+def _fields(key: str, number: SeedMean | None) -> dict[str, Any]:
     if number is None:
         return {key: None, f"{key}_low": None, f"{key}_high": None, f"{key}_spread": None}
     shown = number.times(100)

@@ -17,7 +17,7 @@ from shiftbench.datasets.catalogue import named_datasets
 from shiftbench.errors import SettingError
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError, TrainingError
-from shiftbench.hardening.experiments.base import Experiment, Scale, experiments
+from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, experiments
 from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs, scale_of
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.training.checkpoint import refuse_other
@@ -138,7 +138,7 @@ def _incomplete(failures: Sequence[Failure], runs: int) -> TrainingError:
 
 def _evaluate_all(
     experiment: Experiment,
-    scale: Scale,
+    scale: ExperimentScale,
     runs: Sequence[PlannedRun],
     data: Data,
     workspace: str | Path,

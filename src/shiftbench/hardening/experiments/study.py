@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.api import Run
-from shiftbench.hardening.experiments.base import Claim, Experiment
+from shiftbench.hardening.experiments.base import Experiment, PaperClaim
 from shiftbench.hardening.experiments.plan import PlannedRun, run_name
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS
@@ -32,7 +32,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class Number:
+class SeedMean:
     """The mean over the seeds, its interval over images, and the standard deviation over the seeds."""
 
     value: float
@@ -40,9 +40,9 @@ class Number:
     high: float
     spread: float | None
 
-    def times(self, factor: float) -> Number:
+    def times(self, factor: float) -> SeedMean:
         spread = None if self.spread is None else self.spread * factor
-        return Number(self.value * factor, self.low * factor, self.high * factor, spread)
+        return SeedMean(self.value * factor, self.low * factor, self.high * factor, spread)
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,22 @@ class VariantResult:
 
     variant: str
     base: str
-    clean: Number
-    shifted: Number
+    clean: SeedMean
+    shifted: SeedMean
     #: Under each group of shifts.
-    groups: Mapping[str, Number]
+    groups: Mapping[str, SeedMean]
     #: Effective robustness; None where no line could be fitted.
-    rho: Number | None
+    rho: SeedMean | None
     #: Relative robustness: accuracy under shift minus the base variant's.
-    tau: Number | None
+    tau: SeedMean | None
 
 
 @dataclass(frozen=True)
 class Direction:
     """A claim of a paper, and what these runs say of it."""
 
-    claim: Claim
-    difference: Number
+    claim: PaperClaim
+    difference: SeedMean
     #: In how many seeds the difference has the paper's sign.
     seeds_for: int
     seeds: int
@@ -191,7 +191,7 @@ def _hits(names: Sequence[str], evaluated: Run, settings: Sequence[str]) -> tupl
 def _variant(
     name: str, base: str, measured: _Measured, seeds: int, rho: Mapping[str, Effective], level: float
 ) -> VariantResult:
-    def number(hits: Hits) -> Number:
+    def number(hits: Hits) -> SeedMean:
         return _number(measured.of(hits, name, seeds), level)
 
     tau = None
@@ -209,21 +209,21 @@ def _variant(
     )
 
 
-def _number(hits: Hits, level: float) -> Number:
+def _number(hits: Hits, level: float) -> SeedMean:
     """Of (seeds, images)."""
     draws = resampled_means(hits.mean(axis=0)[:, None].astype(np.float64), resamples=RESAMPLES)
     low, high = percentile_interval(draws, level)
     by_seed = hits.mean(axis=1)
     spread = float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None
-    return Number(float(hits.mean()), float(low[0]), float(high[0]), spread)
+    return SeedMean(float(hits.mean()), float(low[0]), float(high[0]), spread)
 
 
-def _rho(name: str, seeds: int, rows: Mapping[str, Effective]) -> Number | None:
+def _rho(name: str, seeds: int, rows: Mapping[str, Effective]) -> SeedMean | None:
     if name not in rows:
         return None
     row = rows[name]
     by_seed = np.array([rows[run_name(name, seed)].rho for seed in range(seeds)])
-    return Number(row.rho, row.low, row.high, float(by_seed.std(ddof=1)) if seeds > 1 else None)
+    return SeedMean(row.rho, row.low, row.high, float(by_seed.std(ddof=1)) if seeds > 1 else None)
 
 
 def _effective(
@@ -248,7 +248,7 @@ def _effective(
     return {row.model: row for row in found.effective.rows}, found.line
 
 
-def _direction(claim: Claim, measured: _Measured, seeds: int, level: float) -> Direction:
+def _direction(claim: PaperClaim, measured: _Measured, seeds: int, level: float) -> Direction:
     def measure(variant: str) -> tuple[Hits, Hits]:
         return measured.of(measured.clean, variant, seeds), measured.of(measured.shifted, variant, seeds)
 

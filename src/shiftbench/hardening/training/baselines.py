@@ -28,14 +28,14 @@ from shiftbench.hardening.training.log import read_log, write_log
 from shiftbench.hardening.training.loop import Trained
 
 
-class Baseline(NamedTuple):
+class BaselineKind(NamedTuple):
     options: type[RandomFeatureOptions] | type[FisherVectorOptions]
     fit: Callable[..., BaselineClassifier]
 
 
 BASELINES = {
-    "random-features": Baseline(RandomFeatureOptions, fit_random_features),
-    "fisher-vectors": Baseline(FisherVectorOptions, fit_fisher_vectors),
+    "random-features": BaselineKind(RandomFeatureOptions, fit_random_features),
+    "fisher-vectors": BaselineKind(FisherVectorOptions, fit_fisher_vectors),
 }
 
 

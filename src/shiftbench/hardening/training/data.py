@@ -19,7 +19,7 @@ from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.subset import of_classes, per_class, sample
 from shiftbench.errors import BadImageError, LabelError, listed
 from shiftbench.hardening.errors import TrainingError
-from shiftbench.hardening.recipe import Data
+from shiftbench.hardening.recipe import TrainingData
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.catalogue import find_label_space
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Source(Protocol):
+class ImageSource(Protocol):
     """One picture by number; raises BadImageError where it can't be read. Sources are picklable, for workers."""
 
     def __call__(self, index: int) -> Pixels: ...
 
 
 @dataclass(frozen=True)
-class InMemory:
+class ImagesInMemory:
     pixels: Pixels
 
     def __call__(self, index: int) -> Pixels:
@@ -45,7 +45,7 @@ class InMemory:
 
 
 @dataclass(frozen=True)
-class FromDataset:
+class DatasetImages:
     dataset: Dataset
     geometry: Geometry | None
 
@@ -55,10 +55,10 @@ class FromDataset:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedImages:
     """Several one after the other."""
 
-    parts: tuple[Source, ...]
+    parts: tuple[ImageSource, ...]
     #: Where each begins.
     starts: tuple[int, ...]
 
@@ -77,14 +77,14 @@ class Pictures:
     ids: Sequence[str]
     #: (N, classes), zeros and ones.
     targets: NDArray[np.float32]
-    picture: Source
+    picture: ImageSource
     #: Of the ids, how many are no copies of others.
     originals: int
 
     @property
     def pixels(self) -> Pixels | None:
         """All of them, where they are in memory."""
-        return self.picture.pixels if isinstance(self.picture, InMemory) else None
+        return self.picture.pixels if isinstance(self.picture, ImagesInMemory) else None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -107,18 +107,18 @@ class Pictures:
         parts = [self, *copies]
         starts = tuple(np.cumsum([0, *(len(part) for part in parts[:-1])]).tolist())
         ids = [*self.ids, *(f"{one}@{number}" for number, part in enumerate(copies, 1) for one in part.ids)]
-        source = Joined(tuple(part.picture for part in parts), starts)
+        source = JoinedImages(tuple(part.picture for part in parts), starts)
         return replace(self, ids=ids, targets=np.concatenate([part.targets for part in parts]), picture=source)
 
 
-def evaluation_geometry(data: Data) -> Geometry:
+def evaluation_geometry(data: TrainingData) -> Geometry:
     """What the trained classifier does to a picture of any size."""
     if data.resize:
         return Geometry(resize=data.resize, crop=data.size)
     return Geometry(resize=data.size, resize_rule="exact", crop=None)
 
 
-def open_training_set(spec: str | Dataset, data: Data) -> Dataset:
+def open_training_set(spec: str | Dataset, data: TrainingData) -> Dataset:
     """The data set that a recipe names, or a smaller part of it, chosen alike for every seed."""
     if not isinstance(spec, Dataset) and not spec:
         raise TrainingError("nothing to train on", expected="data", hint="--data FOLDER, or [data] train in the recipe")
@@ -157,10 +157,15 @@ def check_classes(dataset: Dataset, targets: NDArray[np.float32], *, empty_allow
 
 
 def load_pictures(
-    dataset: Dataset, data: Data, geometry: Geometry | None, *, show: bool = False, console: Console | None = None
+    dataset: Dataset,
+    data: TrainingData,
+    geometry: Geometry | None,
+    *,
+    show: bool = False,
+    console: Console | None = None,
 ) -> Pictures:
     """Decoded into memory if all have the size that ``geometry`` gives and the recipe's bound allows it."""
-    targets, read = _targets(dataset), FromDataset(dataset, geometry)
+    targets, read = _targets(dataset), DatasetImages(dataset, geometry)
     kept = Pictures(dataset.name, dataset.space, dataset.fingerprint, dataset.ids, targets, read, len(dataset))
     side = data.size
     if geometry is None or len(dataset) * side * side * 3 > data.memory_gb * 1e9:
@@ -188,7 +193,7 @@ def load_pictures(
         warnings.warn(f"{len(bad)} pictures can't be read and are left out: {listed(sorted(bad))}", stacklevel=2)
         ids = [one for one, fine in zip(dataset.ids, good, strict=True) if fine]
         kept, pixels = replace(kept, ids=ids, targets=targets[good], originals=len(ids)), pixels[good]
-    return replace(kept, picture=InMemory(pixels))
+    return replace(kept, picture=ImagesInMemory(pixels))
 
 
 def _targets(dataset: Dataset) -> NDArray[np.float32]:

@@ -53,7 +53,7 @@ class Trained(NamedTuple):
     log: list[dict[str, Any]]
 
 
-class Run:
+class TrainingRun:
     """Model, optimizer and position of a run, from its beginning or its last checkpoint."""
 
     def __init__(

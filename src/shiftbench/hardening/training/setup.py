@@ -21,7 +21,7 @@ from shiftbench.hardening.augmentations.network_training import NEEDS, network_f
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Part, Recipe
 from shiftbench.hardening.training.data import (
-    InMemory,
+    ImagesInMemory,
     Pictures,
     check_classes,
     evaluation_geometry,
@@ -35,7 +35,7 @@ from shiftbench.jobs.blocks import save_array
 from shiftbench.labels.space import LabelSpace
 
 
-class Prepared(NamedTuple):
+class PreparedTraining(NamedTuple):
     pictures: Pictures
     #: The recipe, in which every augmentation knows its networks.
     recipe: Recipe
@@ -43,7 +43,7 @@ class Prepared(NamedTuple):
 
 def prepare_training(
     recipe: Recipe, data: str | Dataset | None = None, *, show: bool = False, console: Console | None = None
-) -> Prepared:
+) -> PreparedTraining:
     """The training pictures of a recipe, with the copies that it wants."""
     dataset = open_training_set(data if data is not None else recipe.data.train, recipe.data)
     geometry = None if recipe.data.uncropped else evaluation_geometry(recipe.data)
@@ -55,7 +55,7 @@ def prepare_training(
     for spec in recipe.data.extra:
         extra = open_in_space(spec, pictures.space)
         copies.append(load_pictures(extra, recipe.data, geometry, show=show, console=console))
-    return Prepared(pictures.joined(copies) if copies else pictures, recipe)
+    return PreparedTraining(pictures.joined(copies) if copies else pictures, recipe)
 
 
 def _with_networks(recipe: Recipe, dataset: Dataset, show: bool) -> Recipe:
@@ -119,7 +119,7 @@ def _copy(part: Part, pictures: Pictures, recipe: Recipe, show: bool, console: C
         pixels = _augmented(part, pictures, show, console)
         made = pixels
         write_atomically(path, lambda temporary: save_array(temporary, made))
-    return replace(pictures, picture=InMemory(pixels))
+    return replace(pictures, picture=ImagesInMemory(pixels))
 
 
 def _read_copy(path: Path, shape: Sequence[int]) -> Pixels | None:

@@ -16,7 +16,7 @@ from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.hardening.training.baselines import BASELINES, fit_baseline
 from shiftbench.hardening.training.checkpoint import refuse_other
 from shiftbench.hardening.training.log import read_log
-from shiftbench.hardening.training.loop import Run, Trained
+from shiftbench.hardening.training.loop import Trained, TrainingRun
 from shiftbench.hardening.training.setup import prepare_training, prepare_validation
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import Advance
@@ -58,5 +58,5 @@ def train(
         held_out = prepare_validation(recipe, validation, pictures.space, show=progress, console=console)
         # The caller's own random numbers go on as if nothing had happened.
         with torch.random.fork_rng():
-            run = Run(recipe, ready, folder, called, pictures, held_out, torch_device(device))
+            run = TrainingRun(recipe, ready, folder, called, pictures, held_out, torch_device(device))
             return run.go(workers, progress, console, report)

@@ -193,7 +193,7 @@ class FittingOptions(Protocol):
     def flips(self) -> bool: ...
 
 
-class Features(Protocol):
+class FittedFeatures(Protocol):
     """uint8 pictures (N, size, size, 3) to float32 features (N, count)."""
 
     #: The name in files, and the classifier's unless another is given.
@@ -214,7 +214,7 @@ class Features(Protocol):
 class BaselineClassifier(BatchedClassifier):
     """Its scores are least-squares estimates of 0 and 1, good for ranking; their softmax is no confidence."""
 
-    def __init__(self, features: Features, head: Linear, *, space: LabelSpace, name: str | None = None) -> None:
+    def __init__(self, features: FittedFeatures, head: Linear, *, space: LabelSpace, name: str | None = None) -> None:
         super().__init__()
         self.features, self.head, self.space = features, head, space
         self.name = name or features.kind
@@ -241,7 +241,7 @@ class BaselineClassifier(BatchedClassifier):
         return self.head(self.features(images))
 
 
-def fit_classifier(features: Features, examples: Examples, *, name: str | None, show: bool) -> BaselineClassifier:
+def fit_classifier(features: FittedFeatures, examples: Examples, *, name: str | None, show: bool) -> BaselineClassifier:
     """Least squares over all examples and, with ``flips``, their mirror images."""
     solver = StreamingRidge(features.count, len(examples.dataset.space))
     with progress_bar(f"fitting {features.kind}", len(examples), show=show) as advance:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shiftbench.errors import ClassifierError
 from shiftbench.hardening.architectures.baselines.classifier import (
     BaselineClassifier,
-    Features,
+    FittedFeatures,
     Linear,
     check_arrays,
     checked_options,
@@ -66,7 +66,7 @@ def load_baseline(path: str | Path, *, name: str | None = None) -> BaselineClass
     return BaselineClassifier(features, head, space=space, name=name or about["name"])
 
 
-def _features(kind: str, options: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], path: Path) -> Features:
+def _features(kind: str, options: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], path: Path) -> FittedFeatures:
     if kind == RandomFeatures.kind:
         return RandomFeatures.from_arrays(_options(RandomFeatureOptions, options, path), arrays)
     if kind == FisherVectors.kind:

@@ -23,7 +23,7 @@ from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.deepaugment.cae import STRIDE, CompressiveAutoencoder, uniform_for
 from shiftbench.hardening.augmentations.deepaugment.cae_distortions import AFTER_BITS, PUBLISHED, cae_codes, cae_weights
-from shiftbench.hardening.augmentations.deepaugment.drawing import Distortion, Draw, F, Table
+from shiftbench.hardening.augmentations.deepaugment.drawing import Distortion, DistortionTable, Draw, F
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
 from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import (
     Weights,
@@ -172,7 +172,7 @@ class Distorted:
         return (Distorted, (self.network,))
 
 
-def _drawn(table: Table[F], draw: Draw, first: int | None = None) -> Distortion[F]:
+def _drawn(table: DistortionTable[F], draw: Draw, first: int | None = None) -> Distortion[F]:
     """One of the table, or of its first few."""
     return table[draw.one_of(range(first or len(table)))]
 

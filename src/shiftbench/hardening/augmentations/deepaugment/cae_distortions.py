@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn.functional import conv2d, gelu
 
 from shiftbench.hardening.augmentations.deepaugment.cae import LAYERS, TRANSPOSED
-from shiftbench.hardening.augmentations.deepaugment.drawing import Draw, Table, share
+from shiftbench.hardening.augmentations.deepaugment.drawing import DistortionTable, Draw, share
 from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import Weights, only_largest_tap
 
 # Weights
 
 WeightDistortion = Callable[[Weights, Draw], None]
 
-cae_weights: Table[WeightDistortion] = Table()
+cae_weights: DistortionTable[WeightDistortion] = DistortionTable()
 #: How many of them the published code draws from.
 PUBLISHED = 8
 
@@ -137,7 +137,7 @@ def _axis(layer: str, draw: Draw) -> int:
 
 CodeDistortion = Callable[[Tensor, Draw], Tensor]
 
-cae_codes: Table[CodeDistortion] = Table()
+cae_codes: DistortionTable[CodeDistortion] = DistortionTable()
 #: The one that acts on the bits.
 AFTER_BITS = "scale-bits"
 _PERMUTED = 10

@@ -30,7 +30,7 @@ class Distortion(Generic[F]):
         return " ".join((self.apply.__doc__ or "").split())
 
 
-class Table(list[Distortion[F]]):
+class DistortionTable(list[Distortion[F]]):
     """Distortions in the order of the published numbers."""
 
     def add(self, name: str) -> Callable[[F], F]:

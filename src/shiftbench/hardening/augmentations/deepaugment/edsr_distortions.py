@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, gelu, relu
 
-from shiftbench.hardening.augmentations.deepaugment.drawing import Draw, Table, share
+from shiftbench.hardening.augmentations.deepaugment.drawing import DistortionTable, Draw, share
 
 # Weights
 
 Weights = dict[str, Tensor]
 WeightDistortion = Callable[[Weights, Draw], None]
 
-edsr_weights: Table[WeightDistortion] = Table()
+edsr_weights: DistortionTable[WeightDistortion] = DistortionTable()
 
 _FIRST, _SECOND = 0, 2
 _LAPLACIAN = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])
@@ -211,8 +211,8 @@ def _but_the_last(weights: Weights) -> list[int]:
 HeadDistortion = Callable[[Tensor, Draw], Tensor]
 BodyDistortion = Callable[[nn.Sequential, Tensor, Draw], Tensor]
 
-head_signals: Table[HeadDistortion] = Table()
-body_signals: Table[BodyDistortion] = Table()
+head_signals: DistortionTable[HeadDistortion] = DistortionTable()
+body_signals: DistortionTable[BodyDistortion] = DistortionTable()
 
 
 @head_signals.add("swap-channels")
