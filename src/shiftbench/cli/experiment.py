@@ -10,7 +10,7 @@ import typer
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.eval import kept_warnings, parse_data
 from shiftbench.cli.extras import needing
-from shiftbench.cli.options import ExecutorOptions, grouped
+from shiftbench.cli.options import ExecutorOptions, OutputOptions, grouped
 
 
 @grouped
@@ -18,34 +18,34 @@ from shiftbench.cli.options import ExecutorOptions, grouped
 def experiment_command(
     name: Annotated[str, typer.Argument(help="icons-style, icons-subtype, cifar-corruptions, size or self-attention.")],
     scale: Annotated[
-        str, typer.Option(help="tiny (does it run?), small (a processor, minutes), paper (as published).")
+        str, typer.Option(help="tiny (a smoke test), small (minutes on a CPU) or paper (as published).")
     ] = "small",
-    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of every variant. Default: as the scale says.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Training runs per variant (default: as in the scale).")
+    ] = None,
     data: Annotated[
-        list[str] | None, typer.Option("--data", "-d", help="A folder, or ROLE=FOLDER: icons=icons/ for the icons.")
+        list[str] | None, typer.Option("--data", "-d", help="Dataset, as FOLDER or ROLE=FOLDER: icons=icons/.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where the runs are kept. Default: experiments/NAME-SCALE.")
+        Path | None, typer.Option("--out", "-o", help="Folder of the runs (default: experiments/NAME-SCALE).")
     ] = None,
     workspace: Annotated[
-        Path | None, typer.Option("--workspace", "-w", help="Where predictions are kept. Default: OUT/workspace.")
+        Path | None, typer.Option("--workspace", "-w", help="Workspace of the predictions (default: OUT/workspace).")
     ] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of every recipe.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of every recipe (repeatable).")
     ] = None,
     *,
     where: ExecutorOptions,
-    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the tables as Markdown, too.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+    shown: OutputOptions,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as Markdown.")] = None,
 ) -> None:
-    """Train the variants of an experiment, evaluate each on its suite, and say what they are worth.
+    """Train the variants of an experiment, evaluate each on its suite, and compare them.
 
-    It ends in tables: accuracy without and under shift, effective and relative robustness of every intervention, with
-    intervals over images and the spread over seeds; verdicts on the papers' hypotheses. Stopped at any moment, the
-    same command continues. As many runs are trained at a time as there are workers, a core each, in processes or on
-    the machines of a Ray cluster; the numbers are the same.
+    Prints tables: accuracy without and under shift, effective and relative robustness of every intervention, with
+    confidence intervals over images and the spread over seeds, and verdicts on the papers' hypotheses. After an
+    interruption, rerun the same command: it resumes. Each worker trains one run on one core, in processes or on a Ray
+    cluster; the numbers do not depend on the workers.
 
     \b
     Examples:
@@ -66,8 +66,8 @@ def experiment_command(
             workspace=workspace,
             changes=change or [],
             executor=where.executor(),
-            level=level,
-            progress=not quiet,
+            level=shown.level,
+            progress=not shown.quiet,
             console=errors,
             command=_command(name, scale, seeds, data, change),
         )
@@ -76,7 +76,7 @@ def experiment_command(
     report = experiment_table(study)
     if markdown is not None:
         errors.print(f"written: {report.write(markdown)}", style="dim", highlight=False, soft_wrap=True)
-    if json:
+    if shown.json:
         print_json(report.as_data())
     else:
         output.print(report)
@@ -84,7 +84,7 @@ def experiment_command(
 
 
 def _command(name: str, scale: str, seeds: int | None, data: list[str] | None, change: list[str] | None) -> str:
-    """What gives these tables again, without the places of somebody's disk."""
+    """The command that reproduces these tables, without local paths."""
     words = ["shiftbench experiment", name, f"--scale {scale}"]
     words += [f"--seeds {seeds}"] if seeds is not None else []
     words += [f"--data {one.partition('=')[0]}=FOLDER" if "=" in one else "--data FOLDER" for one in data or []]

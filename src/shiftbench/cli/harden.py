@@ -1,4 +1,4 @@
-"""``shiftbench harden``: the workshop for sturdier classifiers. Augmentations here; training in hardening_training."""
+"""``shiftbench harden``: augmentations. Training is in ``harden_train.py``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shiftbench.cli import harden_train
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.corrupt import print_skipped
 from shiftbench.cli.extras import needing
-from shiftbench.cli.options import ExecutorOptions, grouped
+from shiftbench.cli.options import ExecutorOptions, Json, Quiet, grouped
 
 if TYPE_CHECKING:
     from shiftbench.hardening.augmentations.copies import Augmented
@@ -19,23 +19,22 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Harden classifiers: augmentations, and training that uses them.\n\n"
-    "`harden list` names the augmentations and their options, `harden gallery` shows them on a picture, `harden "
-    "augment` writes augmented copies of a folder.",
+    help="Train more robust models: recipes, and the augmentations they use.\n\n"
+    "`harden recipes` and `harden train` train a model; `harden list` shows the augmentations with their options, "
+    "`harden gallery` draws them on an image, and `harden augment` writes augmented copies of a folder.",
 )
 app.command("train")(harden_train.train_command)
 app.command("recipes")(harden_train.recipes_command)
 app.command("show")(harden_train.show_command)
 
-Json = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
-Seed = Annotated[int, typer.Option(help="Seed; the same one gives the same pixels everywhere.")]
+Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same pixels on every machine.")]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", help="KEY=VALUE, an option of the augmentation; may be repeated."),
+    typer.Option("--option", "-o", help="Option of the augmentation, as KEY=VALUE (repeatable)."),
 ]
 Network = Annotated[
     Path | None,
-    typer.Option(help="Weights of the image-to-image network, or a folder with those of both."),
+    typer.Option(help="Weights of the image-to-image network, or a folder with the weights of both."),
 ]
 
 
@@ -43,37 +42,39 @@ Network = Annotated[
 @grouped
 @needing("hardening", "the hardening workshop")
 def augment_command(
-    source: Annotated[Path, typer.Argument(help="A folder with pictures, in whatever folders.")],
-    destination: Annotated[Path, typer.Argument(help="A new folder, or one that this command began.")],
-    augmentation: Annotated[str, typer.Option("--augmentation", "-a", help="A name of `harden list`.")],
+    source: Annotated[Path, typer.Argument(help="Folder of images, with any subfolders.")],
+    destination: Annotated[Path, typer.Argument(help="New folder, or one that this command started to write.")],
+    augmentation: Annotated[
+        str, typer.Option("--augmentation", "-a", help="Name of the augmentation (see `harden list`).")
+    ],
     option: Options = None,
-    copies: Annotated[int, typer.Option(help="Copies of each picture; several get -1, -2, ... in the name.")] = 1,
-    shard: Annotated[str, typer.Option(help="NUMBER/COUNT: only this part of the work, such as 2/8.")] = "1/1",
+    copies: Annotated[int, typer.Option(help="Copies per image; several get -1, -2, ... in the file name.")] = 1,
+    shard: Annotated[str, typer.Option(help="Part of the work for a job array, as NUMBER/COUNT: 2/8.")] = "1/1",
     seed: Seed = 0,
-    lossless: Annotated[bool, typer.Option("--lossless", help="PNG for all, also for what was JPEG.")] = False,
+    lossless: Annotated[bool, typer.Option("--lossless", help="Write PNG files also for JPEG sources.")] = False,
     *,
     where: ExecutorOptions,
     network: Network = None,
     train_network: Annotated[
         bool,
-        typer.Option("--train-network", help="Train the network on the pictures first; it is kept for later."),
+        typer.Option("--train-network", help="Train the network on these images first, and keep it for later."),
     ] = False,
-    train_seconds: Annotated[float, typer.Option(help="So long, for each network.", min=1)] = 120,
+    train_seconds: Annotated[float, typer.Option(help="Training time per network, in seconds.", min=1)] = 120,
     json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Write augmented copies of a folder tree: the same folders and names again.
+    """Write augmented copies of a folder tree, with the same folders and file names.
 
-    Stopped at any moment, the same command continues where it was; with other options it refuses to mix them. The
-    pixels depend on the seed, a picture's name and the copy's number alone, so shards on several machines and any
-    number of workers give the same files. JPEG stays JPEG (quality 95), everything else becomes PNG. How the copies
-    were made is in shiftbench-augmentation.json beside them.
+    After an interruption, rerun the same command: it resumes. With other options it refuses to write into the same
+    folder. The pixels depend only on the seed, the image's name and the number of the copy, so shards on several
+    machines and any number of workers give the same files. JPEG stays JPEG (quality 95), everything else becomes PNG.
+    The options are recorded in shiftbench-augmentation.json in the destination.
 
     \b
     Examples:
-      AugMix as for ImageNet
+      AugMix with the settings for ImageNet
         shiftbench harden augment train/ train-augmix/ -a augmix -o severity=1
-      three speckled copies of each picture
+      three speckled copies of each image
         shiftbench harden augment train/ train-speckle/ -a speckle --copies 3
       DeepAugment without published weights
         shiftbench harden augment train/ train-edsr/ -a deepaugment-edsr --train-network
@@ -100,7 +101,7 @@ def augment_command(
     if json:
         print_json(done.summary())
     else:
-        output.print(_in_words(done), highlight=False, markup=False, soft_wrap=True)
+        output.print(_summary(done), highlight=False, markup=False, soft_wrap=True)
         for path in networks.values() if train_network else ():
             output.print(f"network: {path}", highlight=False, markup=False, soft_wrap=True)
     print_skipped(done.skipped)
@@ -108,8 +109,8 @@ def augment_command(
 
 @app.command("list")
 @needing("hardening", "the hardening workshop")
-def list_command(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """The augmentations, what each does, and its options with their defaults."""
+def list_command(json: Json = False) -> None:
+    """List the augmentations, with their options and defaults."""
     from shiftbench.hardening.augmentations.base import list_augmentations
 
     entries = list_augmentations()
@@ -131,24 +132,27 @@ def list_command(json: Annotated[bool, typer.Option("--json", help="As JSON.")] 
 @app.command("gallery")
 @needing("hardening", "the hardening workshop")
 def gallery_command(
-    file: Annotated[Path, typer.Argument(help="A PNG file to write.")],
-    image: Annotated[Path | None, typer.Option(help="A picture.", show_default="one of the demo photographs")] = None,
+    file: Annotated[Path, typer.Argument(help="PNG file to write.")],
+    image: Annotated[
+        Path | None, typer.Option(help="Image to augment.", show_default="one of the demo photographs")
+    ] = None,
     augmentation: Annotated[
         list[str] | None,
-        typer.Option("--augmentation", "-a", help="NAME or NAME:KEY=VALUE,...; may be repeated. Default: all."),
+        typer.Option(
+            "--augmentation", "-a", help="Augmentation, as NAME or NAME:KEY=VALUE,... (repeatable; default: all)."
+        ),
     ] = None,
     partner: Annotated[
-        Path | None, typer.Option(help="What mixup and cutmix mix it with.", show_default="its mirror image")
+        Path | None, typer.Option(help="Image that mixup and cutmix mix in.", show_default="the mirror image")
     ] = None,
-    size: Annotated[int, typer.Option(help="Side of the picture that is augmented.", min=8, max=1024)] = 224,
-    columns: Annotated[int, typer.Option(help="Draws of each augmentation.", min=1, max=20)] = 6,
+    size: Annotated[int, typer.Option(help="Side of the image, in pixels.", min=8, max=1024)] = 224,
+    columns: Annotated[int, typer.Option(help="Random draws per augmentation.", min=1, max=20)] = 6,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """One picture of a picture under the augmentations, several draws of each.
+    """Draw a sheet of an image under the augmentations, with several random draws of each.
 
-    Augmentations that need a network of yours are left out unless it is named:
-    -a deepaugment-edsr:network=FILE.
+    Augmentations that need a network are left out unless it is given: -a deepaugment-edsr:network=FILE.
     """
     from shiftbench.hardening.augmentations.gallery import choose, demo_photograph, render_gallery, square
 
@@ -166,7 +170,7 @@ def gallery_command(
         return
     output.print(f"written: {file} ({picture.width} x {picture.height})", highlight=False, markup=False, soft_wrap=True)
     for missing, why in left_out.items():
-        errors.print(f"left out: {missing} ({why})", style="dim", markup=False, highlight=False)
+        errors.print(f"skipped: {missing} ({why})", style="dim", markup=False, highlight=False)
 
 
 def parse_options(texts: list[str]) -> dict[str, Any]:
@@ -209,14 +213,14 @@ def _decoded(image: Path) -> Any:
     return decode(image, image.name).pixels
 
 
-def _in_words(done: Augmented) -> str:
+def _summary(done: Augmented) -> str:
     part = "" if done.shard.count == 1 else f", shard {done.shard}"
-    grid = f"{done.augmentation}: {done.pictures:,} pictures x {done.copies} {'copy' if done.copies == 1 else 'copies'}"
+    grid = f"{done.augmentation}: {done.pictures:,} images x {done.copies} {'copy' if done.copies == 1 else 'copies'}"
     if not done.written:
-        return f"{grid}{part}: all {done.already:,} were there already, in {done.destination}"
-    there = f", {done.already:,} were there already" if done.already else ""
+        return f"{grid}{part}: all {done.already:,} already existed, in {done.destination}"
+    there = f", {done.already:,} already existed" if done.already else ""
     speed = done.written / max(done.seconds, 1e-9)
     return (
         f"{grid}{part}: {done.written:,} written{there}\n"
-        f"in {done.destination}, {done.seconds:,.1f} s, {speed:,.0f} a second"
+        f"in {done.destination}, {done.seconds:,.1f} s, {speed:,.0f} images per second"
     )

@@ -1,4 +1,4 @@
-"""``shiftbench harden train``, ``recipes`` and ``show``."""
+"""``shiftbench harden train``, ``harden recipes`` and ``harden show``."""
 
 from __future__ import annotations
 
@@ -11,51 +11,58 @@ import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.extras import needing
+from shiftbench.cli.options import Json, Quiet
 
 if TYPE_CHECKING:
     from shiftbench.hardening.training.loop import Trained
 
 Change = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe: train.epochs=3, views.0.severity=1."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the recipe (repeatable): train.epochs=3, views.0.severity=1.",
+    ),
 ]
 
 
 @needing("hardening", "training")
 def train_command(
-    recipe: Annotated[str, typer.Argument(help="A name of `harden recipes`, or a .toml file.")],
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe (see `harden recipes`), or a .toml file.")],
     data: Annotated[
-        str | None, typer.Option("--data", "-d", help="Train on this folder, file or named data set instead.")
+        str | None,
+        typer.Option("--data", "-d", help="Training data instead of the recipe's: a folder, file or dataset name."),
     ] = None,
-    validation: Annotated[
-        str | None, typer.Option(help="Look at this data after every epoch; `none`: at no data.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder. Default: runs/RECIPE.")] = None,
+    validation: Annotated[str | None, typer.Option(help="Data to evaluate after every epoch, or `none`.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run (default: runs/RECIPE).")] = None,
     change: Change = None,
-    seed: Annotated[int | None, typer.Option(help="The same as --set train.seed=N.")] = None,
-    name: Annotated[str | None, typer.Option(help="What the classifier is called. Default: the folder's name.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the model (default: the folder's name).")] = None,
     workers: Annotated[
-        int, typer.Option("--workers", "-j", min=0, help="Processes that make batches ahead; they change no result.")
+        int,
+        typer.Option(
+            "--workers", "-j", min=0, help="Processes that prepare batches; the result does not depend on them."
+        ),
     ] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    json: Annotated[bool, typer.Option("--json", help="Print the log as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+    device: Annotated[str, typer.Option(help="Device to train on: auto, cpu, cuda, cuda:1, ...")] = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Train a classifier by a recipe.
+    """Train a model by a recipe.
 
-    Stopped at any moment, the same command continues from the last checkpoint, to the same weights. The folder that
-    it leaves is a classifier: hardened:FOLDER.
+    After an interruption, rerun the same command: it resumes from the last checkpoint and reaches the same weights. The
+    folder of a finished run is a model for every other command: hardened:FOLDER.
 
     \b
     Examples:
-      AugMix on CIFAR-10, as published; then what it is worth
+      AugMix on CIFAR-10 as published, then its robustness
         shiftbench harden train cifar-augmix --out runs/augmix
         shiftbench eval hardened:runs/augmix --suite cifar-10-c
-      a small one, to look at
+      a small network, to try it out
         shiftbench harden train cifar-standard --out runs/small \\
           --set train.epochs=3 --set data.sample=2000 \\
           --set architecture.name=resnet-20
-      your own pictures, in class folders
+      your own images, in class folders
         shiftbench harden train icons-resnet-20 --data photos/ \\
           --set data.labels=folders --out runs/photos
     """
@@ -106,8 +113,8 @@ def show_trained(trained: Trained) -> None:
     )
 
 
-def recipes_command(json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False) -> None:
-    """The recipes that come with the package."""
+def recipes_command(json: Json = False) -> None:
+    """List the recipes that come with the package."""
     from shiftbench.hardening.recipe import load_recipe, recipe_names
     from shiftbench.reports.table import Column, Table
 
@@ -129,10 +136,10 @@ def recipes_command(json: Annotated[bool, typer.Option("--json", help="Print the
 
 
 def show_command(
-    recipe: Annotated[str, typer.Argument(help="A name of `harden recipes`, or a .toml file.")],
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe (see `harden recipes`), or a .toml file.")],
     change: Change = None,
 ) -> None:
-    """Print a recipe as TOML, with its comments; with --set, as it would be followed, all keys included."""
+    """Print a recipe as TOML with its comments; with --set, as it would be trained, with all keys."""
     from shiftbench.hardening.recipe import load_recipe, recipe_text
     from shiftbench.io.schema import to_toml
 

@@ -1,5 +1,5 @@
 """The hardening workshop: augmentations, losses, architectures and one training loop, usable alone or together.
 
-It stands beside the line and uses it: data sets come from ``datasets``, what was trained is a classifier like any
+It stands beside the line and uses it: datasets come from ``datasets``, what was trained is a classifier like any
 other (``hardened:FOLDER``), and an experiment ends in a study.
 """

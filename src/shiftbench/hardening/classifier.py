@@ -3,7 +3,7 @@
 recipe.toml         the recipe as it was followed
 model.safetensors   the weights, without the normalisation
 classifier.json     name, classes, preprocessing, what it was trained on
-log.jsonl           a line an epoch
+log.jsonl           one line per epoch
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def load_hardened(target: str, options: Options) -> Classifier:
         network.load_state_dict(load_file(finished.folder / WEIGHTS))
     except (OSError, RuntimeError, SafetensorError) as error:
         raise ClassifierError(
-            f"the weights in {target} do not fit", found=str(error).strip()[:300], hint="train it anew"
+            f"the weights in {target} do not fit", found=str(error).strip()[:300], hint="train it again"
         ) from error
     architecture = finished.recipe.as_dict()["architecture"]
     weights = digest("hardened", architecture, len(finished.space), file_digest(finished.folder / WEIGHTS))

@@ -1,6 +1,6 @@
 """Losses on logits, each a plain function that can be used alone.
 
-Targets are probabilities (N, classes), because mixing two pictures mixes their labels; for several labels an image
+Targets are probabilities (N, classes), because mixing two images mixes their labels; for multi-label images
 they are zeros and ones.
 """
 
@@ -59,10 +59,10 @@ def jensen_shannon(*logits: torch.Tensor) -> torch.Tensor:
 
 
 def stability(clean: torch.Tensor, noisy: torch.Tensor, distance: str = "cross-entropy") -> torch.Tensor:
-    """How far a noisy picture's answer is from the clean one's.
+    """How far a noisy image's answer is from the clean one's.
 
     002 minimises the cross-entropy from the noisy distribution to the clean one, as the method's authors do for
-    classifiers: -sum_k p_k log q_k. ``kl`` takes the clean picture's own entropy off, and ``l2`` compares logits.
+    classifiers: -sum_k p_k log q_k. ``kl`` takes the clean image's own entropy off, and ``l2`` compares logits.
     """
     if distance == "l2":
         return (clean - noisy).square().sum(dim=1).mean()
@@ -76,12 +76,12 @@ def stability(clean: torch.Tensor, noisy: torch.Tensor, distance: str = "cross-e
 
 
 def make_criterion(name: str = "cross-entropy", smoothing: float = 0.0) -> Criterion:
-    """``cross-entropy`` for one label an image, ``binary`` for several."""
+    """``cross-entropy`` for one label per image, ``binary`` for several."""
     if not 0 <= smoothing < 1:
         raise ShiftbenchError("no such label smoothing", found=smoothing, expected="0 to below 1")
     if name == "binary":
         if smoothing:
-            raise ShiftbenchError("labels are smoothed for one label an image only", hint="leave smoothing out")
+            raise ShiftbenchError("labels are smoothed for one label per image only", hint="leave smoothing out")
         return binary_cross_entropy
     if name != "cross-entropy":
         raise UnknownNameError("loss", name, ("cross-entropy", "binary"))

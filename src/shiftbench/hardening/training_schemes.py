@@ -61,8 +61,8 @@ def pgd(
 ) -> torch.Tensor:
     """Steps of ``step_share`` * radius along the sign of the gradient, projected back into the ball and to pixels.
 
-    The share is 1 / sqrt(steps), as in 003, unless said. It starts at the picture itself, as 003 writes it. The
-    model stands in eval mode meanwhile: half-made attacks must not move the statistics of its batch norms.
+    The share is 1 / sqrt(steps), as in 003, unless said. It starts at the image itself, as 003 writes it. The
+    model is in eval mode meanwhile: half-made attacks must not move the statistics of its batch norms.
     """
     share = steps**-0.5 if step_share is None else step_share
     moved = images.detach()

@@ -1,4 +1,4 @@
-"""Pictures to augment: photographs' kind of content, in awkward sizes."""
+"""Images to augment: photographs' kind of content, in awkward sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def coloured(size: tuple[int, int], seed: int = 0) -> Pixels:
 
 
 def grey(size: tuple[int, int], seed: int = 0) -> Pixels:
-    """A picture without colour."""
+    """An image without colour."""
     return np.repeat(scene(seed, *size)[:, :, :1], 3, axis=2)
 
 

@@ -29,7 +29,7 @@ def enhancer(kind: type[ImageEnhance.Color]) -> Pillow:
     return lambda image, level, sign: kind(image).enhance(level * 1.8 / 10 + 0.1)
 
 
-#: The published definitions, on Pillow, with the picture's own sides in place of a global IMAGE_SIZE.
+#: The published definitions, on Pillow, with the image's own sides in place of a global IMAGE_SIZE.
 PILLOW: dict[str, Pillow] = {
     "autocontrast": lambda image, level, sign: ImageOps.autocontrast(image),
     "equalize": lambda image, level, sign: ImageOps.equalize(image),
@@ -106,7 +106,7 @@ def test_the_mixture_equals_the_published_loop_up_to_rounding(all_operations: bo
 @pytest.mark.parametrize("alpha", [1.0, 3.0])
 @pytest.mark.parametrize("width", [1, 3])
 def test_the_weights_are_dirichlet_and_beta(alpha: float, width: int) -> None:
-    """A first chain of white, further ones and the picture of black: what is seen is share * w[0]."""
+    """A first chain of white, further ones and the image of black: what is seen is share * w[0]."""
     calls = {"count": 0}
 
     def white_first(image: Pixels, level: float, sign: int) -> Pixels:

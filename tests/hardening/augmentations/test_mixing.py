@@ -1,4 +1,4 @@
-"""Mixup and CutMix: pictures and labels are mixed by the same share."""
+"""Mixup and CutMix: images and labels are mixed by the same share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shiftbench.hardening.errors import AugmentationError
 
 
 def batch(count: int = 8, height: int = 12, width: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
-    """Picture i is of the value i / count all over, and of class i."""
+    """Image i is of the value i / count all over, and of class i."""
     values = torch.arange(count) / count
     return values.view(-1, 1, 1, 1).expand(count, 3, height, width).clone(), torch.eye(count)
 
@@ -44,12 +44,12 @@ def test_mixup_is_a_weighted_mean_with_a_permutation() -> None:
             classes = soft[i].nonzero().flatten().tolist()
             expected = sum(float(soft[i, c]) * images[c] for c in classes)
             assert torch.allclose(mixed[i], expected, atol=1e-6)  # type: ignore[arg-type]
-        assert torch.allclose(soft.sum(dim=0), torch.ones(len(soft)), atol=1e-6)  # every picture is used once
+        assert torch.allclose(soft.sum(dim=0), torch.ones(len(soft)), atol=1e-6)  # every image is used once
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0])
 def test_mixups_share_is_beta(alpha: float) -> None:
-    """Two pictures: whenever they are swapped, the diagonal of the targets is the share."""
+    """Two images: whenever they are swapped, the diagonal of the targets is the share."""
     images, targets = batch(2, 1, 1)
     augment, generator = make_batch_augmentation("mixup", alpha=alpha), seeded(0)
     soft = [augment(images, targets, generator)[1] for _ in range(3000)]

@@ -44,7 +44,7 @@ def test_scales_are_those_of_imagenet_c() -> None:
 
 
 def test_speckle_as_for_deepfashion_remixed() -> None:
-    """Half of the pictures, each channel with one of five strengths, all equally often."""
+    """Half of the images, each channel with one of five strengths, all equally often."""
     augment, generator = make_image_augmentation("speckle"), stream(0, "dfr")
     image = flat(100, (40, 40))
     noisy = [out for out in (augment(image, generator) for _ in range(600)) if not np.array_equal(out, image)]

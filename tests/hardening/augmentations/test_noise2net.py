@@ -1,4 +1,4 @@
-"""Noise2Net: each picture through a random network of its own, as a plain one computes it."""
+"""Noise2Net: each image through a random network of its own, as a plain one computes it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_each_picture_has_weights_of_its_own() -> None:
 
 
 def plain_block(x: torch.Tensor, which: int, count: int, drawn: Iterator[torch.Tensor]) -> torch.Tensor:
-    """One block for one picture, with the weights that belong to it, and batch normalisation in training mode."""
+    """One block for one image, with the weights that belong to it, and batch normalisation in training mode."""
 
     def convolved(x: torch.Tensor, dilation: int = 1, bias: bool = False) -> torch.Tensor:
         weights = next(drawn)
@@ -77,7 +77,7 @@ def plain_block(x: torch.Tensor, which: int, count: int, drawn: Iterator[torch.T
 
 
 def test_the_network_equals_a_plain_one_for_each_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The grouped convolution against one picture at a time, with the weights that were drawn."""
+    """The grouped convolution against one image at a time, with the weights that were drawn."""
     weights: list[torch.Tensor] = []
     draw = module._uniform
 

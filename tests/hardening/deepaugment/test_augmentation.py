@@ -1,4 +1,4 @@
-"""DeepAugment as an augmentation: sizes kept, one generator one picture, in any order and with any workers."""
+"""DeepAugment as an augmentation: sizes kept, one generator one image, in any order and with any workers."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_published_differs_and_never_draws_the_ninth(small_cae: CompressiveAutoe
 
 
 class _Counting:
-    """A generator that notes the first whole number that is asked of it for each picture."""
+    """A generator that notes the first whole number that is asked of it for each image."""
 
     def __init__(self, generator: np.random.Generator, called: list[int]) -> None:
         self.generator, self.called, self.first = generator, called, True
@@ -162,7 +162,7 @@ class _Counting:
 
 def test_bad_options_are_refused(small_edsr: EDSR, tmp_path: Path) -> None:
     for size in (8, 5000, 20.5):
-        with pytest.raises(AugmentationError, match="'size'"):
+        with pytest.raises(AugmentationError, match="of size"):
             make_image_augmentation("deepaugment-edsr", network=small_edsr, size=size)
     for name in ("deepaugment-edsr", "deepaugment-cae", "deepaugment"):
         with pytest.raises(NetworkError, match=f"{name} needs"):

@@ -1,4 +1,4 @@
-"""Networks trained on real pictures learn to restore them, the same for the same seed; bad wishes get clear words."""
+"""Networks trained on real images learn to restore them, the same for the same seed; bad wishes get clear words."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_wishes_that_cannot_be_met(cifar: Dataset, tmp_path: Path) -> None:
         network_for("deepaugment", tmp_path / "one.pt")
     with pytest.raises(NetworkError, match="no network of the kind 'edsr'"):
         network_for("deepaugment", tmp_path)
-    with pytest.raises(NetworkError, match="too few pictures"):
+    with pytest.raises(NetworkError, match="too few images"):
         train_network("edsr", take(cifar, range(3)), show=False)
     for budget in ({"steps": 0}, {"seconds": -1.0}, {"steps": 1, "seconds": 1.0}):
         with pytest.raises(NetworkError, match="bad budget"):

@@ -64,7 +64,7 @@ def study(hits: dict[str, NDArray[np.bool_]], tmp_path_factory: pytest.TempPathF
     root = tmp_path_factory.mktemp("study")
     labels = np.arange(IMAGES) % 10
     images = np.zeros((IMAGES, 32, 32, 3), np.uint8)
-    # Each picture carries its number; the shifts below leave the first row alone.
+    # Each image carries its number; the shifts below leave the first row alone.
     images[:, 0, 0, 0], images[:, 0, 1, 0] = np.arange(IMAGES) % 256, np.arange(IMAGES) // 256
     data = from_arrays(images, labels, space="cifar-10", name="numbered")
     settings = [
@@ -85,7 +85,7 @@ def study(hits: dict[str, NDArray[np.bool_]], tmp_path_factory: pytest.TempPathF
 
 
 class _Marked(Corruption):
-    """Writes which shift it is into the picture, and changes nothing else."""
+    """Writes which shift it is into the image, and changes nothing else."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, 1)

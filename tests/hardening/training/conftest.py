@@ -1,4 +1,4 @@
-"""A network of a few thousand weights on real CIFAR-10 pictures: seconds, and everything is as with a large one."""
+"""A network of a few thousand weights on real CIFAR-10 images: seconds, and everything is as with a large one."""
 
 from __future__ import annotations
 

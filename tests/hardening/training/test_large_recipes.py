@@ -1,4 +1,4 @@
-"""Recipes of ImageNet's size, in miniature: real photographs, the same code, a small network and small pictures."""
+"""Recipes of ImageNet's size, in miniature: real photographs, the same code, a small network and small images."""
 
 from __future__ import annotations
 

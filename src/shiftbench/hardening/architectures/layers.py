@@ -24,12 +24,12 @@ MakeBlock = Callable[[int, int, int], nn.Module]
 
 
 def convolution(inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1) -> nn.Conv2d:
-    """Keeps the picture's size at stride 1; has no bias, because a batch norm follows or went before."""
+    """Keeps the image's size at stride 1; has no bias, because a batch norm follows or went before."""
     return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, groups=groups, bias=False)
 
 
 def stages(make: MakeBlock, inputs: int, widths: tuple[int, ...], blocks: int) -> nn.Sequential:
-    """``blocks`` blocks of each width in turn; every stage but the first begins by halving the picture."""
+    """``blocks`` blocks of each width in turn; every stage but the first begins by halving the image."""
     made: list[nn.Module] = []
     for stage, width in enumerate(widths):
         for block in range(blocks):
@@ -39,7 +39,7 @@ def stages(make: MakeBlock, inputs: int, widths: tuple[int, ...], blocks: int) -
 
 
 class Classification(nn.Module):
-    """The mean over all places, then one linear layer: pictures of any size will do."""
+    """The mean over all places, then one linear layer: images of any size will do."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()

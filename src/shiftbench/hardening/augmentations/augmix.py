@@ -1,6 +1,6 @@
-"""AugMix (Hendrycks et al. 2020): several chains of simple operations, mixed with each other and with the picture.
+"""AugMix (Hendrycks et al. 2020): several chains of simple operations, mixed with each other and with the image.
 
-    mixture = (1 - m) * picture + m * sum of w[i] * chain[i](picture)
+    mixture = (1 - m) * image + m * sum of w[i] * chain[i](image)
     w ~ Dirichlet(alpha, .., alpha), m ~ Beta(alpha, alpha)
 
 The published code mixes normalised pixels; the weights sum to one, so mixing pixels is the same, up to the rounding

@@ -1,7 +1,7 @@
 """AugMix's operations: what Pillow computes, bit for bit, without going through Pillow where that is quicker.
 
-Each takes a picture, a level on (0, 10] and a sign. The level sets the strength as the published code does; the sign
-counts only where there are two directions. Unlike there, distances follow the picture's own width and height.
+Each takes an image, a level on (0, 10] and a sign. The level sets the strength as the published code does; the sign
+counts only where there are two directions. Unlike there, distances follow the image's own width and height.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two kinds of augmentation, each a small callable registered under the name that recipes and the CLI use.
 
-An image augmentation sees one picture and a generator that belongs to (seed, epoch, image) alone, so that the
+An image augmentation sees one image and a generator that belongs to (seed, epoch, image) alone, so that the
 order of the work and the number of workers change nothing. A batch augmentation sees a batch as tensors, with the
-targets as probabilities, because mixing two pictures mixes their labels.
+targets as probabilities, because mixing two images mixes their labels.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class AugmentationInfo:
 
 
 def list_augmentations() -> list[AugmentationInfo]:
-    """All that are registered, those of plugins included; pictures' first, then batches'."""
+    """All that are registered, those of plugins included; images' first, then batches'."""
     images = [_entry(name, "image", factory) for name, factory in image_augmentations]
     return images + [_entry(name, "batch", factory) for name, factory in batch_augmentations]
 

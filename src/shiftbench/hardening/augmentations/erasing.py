@@ -1,4 +1,4 @@
-"""Parts of a picture taken away: random erasing (Zhong et al. 2020) and Cutout (DeVries and Taylor 2017)."""
+"""Parts of an image taken away: random erasing (Zhong et al. 2020) and Cutout (DeVries and Taylor 2017)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Level = Annotated[float, Meta(ge=0, le=255)]
 Colour = _Level | Annotated[tuple[_Level, ...], Meta(min_length=3, max_length=3)]
 #: CIFAR-10's mean colour: what the published code of both fills with, by setting normalised pixels to zero.
 CIFAR_MEAN = (125, 123, 114)
-#: Boxes that may fail to fit before the picture stays as it is.
+#: Boxes that may fail to fit before the image stays as it is.
 _TRIES = 100
 
 
@@ -28,7 +28,7 @@ def erase(
     aspect: tuple[Ratio, Ratio] = (0.3, 1 / 0.3),
     fill: Literal["random"] | Colour = "random",
 ) -> ImageAugmentation:
-    """One rectangle overwritten: its share of the picture uniform over ``area``, height / width over ``aspect``.
+    """One rectangle overwritten: its share of the image uniform over ``area``, height / width over ``aspect``.
 
     ``fill`` is "random", a value for each pixel (the best of the paper's four), or a colour.
     """
@@ -56,7 +56,7 @@ def erase(
 
 @image_augmentations.register("cutout")
 def cutout(size: Annotated[int, Meta(ge=1, le=16384)] = 16, fill: Colour = CIFAR_MEAN) -> ImageAugmentation:
-    """A square of ``size`` pixels overwritten with one colour, 16 on 32-pixel pictures.
+    """A square of ``size`` pixels overwritten with one colour, 16 on 32-pixel images.
 
     Its centre is any pixel, so that a part of it, at a corner three quarters, may fall outside.
     """

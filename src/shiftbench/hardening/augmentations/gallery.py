@@ -1,4 +1,4 @@
-"""One picture of a picture under the augmentations: a row for each, a column for each draw."""
+"""One image of an image under the augmentations: a row for each, a column for each draw."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shiftbench.hardening.augmentations.base import (
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 _PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)
 _TEXT, _SMALL, _MARGIN, _GAP = 24, 17, 28, 6
-#: A long option may not push the pictures off the page.
+#: A long option may not push the images off the page.
 _MOST_LABEL = 220
 
 
@@ -48,9 +48,9 @@ class Row:
 def choose(
     wanted: Sequence[tuple[str, Mapping[str, Any]]], partner: Pixels | None = None
 ) -> tuple[list[Row], dict[str, str]]:
-    """Rows for the wanted augmentations, or for all; and those that can't be shown without more, with the reason.
+    """Rows for the wanted augmentations, or for all; and those that cannot be shown without more, with the reason.
 
-    Batch augmentations mix the picture with ``partner``, of the same size, or else with its mirror image.
+    Batch augmentations mix the image with ``partner``, of the same size, or else with its mirror image.
     """
     if wanted:
         return [_row(name, options, partner) for name, options in wanted], {}
@@ -66,7 +66,7 @@ def choose(
 def render_gallery(
     pixels: Pixels, rows: Sequence[Row], *, title: str = "", columns: int = 6, seed: int = 0
 ) -> Image.Image:
-    """A labelled grid: the picture itself, then ``columns`` draws of each augmentation."""
+    """A labelled grid: the image itself, then ``columns`` draws of each augmentation."""
     height, width = pixels.shape[:2]
     label = 22 + max(_width(line, size) for row in rows for size, line in _label(row))
     page_width = 2 * _MARGIN + label + columns * (width + _GAP) - _GAP
@@ -86,7 +86,7 @@ def render_gallery(
 
 
 def square(pixels: Pixels, side: int) -> Pixels:
-    """The middle of a picture, ``side`` pixels in both directions."""
+    """The middle of an image, ``side`` pixels in both directions."""
     image = Image.fromarray(pixels)
     scale = side / min(image.size)
     image = image.resize((max(side, round(image.width * scale)), max(side, round(image.height * scale))))
@@ -109,7 +109,7 @@ def _row(name: str, options: Mapping[str, Any], partner: Pixels | None) -> Row:
 
 
 def _shown_options(name: str) -> dict[str, Any]:
-    """What is done to a share of the pictures is done to every one here: else there would be little to see."""
+    """What is done to a share of the images is done to every one here: else there would be little to see."""
     factory = (image_augmentations if name in image_augmentations else batch_augmentations).get(name)
     always = {"probability": 1.0, "share": 1.0}
     known = inspect.signature(factory).parameters
@@ -119,14 +119,14 @@ def _shown_options(name: str) -> dict[str, Any]:
 
 
 def _alone(augment: BatchAugmentation, partner: Pixels | None) -> ImageAugmentation:
-    """A batch augmentation on one picture, with one other for company."""
+    """A batch augmentation on one image, with one other for company."""
     import torch
 
     def alone(image: Pixels, generator: np.random.Generator) -> Pixels:
         other = image[:, ::-1] if partner is None else partner
         pair = torch.from_numpy(np.stack([image, other])).permute(0, 3, 1, 2).float() / 255
         numbers = torch.Generator().manual_seed(int(generator.integers(2**62)))
-        for _ in range(20):  # a permutation that mixes the picture with itself shows nothing
+        for _ in range(20):  # a permutation that mixes the image with itself shows nothing
             changed = augment(pair, torch.eye(2), numbers)[0][0]
             if not torch.equal(changed, pair[0]):
                 break

@@ -13,7 +13,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, Ratio, Share, ascending, image_augmentations
 from shiftbench.io.schema import Probability
 
-#: How often a box of a drawn area and shape may fail to fit, before the middle of the picture is taken.
+#: How often a box of a drawn area and shape may fail to fit, before the middle of the image is taken.
 _TRIES = 10
 
 
@@ -29,7 +29,7 @@ def flip(probability: Probability = 0.5) -> ImageAugmentation:
 
 @image_augmentations.register("crop")
 def crop(padding: Annotated[int, Meta(ge=0, le=4096)] = 4) -> ImageAugmentation:
-    """A black border of ``padding`` pixels, then a random window of the old size: the custom of 32-pixel pictures."""
+    """A black border of ``padding`` pixels, then a random window of the old size: the custom of 32-pixel images."""
 
     def cropped(image: Pixels, generator: np.random.Generator) -> Pixels:
         height, width = image.shape[:2]
@@ -49,8 +49,8 @@ def resized_crop(
 ) -> ImageAugmentation:
     """A window of random area and shape, resized: the custom of ImageNet.
 
-    The area is uniform over ``scale`` of the picture's, the logarithm of width / height uniform over ``ratio``;
-    a window that never fits gives the middle. ``size`` is the side of the result, by default that of the picture.
+    The area is uniform over ``scale`` of the image's, the logarithm of width / height uniform over ``ratio``;
+    a window that never fits gives the middle. ``size`` is the side of the result, by default that of the image.
     """
     ascending("scale", scale)
     ascending("ratio", ratio)
@@ -72,7 +72,7 @@ def random_window(
     shapes: tuple[float, float],
     generator: np.random.Generator,
 ) -> tuple[int, int, int, int]:
-    """Top, left, height and width of a window within a picture."""
+    """Top, left, height and width of a window within an image."""
     logs = math.log(shapes[0]), math.log(shapes[1])
     for _ in range(_TRIES):
         area = height * width * generator.uniform(*areas)

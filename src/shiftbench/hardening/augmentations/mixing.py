@@ -1,4 +1,4 @@
-"""Two pictures of a batch made into one, labels included: Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019)."""
+"""Two images of a batch made into one, labels included: Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shiftbench.io.schema import Probability
 
 @batch_augmentations.register("mixup")
 def mixup(alpha: Concentration = 1.0, probability: Probability = 1.0) -> BatchAugmentation:
-    """share * x + (1 - share) * x of another picture, and the same of the targets; share ~ Beta(alpha, alpha).
+    """share * x + (1 - share) * x of another image, and the same of the targets; share ~ Beta(alpha, alpha).
 
     One share and one permutation for a batch. ``alpha``: 1 for CIFAR, 0.2 for ImageNet.
     """
@@ -33,9 +33,9 @@ def mixup(alpha: Concentration = 1.0, probability: Probability = 1.0) -> BatchAu
 
 @batch_augmentations.register("cutmix")
 def cutmix(alpha: Concentration = 1.0, probability: Probability = 0.5) -> BatchAugmentation:
-    """A box of another picture pasted in; the targets are mixed by the area that is really seen of each.
+    """A box of another image pasted in; the targets are mixed by the area that is really seen of each.
 
-    The box has the picture's shape and a share 1 - s of its area, s ~ Beta(alpha, alpha), around a uniform centre;
+    The box has the image's shape and a share 1 - s of its area, s ~ Beta(alpha, alpha), around a uniform centre;
     what falls outside is lost. ``probability``: 0.5 for CIFAR, 1 for ImageNet.
     """
 

@@ -1,6 +1,6 @@
-"""Image-to-image networks trained on the user's own pictures, in minutes on a processor.
+"""Image-to-image networks trained on the user's own images, in minutes on a processor.
 
-One in ten pictures is kept out of the training and measures it. With a number of ``steps``, the default, the same
+One in ten images is kept out of the training and measures it. With a number of ``steps``, the default, the same
 seed gives the same network; a budget of ``seconds`` gives as many steps as the machine can do.
 """
 
@@ -34,10 +34,10 @@ from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import one_torch_thread
 
-#: As many pictures, and bytes of them, as minutes can learn from.
+#: As many images, and bytes of them, as minutes can learn from.
 PICTURES = 1000
 _BYTES = 256 << 20
-#: The short side to which larger pictures are reduced while they wait.
+#: The short side to which larger images are reduced while they wait.
 _LARGEST = 640
 #: Raised when a training of the same steps and seed no longer gives the same network.
 _SCHEME = "1"
@@ -70,7 +70,7 @@ def network_for(
 
     ``file``: given weights; for ``deepaugment``, which needs two networks, a folder with edsr.* and cae.*. Else the
     networks are trained on ``train_on`` and kept in ``folder`` (by default in the user's cache); what was trained
-    before on the same pictures in the same way is used again.
+    before on the same images in the same way is used again.
     """
     needs = NEEDS.get(name, {})
     if not needs:
@@ -87,7 +87,7 @@ def missing_network(name: str) -> NetworkError:
     return NetworkError(
         f"{name} needs an image-to-image network",
         expected=", ".join(f"{option}=FILE with weights of {kind}" for option, kind in NEEDS[name].items()),
-        hint="give the published weights, or train on your own pictures in minutes: "
+        hint="give the published weights, or train on your own images in minutes: "
         f"`shiftbench harden augment --train-network`, or network_for({name!r}, train_on=dataset)",
     )
 
@@ -96,7 +96,7 @@ def _given(path: Path, kind: str, networks: int) -> Path:
     if not path.is_dir():
         if networks > 1:
             raise NetworkError(
-                "two networks can't be in one file", found=path, expected="a folder with edsr.* and cae.*"
+                "two networks cannot be in one file", found=path, expected="a folder with edsr.* and cae.*"
             )
         return path
     found = sorted(path.glob(f"{kind}*.safetensors")) + sorted(path.glob(f"{kind}*.pt"))
@@ -131,7 +131,7 @@ def train_network(
     show: bool = True,
     **options: Any,
 ) -> ImageNetwork:
-    """A network of this kind, trained on pictures of the data set; options not given suit the pictures' size."""
+    """A network of this kind, trained on images of the dataset; options not given suit the images' size."""
     _check_budget(steps, seconds)
     chosen = _read(dataset, seed)
     side = int(np.median([min(image.shape[:2]) for image in chosen]))
@@ -162,18 +162,18 @@ def _read(dataset: Dataset, seed: int) -> list[Pixels]:
             break
         try:
             pixels = dataset.read(int(index)).pixels
-        except BadImageError:  # the run that uses the data set names it
+        except BadImageError:  # the run that uses the dataset names it
             continue
         images.append(_to_side(pixels, min(_LARGEST, min(pixels.shape[:2]))))
     if len(images) < _LEAST:
         raise NetworkError(
-            f"too few pictures in {dataset.name} to train a network", found=len(images), expected=f"{_LEAST} or more"
+            f"too few images in {dataset.name} to train a network", found=len(images), expected=f"{_LEAST} or more"
         )
     return images
 
 
 class _Squares:
-    """Random squares of the pictures, flipped at random; every tenth picture is held out."""
+    """Random squares of the images, flipped at random; every tenth image is held out."""
 
     def __init__(self, images: list[Pixels], side: int, crop: int, seed: int) -> None:
         self.crop = min(crop, side) // 4 * 4
@@ -187,7 +187,7 @@ class _Squares:
         return torch.cat([as_tensor(self._square()) for _ in range(_BATCH)])
 
     def sample(self) -> Tensor:
-        """The middles of some of the training's pictures."""
+        """The middles of some of the training's images."""
         return torch.cat([as_tensor(_middle(image, self.crop)) for image in self.images[:256]])
 
     def _square(self) -> Pixels:
@@ -277,6 +277,6 @@ def _finite(loss: Tensor, network: ImageNetwork, step: int) -> float:
         raise NetworkError(
             f"the training of {network.kind} diverged",
             found=f"a loss of {value} at step {step}",
-            hint="try another seed, or more of your pictures; nothing was saved",
+            hint="try another seed, or more of your images; nothing was saved",
         )
     return value

@@ -1,7 +1,7 @@
 """Image-to-image networks: one file each, which carries a description of how its weights came to be.
 
 The weights are given (our own files, or the published ones of EDSR and the compressive auto-encoder) or trained on
-the user's pictures in minutes (``network_training.py``).
+the user's images in minutes (``network_training.py``).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _METADATA = "shiftbench"
 
 
 class ImageNetwork(nn.Module, ABC):
-    """Pixels in, pixels out; knows its own options, how it is trained and the size of picture that it is fed."""
+    """Pixels in, pixels out; knows its own options, how it is trained and the size of image that it is fed."""
 
     kind: ClassVar[str]
-    #: The short side of a picture that is fed to it.
+    #: The short side of an image that is fed to it.
     size: int
     #: The side of the squares that it is trained on.
     crop: ClassVar[int]
-    #: How often, unless told otherwise.
+    #: How often, by default.
     steps: ClassVar[int]
     #: Of Adam, at its highest.
     rate: ClassVar[float]
@@ -57,11 +57,11 @@ class ImageNetwork(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def suited(cls, side: int) -> tuple[dict[str, Any], int]:
-        """Options of a network that minutes can train, and its size, for pictures with a short side of ``side``."""
+        """Options of a network that minutes can train, and its size, for images with a short side of ``side``."""
 
     @abstractmethod
     def training_side(self, size: int, side: int) -> int:
-        """To which short side pictures (of a short side of ``side``) are brought for the training."""
+        """To which short side images (of a short side of ``side``) are brought for the training."""
 
     @abstractmethod
     def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
@@ -76,10 +76,10 @@ class ImageNetwork(nn.Module, ABC):
         return self.size if size is None else size
 
     def prepare(self, pictures: Tensor) -> None:
-        """Called once before the training, with some of its pictures."""
+        """Called once before the training, with some of its images."""
 
     def finish(self, pictures: Tensor) -> None:
-        """Called once after the training, with some of its pictures."""
+        """Called once after the training, with some of its images."""
 
 
 #: The kinds, by the name that files and options use.
@@ -103,7 +103,7 @@ def save_network(network: ImageNetwork, path: str | Path) -> Path:
         raise MissingExtraError("safetensors", "hardening", "writing .safetensors") from error
     path = Path(path)
     if path.suffix != ".safetensors":
-        raise NetworkError(f"a network can't be saved as {path.name}", expected="a name that ends in .safetensors")
+        raise NetworkError(f"a network cannot be saved as {path.name}", expected="a name that ends in .safetensors")
     about = json.dumps({"kind": network.kind, "size": network.size, "description": network.description})
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     write_atomically(path, lambda temporary: save_file(weights, temporary, metadata={_METADATA: about}))
@@ -120,7 +120,7 @@ def load_network(path: str | Path, expected: type[N]) -> N:
             f"{path.name} holds no network: {error.message}",
             found=error.found,
             expected=f"weights of {expected.kind}: .safetensors, or a state dict of torch with nothing but tensors",
-            hint="train one on your own pictures: network_for(...) or `shiftbench harden augment --train-network`",
+            hint="train one on your own images: network_for(...) or `shiftbench harden augment --train-network`",
         ) from error
     options = expected.options_of(weights)
     if options is None:
@@ -154,7 +154,7 @@ def _about(path: Path) -> dict[str, Any]:
         if int(about.get("size", 1)) < 1 or not isinstance(about.get("description", {}), dict):
             raise ValueError("impossible values")
     except (ValueError, TypeError, AttributeError) as error:
-        raise NetworkError(f"the description in {path.name} can't be read", found=text[:120]) from error
+        raise NetworkError(f"the description in {path.name} cannot be read", found=text[:120]) from error
     return dict(about)
 
 
@@ -168,7 +168,7 @@ def _other_kind(path: Path, weights: Mapping[str, Tensor], expected: type[ImageN
 
 
 def psnr(restored: Tensor, pictures: Tensor) -> float:
-    """Peak signal-to-noise ratio in decibels over pixels in [0, 1], of each picture and then the mean."""
+    """Peak signal-to-noise ratio in decibels over pixels in [0, 1], of each image and then the mean."""
     errors = (restored.clamp(0, 1) - pictures).square().flatten(1).mean(dim=1)
     return float((-10 * errors.clamp(min=1e-10).log10()).mean())
 
@@ -179,7 +179,7 @@ def as_tensor(image: Pixels) -> Tensor:
 
 
 def as_pixels(pictures: Tensor) -> Pixels:
-    """The first picture, rounded; numbers that are none become black, as a distorted network may overflow."""
+    """The first image, rounded; numbers that are none become black, as a distorted network may overflow."""
     rounded = pictures[0].nan_to_num(0, 1, 0).clamp(0, 1).mul(255).round().byte()
     pixels: Pixels = rounded.permute(1, 2, 0).cpu().contiguous().numpy()
     return pixels

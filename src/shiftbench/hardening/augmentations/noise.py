@@ -1,4 +1,4 @@
-"""Noise as an augmentation: the laws of the corruptions of the same name, with a strength drawn for each picture."""
+"""Noise as an augmentation: the laws of the corruptions of the same name, with a strength drawn for each image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def speckle(
 ) -> ImageAugmentation:
     """x + x * N(0, c), the corruption speckle_noise, with c drawn from ``scales``.
 
-    As paper 000 trains DeepFashion Remixed: half of the pictures, each channel with its own c. Its ImageNet
+    As paper 000 trains DeepFashion Remixed: half of the images, each channel with its own c. Its ImageNet
     classifier, which multiplies by 1 + x everywhere, is ``probability=1, per_channel=False``.
     """
     return _drawn_noise(cast(_Noise, speckle_noise), scales, probability, per_channel)
@@ -47,7 +47,7 @@ def gaussian(
 
 @image_augmentations.register("uniform-noise")
 def uniform(strength: Probability = 8 / 255, random_strength: bool = True) -> ImageAugmentation:
-    """x + U(-e, e) with e = u * ``strength`` and u ~ U(0, 1) for each picture: paper 003's zero-step adversary.
+    """x + U(-e, e) with e = u * ``strength`` and u ~ U(0, 1) for each image: paper 003's zero-step adversary.
 
     With ``random_strength=False``, e is always ``strength``. Rounded to grey levels; the training scheme of the
     same purpose adds the noise to real numbers.

@@ -1,7 +1,7 @@
-"""Noise2Net (paper 000's published code): every picture through a random small Res2Net of its own.
+"""Noise2Net (paper 000's published code): every image through a random small Res2Net of its own.
 
 Half of each batch passes through four blocks, each x + e * block(x). The weights are drawn anew for every batch and
-every picture, which is one grouped convolution over the batch. The blocks normalise each channel of each picture,
+every image, which is one grouped convolution over the batch. The blocks normalise each channel of each image,
 so e is a strength in units of the data's standard deviation; hence pixels are normalised before and after.
 
 Differences from the published code: kernels and dilations are drawn with the weights, not once an epoch, and pixels
@@ -77,7 +77,7 @@ def _block(x: torch.Tensor, width: int, generator: torch.Generator) -> torch.Ten
 def _convolved(
     x: torch.Tensor, outputs: int, generator: torch.Generator, *, kernel: int = 1, dilation: int = 1, bias: bool = False
 ) -> torch.Tensor:
-    """A convolution of its own for every picture, with PyTorch's first weights: U(-b, b), b = 1 / sqrt(fan in)."""
+    """A convolution of its own for every image, with PyTorch's first weights: U(-b, b), b = 1 / sqrt(fan in)."""
     count, inputs, height, width = x.shape
     bound = 1 / math.sqrt(inputs * kernel * kernel)
     weights = _uniform((count * outputs, inputs, kernel, kernel), bound, x, generator)
@@ -89,7 +89,7 @@ def _convolved(
 
 
 def _normalised(x: torch.Tensor) -> torch.Tensor:
-    """The published batch normalisation in training mode sees one picture at a time, that is each channel alone."""
+    """The published batch normalisation in training mode sees one image at a time, that is each channel alone."""
     if x.shape[-1] * x.shape[-2] == 1:  # one pixel has no spread
         return torch.zeros_like(x)
     return functional.instance_norm(x)

@@ -43,7 +43,7 @@ from shiftbench.io.schema import Probability
 
 # The network
 
-#: A picture's code has a place for each four by four pixels.
+#: An image's code has a place for each four by four pixels.
 STRIDE = 4
 _CHANNELS = 128
 _LAYERS = ("conv1", "fire2", "fire3", "fire4", "fire5")
@@ -60,7 +60,7 @@ Statistics = tuple[Tensor, Tensor]
 
 @image_networks.register("adain")
 class AdaIn(ImageNetwork):
-    """Pixels in [0, 1] in and out; sides are multiples of four. Remembers the styles of ``styles`` pictures."""
+    """Pixels in [0, 1] in and out; sides are multiples of four. Remembers the styles of ``styles`` images."""
 
     kind = "adain"
     size = 256
@@ -112,7 +112,7 @@ class AdaIn(ImageNetwork):
         return pixels
 
     def style(self, number: int) -> Statistics:
-        """That of a picture that it was trained on."""
+        """That of an image that it was trained on."""
         return self.style_means[number].view(1, -1, 1, 1), self.style_deviations[number].view(1, -1, 1, 1)
 
     @classmethod
@@ -121,7 +121,7 @@ class AdaIn(ImageNetwork):
 
     @classmethod
     def suited(cls, side: int) -> tuple[dict[str, Any], int]:
-        """Small pictures are fed at twice their size, lest their code be a few places only."""
+        """Small images are fed at twice their size, lest their code be a few places only."""
         return {}, cls.size if side >= 128 else 2 * side
 
     def training_side(self, size: int, side: int) -> int:
@@ -142,7 +142,7 @@ class AdaIn(ImageNetwork):
     def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
         features = self._features(pictures)
         code = features[_CODE]
-        # Each picture in the style of its neighbour in the batch.
+        # Each image in the style of its neighbour in the batch.
         styles = [_of_neighbours(statistics(layer)) for layer in features]
         wanted = with_statistics(code, styles[_CODE])
         drawn = self._features(self.decode(wanted))
@@ -156,7 +156,7 @@ class AdaIn(ImageNetwork):
         return content + _STYLE * style / len(_LAYERS) + _RESTORING * mse_loss(self.decode(code), pictures)
 
     def measure(self, pictures: Tensor, generator: np.random.Generator) -> dict[str, float]:
-        """Of pictures in their own style."""
+        """Of images in their own style."""
         return {"psnr": psnr(self.decode(self.encode(pictures)), pictures)}
 
     def _features(self, pixels: Tensor, layers: int = len(_LAYERS)) -> list[Tensor]:
@@ -215,9 +215,9 @@ def stylize(
     size: FedSize | None = None,
     device: str = "cpu",
 ) -> ImageAugmentation:
-    """The style of another picture by AdaIN (Huang and Belongie 2017; Geirhos et al. 2019).
+    """The style of another image by AdaIN (Huang and Belongie 2017; Geirhos et al. 2019).
 
-    ``network``: a file of weights, or the network itself. ``styles``: a folder of pictures, by default those that
+    ``network``: a file of weights, or the network itself. ``styles``: a folder of images, by default those that
     the network was trained on. ``alpha``: from 0 (as it was) to 1 (all of the style). ``size``: the short side that
     is fed, by default 256 or what the network was trained for.
     """
@@ -227,13 +227,13 @@ def stylize(
     files = _pictures(Path(styles).expanduser()) if styles is not None else []
     if not files and not len(loaded.style_means):
         raise AugmentationError(
-            "the network remembers no styles", expected="styles=FOLDER", hint="name a folder of pictures"
+            "the network remembers no styles", expected="styles=FOLDER", hint="name a folder of images"
         )
     return Stylize(loaded.to(torch_device(device)), files, alpha, loaded.fed(size))
 
 
 class Stylize:
-    """A picture in the style of another, which is drawn for it."""
+    """An image in the style of another, which is drawn for it."""
 
     def __init__(self, network: AdaIn, files: list[Path], alpha: float, size: int) -> None:
         self.network, self.files, self.alpha, self.size = network, files, alpha, size
@@ -258,14 +258,14 @@ class Stylize:
 
 
 def _pictures(folder: Path) -> list[Path]:
-    """All pictures below the folder, in an order that every machine shares."""
+    """All images below the folder, in an order that every machine shares."""
     found = sorted(
         (path for path in folder.rglob("*") if path.name.lower().endswith(EXTENSIONS) and path.is_file()),
         key=lambda path: path.relative_to(folder).as_posix(),
     )
     if not found:
         raise AugmentationError(
-            f"no pictures of styles in {folder}", expected=f"files that end in {', '.join(EXTENSIONS)}"
+            f"no images of styles in {folder}", expected=f"files that end in {', '.join(EXTENSIONS)}"
         )
     return found
 
@@ -274,4 +274,4 @@ def _read(path: Path) -> Pixels:
     try:
         return decode(path, path.name).pixels
     except BadImageError as error:
-        raise AugmentationError(f"a picture of a style can't be used: {path}", found=error.found) from error
+        raise AugmentationError(f"an image of a style cannot be used: {path}", found=error.found) from error

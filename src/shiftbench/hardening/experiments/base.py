@@ -60,7 +60,7 @@ class ExperimentScale:
 class Experiment:
     name: str
     about: str
-    #: What is trained on: a named data set, or a role that --data fills and a path below it.
+    #: What is trained on: a named dataset, or a role that --data fills and a path below it.
     train: str
     suite: str
     variants: tuple[Variant, ...]

@@ -8,7 +8,7 @@ from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, P
 
 _TINY_NETWORK = {"architecture": {"name": "resnet-20", "depth": 8, "width": 4}}
 _TINY = {"train.epochs": 1, "data.sample": 256, "data.validation": "", "train.batch_size": 64}
-#: 0.05 million weights, some 700 images a second and core in training.
+#: 0.05 million weights, some 700 images per second and core in training.
 _SMALL_NETWORK = {"architecture": {"name": "resnet-20", "depth": 14, "width": 8}}
 _SMALL = {"train.epochs": 10, "train.batch_size": 64, "data.sample": 3500, "data.validation": "",
           "schedule.warmup_epochs": 1}  # fmt: skip
@@ -135,7 +135,7 @@ def _icons(protocol: str, about: str, claims: tuple[PaperClaim, ...]) -> Experim
 def _size() -> Experiment:
     return Experiment(
         "size",
-        "Are larger networks sturdier, beyond being better? (000's first hypothesis, on CIFAR-10-C)",
+        "Are larger networks more robust, beyond being better? (000's first hypothesis, on CIFAR-10-C)",
         "cifar-10-train",
         "cifar-10-c",
         (
@@ -165,7 +165,7 @@ def _self_attention() -> Experiment:
     small = {kind: {"architecture": {**one["architecture"], "depth": 14, "width": 8}} for kind, one in made.items()}
     return Experiment(
         "self-attention",
-        "Does self-attention make networks sturdier? (000's second hypothesis, on CIFAR-10-C)",
+        "Does self-attention make networks more robust? (000's second hypothesis, on CIFAR-10-C)",
         "cifar-10-train",
         "cifar-10-c",
         (

@@ -130,9 +130,9 @@ def _is_finished(run: PlannedRun) -> bool:
 def _incomplete(failures: Sequence[Failure], runs: int) -> TrainingError:
     causes = list(dict.fromkeys(str(failure) for failure in failures))
     return TrainingError(
-        f"{len(failures)} of {runs} runs can't be trained; all others are kept",
+        f"{len(failures)} of {runs} runs cannot be trained; all others are kept",
         found="\n            ".join(causes[:5]),
-        hint="mend the cause and give the same command again: it continues where it stopped",
+        hint="fix the cause and rerun the same command; it resumes",
     )
 
 

@@ -1,1 +1,1 @@
-"""The training loop, and what it stands on: pictures, batches, checkpoints, the log."""
+"""The training loop, and what it stands on: images, batches, checkpoints, the log."""

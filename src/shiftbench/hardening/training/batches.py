@@ -2,7 +2,7 @@
 
 The order comes from (seed, epoch), an image's augmentation from (seed, epoch, image id): neither the number of workers
 nor a stop and a fresh start in the middle of an epoch changes a pixel. Workers are processes, because augmentations of
-small pictures are Python for the most part, which threads do not speed up.
+small images are Python for the most part, which threads do not speed up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     views: list[torch.Tensor]
     #: (N, classes)
     targets: torch.Tensor
-    #: Pictures that could not be read, and why.
+    #: Images that could not be read, and why.
     left_out: list[str]
 
 
@@ -38,7 +38,7 @@ class Order:
     def __init__(self, count: int, images: int, size: int, seed: int) -> None:
         self.count, self.images, self.size, self.seed = count, images, size, seed
         self.epoch = self.start = 0
-        # Batch norm can't learn from a single picture: a last batch of one is left out.
+        # Batch norm cannot learn from a single image: a last batch of one is left out.
         self.batches = max(1, -(-images // size) - (images % size == 1))
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Batches(Dataset[Batch]):
             except BadImageError as error:
                 left_out.append(f"{self.pictures.ids[index]}: {error.message}")
         if not rows:
-            raise TrainingError("no picture of a batch can be read", found=left_out[0])
+            raise TrainingError("no image of a batch can be read", found=left_out[0])
         stacked = [torch.from_numpy(np.stack([row[view] for row in rows])) for view in range(self.views)]
         return Batch(stacked, torch.from_numpy(self.pictures.targets[kept]), left_out)
 
@@ -107,7 +107,7 @@ class Batches(Dataset[Batch]):
     def _sized(self, image: Pixels) -> Pixels:
         if image.shape != (self.side, self.side, 3):
             raise TrainingError(
-                "an augmented picture has another size than the network's input",
+                "an augmented image has another size than the network's input",
                 found=" x ".join(map(str, image.shape[:2])),
                 expected=f"{self.side} x {self.side}",
                 hint='with data.uncropped the first augmentation is "resized-crop" with that size',

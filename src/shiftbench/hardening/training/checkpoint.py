@@ -76,7 +76,7 @@ def read_checkpoint(folder: Path, recipe: Recipe, fingerprint: str) -> Checkpoin
         )
     except Exception as error:  # whatever a strange file makes torch say
         raise TrainingError(
-            f"{path} can't be read", found=f"{type(error).__name__}: {error}", hint="remove it to start anew"
+            f"{path} cannot be read", found=f"{type(error).__name__}: {error}", hint="remove it to start again"
         ) from error
     refuse_other(folder, found.recipe, found.fingerprint, recipe, fingerprint)
     return found
@@ -90,7 +90,7 @@ def refuse_other(folder: Path, old: Recipe, old_data: str, new: Recipe, new_data
         raise TrainingError(
             f"{folder} belongs to another recipe: {', '.join(keys[:5])} differ{'s' if len(keys) == 1 else ''}",
             found=f"{keys[0]} = {before!r} there, {after!r} now",
-            hint="choose another --out, or remove the folder to start anew",
+            hint="choose another --out, or remove the folder to start again",
         )
     if old_data != new_data:
         raise TrainingError(

@@ -1,4 +1,4 @@
-"""Training pictures: decoded once into memory where they fit, else read anew in every epoch."""
+"""Training images: decoded once into memory where they fit, else read again in every epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ImageSource(Protocol):
-    """One picture by number; raises BadImageError where it can't be read. Sources are picklable, for workers."""
+    """One image by number; raises BadImageError where it cannot be read. Sources are picklable, for workers."""
 
     def __call__(self, index: int) -> Pixels: ...
 
@@ -69,7 +69,7 @@ class JoinedImages:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Labelled pictures ready for training."""
+    """Labelled images ready for training."""
 
     name: str
     space: LabelSpace
@@ -112,26 +112,26 @@ class Pictures:
 
 
 def evaluation_geometry(data: TrainingData) -> Geometry:
-    """What the trained classifier does to a picture of any size."""
+    """What the trained classifier does to an image of any size."""
     if data.resize:
         return Geometry(resize=data.resize, crop=data.size)
     return Geometry(resize=data.size, resize_rule="exact", crop=None)
 
 
 def open_training_set(spec: str | Dataset, data: TrainingData) -> Dataset:
-    """The data set that a recipe names, or a smaller part of it, chosen alike for every seed."""
+    """The dataset that a recipe names, or a smaller part of it, chosen alike for every seed."""
     if not isinstance(spec, Dataset) and not spec:
         raise TrainingError("nothing to train on", expected="data", hint="--data FOLDER, or [data] train in the recipe")
     opened = open_in_space(spec, find_label_space(data.labels or None))
     opened = per_class(opened, data.per_class) if data.per_class else opened
     opened = sample(opened, data.sample) if data.sample else opened
     if not len(opened):
-        raise TrainingError(f"{opened.name!r} has no picture")
+        raise TrainingError(f"{opened.name!r} has no image")
     return opened
 
 
 def open_in_space(spec: str | Dataset, space: LabelSpace | str | None) -> Dataset:
-    """A data set over these classes; of one that has more, the images that fit: ImageNet's of 200 classes."""
+    """A dataset over these classes; of one that has more, the images that fit: ImageNet's of 200 classes."""
     try:
         opened = open_dataset(spec, space=space)
     except LabelError:
@@ -190,7 +190,7 @@ def load_pictures(
             good[index] = readable
             advance(1)
     if bad:
-        warnings.warn(f"{len(bad)} pictures can't be read and are left out: {listed(sorted(bad))}", stacklevel=2)
+        warnings.warn(f"{len(bad)} images cannot be read and are left out: {listed(sorted(bad))}", stacklevel=2)
         ids = [one for one, fine in zip(dataset.ids, good, strict=True) if fine]
         kept, pixels = replace(kept, ids=ids, targets=targets[good], originals=len(ids)), pixels[good]
     return replace(kept, picture=ImagesInMemory(pixels))
@@ -205,7 +205,7 @@ def _targets(dataset: Dataset) -> NDArray[np.float32]:
     unknown = np.flatnonzero(dataset.labels < 0)
     if len(unknown):
         raise TrainingError(
-            f"{len(unknown)} of {len(dataset)} pictures of {dataset.name!r} have no label",
+            f"{len(unknown)} of {len(dataset)} images of {dataset.name!r} have no label",
             found=dataset.ids[int(unknown[0])],
             expected="a class for every training image",
         )

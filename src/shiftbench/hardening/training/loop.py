@@ -4,7 +4,7 @@
         views, targets = the batch, augmented          (seed, epoch, image id) decide
         loss = scheme(model, views, targets)           standard, jsd, noise, fgsm, pgd, stability
         step of the optimizer at the schedule's rate   a pure function of the step
-    checkpoint at every epoch's end and every few minutes; the log has a line an epoch
+    checkpoint at every epoch's end and every few minutes; the log has one line per epoch
 
 Every step draws its random numbers from (seed, step), so that a run which is stopped at any moment, even by
 ``kill -9``, goes on from its last checkpoint to the same weights.

@@ -1,4 +1,4 @@
-"""From what a recipe names to pictures ready for training: opened, checked, decoded, with their copies."""
+"""From what a recipe names to images ready for training: opened, checked, decoded, with their copies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PreparedTraining(NamedTuple):
 def prepare_training(
     recipe: Recipe, data: str | Dataset | None = None, *, show: bool = False, console: Console | None = None
 ) -> PreparedTraining:
-    """The training pictures of a recipe, with the copies that it wants."""
+    """The training images of a recipe, with the copies that it wants."""
     dataset = open_training_set(data if data is not None else recipe.data.train, recipe.data)
     geometry = None if recipe.data.uncropped else evaluation_geometry(recipe.data)
     pictures = load_pictures(dataset, recipe.data, geometry, show=show, console=console)
@@ -91,21 +91,23 @@ def prepare_validation(
     show: bool = False,
     console: Console | None = None,
 ) -> Pictures | None:
-    """The pictures that are looked at after every epoch, over the classes of training; None where there are none."""
+    """The images that are looked at after every epoch, over the classes of training; None where there are none."""
     spec = data if data is not None else recipe.data.validation
     if not isinstance(spec, Dataset) and not spec:
         if recipe.train.keep == "best":
-            raise TrainingError("train.keep is 'best', by nothing", hint="--validation FOLDER, or keep the last")
+            raise TrainingError(
+                "train.keep is 'best', without validation data", hint="--validation FOLDER, or keep the last"
+            )
         return None
     dataset = open_in_space(spec, space)
     return load_pictures(dataset, recipe.data, evaluation_geometry(recipe.data), show=show, console=console)
 
 
 def _copy(part: Part, pictures: Pictures, recipe: Recipe, show: bool, console: Console | None) -> Pictures:
-    """All pictures augmented once: made at the first use, then kept in the cache, the same for every seed."""
+    """All images augmented once: made at the first use, then kept in the cache, the same for every seed."""
     if pictures.pixels is None:
         raise TrainingError(
-            "copies are made of pictures in memory",
+            "copies are made of images in memory",
             found="data.uncropped, or more than data.memory_gb",
             hint="write them to disk by `shiftbench harden augment`, and name the folders in data.extra",
         )

@@ -38,8 +38,8 @@ def train(
 ) -> Trained:
     """Follow a recipe; the same call continues a run that was stopped, and returns at once from a finished one.
 
-    ``data`` and ``validation`` stand in for what the recipe names. ``workers`` are processes that make batches ahead
-    (0: none); they change no result. ``report`` is told of every epoch that is done. Where another process trains in
+    ``data`` and ``validation`` replace what the recipe names. ``workers`` are processes that make batches ahead
+    (0: none); they change no result. ``report`` is called after every epoch. Where another process trains in
     the same folder, ``wait`` for its end, or raise BusyError.
     """
     folder = Path(out)

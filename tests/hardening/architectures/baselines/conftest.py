@@ -1,4 +1,4 @@
-"""Real pictures: the test set of CIFAR-10, of which the first ones are learnt and the last ones asked about."""
+"""Real images: the test set of CIFAR-10, of which the first ones are learnt and the last ones asked about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both baselines as classifiers, on real pictures."""
+"""Both baselines as classifiers, on real images."""
 
 from __future__ import annotations
 

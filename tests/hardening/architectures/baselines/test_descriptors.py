@@ -1,4 +1,4 @@
-"""Descriptors against loops over pixels, and on pictures whose gradients are known."""
+"""Descriptors against loops over pixels, and on images whose gradients are known."""
 
 from __future__ import annotations
 

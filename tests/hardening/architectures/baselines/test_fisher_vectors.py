@@ -29,7 +29,7 @@ CENTRES, DIMENSIONS = 3, 4
 
 @pytest.fixture(scope="module")
 def fitted() -> tuple[Any, Mixture, NDArray[np.float32]]:
-    """A mixture of scikit-learn, ours with its numbers, and descriptors of two pictures."""
+    """A mixture of scikit-learn, ours with its numbers, and descriptors of two images."""
     generator = np.random.default_rng(7)
     data = np.concatenate([generator.normal(m, s, (200, DIMENSIONS)) for m, s in ((-1, 0.5), (0.5, 1), (2, 0.7))])
     gaussians = mixture_module.GaussianMixture(CENTRES, covariance_type="diag", random_state=0).fit(data)

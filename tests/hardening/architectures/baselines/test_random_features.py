@@ -1,4 +1,4 @@
-"""Every step of the features against loops in float64, and what real pictures make of them."""
+"""Every step of the features against loops in float64, and what real images make of them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_seed_decides(few: Examples) -> None:
 
 @pytest.mark.parametrize("flips", [True, False])
 def test_mirror_images_are_learnt_where_asked(features: RandomFeatures, cifar: Cifar, flips: bool) -> None:
-    """Pictures with their mirror images are one training set, whichever of both came first."""
+    """Images with their mirror images are one training set, whichever of both came first."""
     split = cifar(120, 60)
     either = RandomFeatures(replace(SMALL, flips=flips), features.filters, features.offset)
     scores = []

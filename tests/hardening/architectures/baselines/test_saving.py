@@ -71,20 +71,20 @@ def test_damaged_and_foreign_files_are_refused(saved: Path) -> None:
             load_baseline(path)
 
     check(saved.with_name("absent.npz"), "no file")
-    check(rewritten(saved, about=None), "no saved baseline")
-    check(rewritten(saved, about=np.array("[1, 2]")), "no saved baseline")
+    check(rewritten(saved, about=None), "not a saved baseline")
+    check(rewritten(saved, about=np.array("[1, 2]")), "not a saved baseline")
     check(rewritten(saved, about=about(saved, version=2)), "version 2")
     check(rewritten(saved, about=about(saved, kind="deep")), "'deep'")
-    check(rewritten(saved, about=about(saved, options={"size": 32})), "no saved baseline")
+    check(rewritten(saved, about=about(saved, options={"size": 32})), "not a saved baseline")
     check(rewritten(saved, about=about(saved, keys=[1, 2])), "damaged")
     check(rewritten(saved, about=about(saved, keys=["a"], names=["a"])), "head_weights")
     check(rewritten(saved, head_bias=np.full(10, np.nan, np.float32)), "head_bias")
     check(rewritten(saved, head_weights=None), "head_weights")
     check(rewritten(saved, head_bias=np.zeros(10)), "float64")
-    check(rewritten(saved, head_bias=np.array([{}], dtype=object)), "no saved baseline")
+    check(rewritten(saved, head_bias=np.array([{}], dtype=object)), "not a saved baseline")
     cut = saved.with_name("cut.npz")
     cut.write_bytes(saved.read_bytes()[:-500])
-    check(cut, "no saved baseline")
+    check(cut, "not a saved baseline")
 
 
 def test_a_file_that_would_grow_in_memory_is_refused(saved: Path) -> None:

@@ -14,7 +14,7 @@ from shiftbench.hardening.architectures.layers import (
 
 
 def by_loops(gate: ChannelGate, summary: torch.Tensor) -> torch.Tensor:
-    """The two layers as matrices, for one picture's channels."""
+    """The two layers as matrices, for one image's channels."""
     hidden = (gate.squeeze.weight[:, :, 0, 0] @ summary).clamp(min=0)
     return gate.excite.weight[:, :, 0, 0] @ hidden
 

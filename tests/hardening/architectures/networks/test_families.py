@@ -35,7 +35,7 @@ def silence(block: nn.Module) -> nn.Module:
 
 
 def shapes_of(parts: nn.Sequential, network: nn.Module) -> list[tuple[int, int]]:
-    """(channels, side) behind each part, for a picture of 32 pixels."""
+    """(channels, side) behind each part, for an image of 32 pixels."""
     seen: list[tuple[int, int]] = []
     for part in parts:
         part.register_forward_hook(lambda _module, _inputs, output: seen.append((output.shape[1], output.shape[3])))

@@ -45,7 +45,7 @@ def preprocessing_for(size: int) -> Preprocessing:
 
 
 class Examples:
-    """The labelled images of a data set; those that can't be read are left out."""
+    """The labelled images of a dataset; those that cannot be read are left out."""
 
     def __init__(self, dataset: Dataset, size: int) -> None:
         self.dataset, self._geometry = dataset, preprocessing_for(size).geometry
@@ -61,13 +61,13 @@ class Examples:
         space: LabelSpace | None,
         size: int,
     ) -> Examples:
-        """A data set brings its labels and classes; an array of pictures needs both."""
+        """A dataset brings its labels and classes; an array of images needs both."""
         if isinstance(data, Dataset):
             if labels is not None or space is not None:
                 raise DatasetError(f"{data.name!r} has labels of its own", hint="pass images as an array with others")
             return cls(data, size)
         if labels is None or space is None:
-            raise DatasetError("an array of pictures says nothing about classes", hint="pass labels and space too")
+            raise DatasetError("an array of images says nothing about classes", hint="pass labels and space too")
         return cls(ArrayDataset("pictures", space, InMemory(np.asarray(data)), labels), size)
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ class StreamingRidge:
     def __init__(self, features: int, classes: int) -> None:
         if features > MOST_FEATURES:
             raise ArchitectureError(
-                "so many features can't be solved in memory",
+                "so many features cannot be solved in memory",
                 found=f"{features} features, whose moments need {8 * features**2 / 2**30:.0f} GiB",
                 expected=f"at most {MOST_FEATURES}",
                 hint="take fewer filters or centres",
@@ -194,7 +194,7 @@ class FittingOptions(Protocol):
 
 
 class FittedFeatures(Protocol):
-    """uint8 pictures (N, size, size, 3) to float32 features (N, count)."""
+    """uint8 images (N, size, size, 3) to float32 features (N, count)."""
 
     #: The name in files, and the classifier's unless another is given.
     kind: ClassVar[str]
@@ -234,7 +234,7 @@ class BaselineClassifier(BatchedClassifier):
     def forward(self, images: Pixels) -> Scores:
         if images.shape[1:3] != self.preprocessing.geometry.output:
             raise ArchitectureError(
-                f"{self.name} was fitted on pictures of another size",
+                f"{self.name} was fitted on images of another size",
                 found=images.shape[1:3],
                 expected=self.preprocessing.geometry.output,
             )

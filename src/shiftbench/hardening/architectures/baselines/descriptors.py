@@ -1,7 +1,7 @@
 """Dense local descriptors: gradient histograms as in SIFT, and colour statistics, of 4 x 4 cells around every place.
 
 OpenCV's SIFT would go through keypoints one by one, and its cells grow with a keypoint's scale; here the side of a
-cell is said in pixels, so that it can suit pictures of 32, and a batch is described at once. Descriptors of several
+cell is said in pixels, so that it can suit images of 32, and a batch is described at once. Descriptors of several
 sides follow one another.
 """
 
@@ -29,7 +29,7 @@ _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def centres(size: int, cells: Sequence[int], step: int) -> Floats:
-    """(T, 2): where the descriptors' middles lie, rows first, each side of the picture from -0.5 to 0.5."""
+    """(T, 2): where the descriptors' middles lie, rows first, each side of the image from -0.5 to 0.5."""
     found = []
     for cell in cells:
         along = (np.arange(0, size - CELLS * cell + 1, step) + CELLS * cell / 2) / size - 0.5

@@ -1,7 +1,7 @@
-"""Fisher vectors (Perronnin, Sanchez and Mensink 2010): how a picture's descriptors would move a mixture of Gaussians.
+"""Fisher vectors (Perronnin, Sanchez and Mensink 2010): how an image's descriptors would move a mixture of Gaussians.
 
-Descriptors x_1 .. x_T go through PCA, and their place in the picture is put behind them; a mixture with diagonal
-covariances (weights w, means m, deviations s) is fitted to many pictures' descriptors. With the posteriors g_t(k),
+Descriptors x_1 .. x_T go through PCA, and their place in the image is put behind them; a mixture with diagonal
+covariances (weights w, means m, deviations s) is fitted to many images' descriptors. With the posteriors g_t(k),
 
     G_m(k) = 1 / (T sqrt(w_k))   sum_t g_t(k) (x_t - m_k) / s_k
     G_s(k) = 1 / (T sqrt(2 w_k)) sum_t g_t(k) ((x_t - m_k)^2 / s_k^2 - 1)
@@ -45,7 +45,7 @@ from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, Positive
 from shiftbench.labels.space import LabelSpace
 
-#: Descriptors of one picture that PCA and mixture are fitted on, if there are pictures enough.
+#: Descriptors of one image that PCA and mixture are fitted on, if there are images enough.
 _EACH = 40
 #: Coordinates put behind each descriptor.
 _PLACE = 2
@@ -58,7 +58,7 @@ _KINDS: Mapping[str, tuple[Callable[[Pixels, Sequence[int], int], Floats], int]]
 
 @dataclass(frozen=True)
 class FisherVectorOptions:
-    """``cells``: their sides in pixels, one a scale. ``descriptors``: how many the mixture is fitted on."""
+    """``cells``: their sides in pixels, one per scale. ``descriptors``: how many the mixture is fitted on."""
 
     centres: Count = 32
     components: Annotated[int, Meta(ge=1, le=COLOUR_VALUES)] = 32
@@ -73,9 +73,9 @@ class FisherVectorOptions:
         object.__setattr__(self, "cells", tuple(self.cells))
         if not self.cells or any(CELLS * cell > self.size for cell in self.cells):
             raise ArchitectureError(
-                "descriptors of four cells do not fit the picture",
+                "descriptors of four cells do not fit the image",
                 found=f"cells of {', '.join(map(str, self.cells)) or 'no'} pixels",
-                expected=f"1 to {self.size // CELLS} pixels for pictures of {self.size}",
+                expected=f"1 to {self.size // CELLS} pixels for images of {self.size}",
             )
 
 
@@ -179,9 +179,9 @@ def fit_mixture(kind: str, images: Pixels, options: FisherVectorOptions, generat
     if len(descriptors) < needed:
         raise DatasetError(
             "too few descriptors for the mixture",
-            found=f"{len(descriptors)} of {len(images)} pictures",
+            found=f"{len(descriptors)} of {len(images)} images",
             expected=f"{needed} or more",
-            hint="take more pictures, or fewer centres",
+            hint="take more images, or fewer centres",
         )
     pca = PCA(options.components, svd_solver="covariance_eigh").fit(descriptors)
     gaussians = GaussianMixture(
@@ -199,7 +199,7 @@ def fit_mixture(kind: str, images: Pixels, options: FisherVectorOptions, generat
 def _some_descriptors(
     kind: str, images: Pixels, options: FisherVectorOptions, generator: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Equally many of each picture, by chance, and their places."""
+    """Equally many of each image, by chance, and their places."""
     (describe, _), places = _KINDS[kind], centres(options.size, options.cells, options.step)
     each = min(len(places), -(-options.descriptors // len(images)))
     found, found_places = [], []
@@ -226,7 +226,7 @@ def fit_fisher_vectors(
     name: str | None = None,
     show: bool = False,
 ) -> BaselineClassifier:
-    """A classifier from a data set, or from pictures (N, H, W, 3) with their labels and classes."""
+    """A classifier from a dataset, or from images (N, H, W, 3) with their labels and classes."""
     options = options or FisherVectorOptions()
     examples = Examples.of(data, labels, space, options.size)
     features = fit_features(examples, options, np.random.default_rng(seed))

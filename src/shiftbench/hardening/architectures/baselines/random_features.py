@@ -1,4 +1,4 @@
-"""Random features (Coates, Lee and Ng 2011): one layer of filters that are patches of the pictures themselves.
+"""Random features (Coates, Lee and Ng 2011): one layer of filters that are patches of the images themselves.
 
 For every patch of 6 x 6 pixels:
 
@@ -7,7 +7,7 @@ For every patch of 6 x 6 pixels:
     r = D z                                             D: whitened patches of unit length, drawn by chance
     max(0, r - 0.25), max(0, -r - 0.25)                 both signs, rectified
 
-and the means of these over the four quadrants of the picture are the features. Paper 004 had up to 256,000 filters
+and the means of these over the four quadrants of the image are the features. Paper 004 had up to 256,000 filters
 and pools of 15 every 6 pixels (``pool=15, stride=6``); as many as fit into the memory of one machine are some 4,000.
 """
 
@@ -39,7 +39,7 @@ from shiftbench.labels.space import LabelSpace
 
 #: Filters whose answers are held at once.
 _CHUNK = 256
-#: Pictures that the patches come from.
+#: Images that the patches come from.
 _PICTURES = 2000
 #: Whitened patches shorter than this are flat: scaled to unit length they would be noise.
 _FLAT = 1e-3
@@ -151,9 +151,9 @@ def fit_features(examples: Examples, options: RandomFeatureOptions, generator: n
     usable = np.flatnonzero(lengths > _FLAT)
     if len(usable) < options.filters:
         raise DatasetError(
-            "the pictures have too few different patches",
+            "the images have too few different patches",
             found=f"{len(usable)} of {len(patches)} that are not flat",
-            expected=f"{options.filters}, one a filter",
+            expected=f"{options.filters}, one per filter",
             hint="take fewer filters, or more patches",
         )
     chosen = generator.choice(usable, options.filters, replace=False)
@@ -164,7 +164,7 @@ def fit_features(examples: Examples, options: RandomFeatureOptions, generator: n
 def _some_patches(
     examples: Examples, options: RandomFeatureOptions, generator: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Equally many from each of some pictures, from random places."""
+    """Equally many from each of some images, from random places."""
     images = examples.sample(_PICTURES, generator)
     owners = np.resize(np.arange(len(images)), options.patches)
     rows, columns = generator.integers(options.places, size=(2, options.patches))
@@ -186,7 +186,7 @@ def fit_random_features(
     name: str | None = None,
     show: bool = False,
 ) -> BaselineClassifier:
-    """A classifier from a data set, or from pictures (N, H, W, 3) with their labels and classes."""
+    """A classifier from a dataset, or from images (N, H, W, 3) with their labels and classes."""
     options = options or RandomFeatureOptions()
     examples = Examples.of(data, labels, space, options.size)
     features = fit_features(examples, options, np.random.default_rng(seed))

@@ -26,7 +26,7 @@ from shiftbench.io.atomic import write_atomically
 from shiftbench.labels.space import LabelSpace
 
 T = TypeVar("T")
-#: Changes when older files can't be read any more.
+#: Changes when older files cannot be read any more.
 VERSION = 1
 _ABOUT = "about"
 _KEYS = ("version", "kind", "name", "space", "keys", "names", "options")
@@ -111,7 +111,7 @@ def _about(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 def _no_baseline(path: Path, found: object) -> ClassifierError:
     return ClassifierError(
-        f"{path.name} is no saved baseline",
+        f"{path.name} is not a saved baseline",
         found=found,
         expected=f"what save_baseline wrote: version {VERSION} of {RandomFeatures.kind} or {FisherVectors.kind}",
     )

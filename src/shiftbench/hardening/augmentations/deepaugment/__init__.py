@@ -1,1 +1,1 @@
-"""DeepAugment (000): a picture goes through an image-to-image network whose weights and signals are distorted."""
+"""DeepAugment (000): an image goes through an image-to-image network whose weights and signals are distorted."""

@@ -1,8 +1,8 @@
-"""DeepAugment as an augmentation: every picture has its own distorted network.
+"""DeepAugment as an augmentation: every image has its own distorted network.
 
-The published code draws new weights with probability 0.05 before each picture, so that some twenty neighbours share
-a distorted network, and which pictures are neighbours depends on the order of the work. Here each picture draws its
-own from the generator that it is given. For one picture the law is the same; only the likeness of neighbours is
+The published code draws new weights with probability 0.05 before each image, so that some twenty neighbours share
+a distorted network, and which images are neighbours depends on the order of the work. Here each image draws its
+own from the generator that it is given. For one image the law is the same; only the likeness of neighbours is
 gone, and with it the dependence on order, workers and shards.
 """
 
@@ -42,7 +42,7 @@ from shiftbench.hardening.augmentations.networks import (
     resized,
 )
 
-#: How many of the 17 distortions of weights a picture's EDSR gets, one after the other.
+#: How many of the 17 distortions of weights an image's EDSR gets, one after the other.
 _EDSR_DISTORTIONS = 3
 
 

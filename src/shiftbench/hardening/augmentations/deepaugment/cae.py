@@ -19,13 +19,13 @@ from shiftbench.hardening.augmentations.networks import ImageNetwork, image_netw
 from shiftbench.hardening.errors import AugmentationError
 
 BITS = 32
-#: Sides of pictures are multiples of this, else the borders would be lost.
+#: Sides of images are multiples of this, else the borders would be lost.
 STRIDE = 4
 _GREY = 0.45
 #: The deviation, before the hyperbolic tangent, with which most bits are nearly certain.
 _DECIDED = 3.0
 
-#: In the order of the picture's way through them.
+#: In the order of the image's way through them.
 LAYERS = (
     "e_conv_1.1", "e_conv_2.1", "e_block_1.1", "e_block_1.4", "e_block_2.1", "e_block_2.4", "e_block_3.1",
     "e_block_3.4", "e_conv_3.0", "d_up_conv_1.0", "d_up_conv_1.3", "d_block_1.1", "d_block_1.4", "d_block_2.1",
@@ -97,7 +97,7 @@ class CompressiveAutoencoder(ImageNetwork):
 
     def prepare(self, pictures: Tensor) -> None:
         """Weights from which minutes lead far: signals keep their strength, blocks begin near the identity, the bits
-        of these pictures' codes are as often one as zero, and what is drawn is grey."""
+        of these images' codes are as often one as zero, and what is drawn is grey."""
         own = dict(self.named_parameters())
         for layer in LAYERS:
             own[f"{layer}.weight"].mul_(0.1 if layer.endswith(".4") else 2.0)
@@ -113,7 +113,7 @@ class CompressiveAutoencoder(ImageNetwork):
 
     @classmethod
     def suited(cls, side: int) -> tuple[dict[str, Any], int]:
-        """A quarter of the paper's width; small pictures are fed at twice their size, as 512 is twice the usual 256."""
+        """A quarter of the paper's width; small images are fed at twice their size, as 512 is twice the usual 256."""
         return {"features": 32}, cls.size if side > 128 else 2 * side
 
     def training_side(self, size: int, side: int) -> int:
@@ -130,7 +130,7 @@ class CompressiveAutoencoder(ImageNetwork):
 
 
 def uniform_for(pictures: Tensor, generator: np.random.Generator) -> Tensor:
-    """The random numbers that decide the bits of these pictures' codes."""
+    """The random numbers that decide the bits of these images' codes."""
     count, _, height, width = pictures.shape
     shape = (count, BITS, height // STRIDE, width // STRIDE)
     return torch.from_numpy(generator.random(shape, dtype=np.float32)).to(pictures.device)

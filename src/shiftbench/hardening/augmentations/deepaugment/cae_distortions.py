@@ -217,7 +217,7 @@ def shift(code: Tensor, draw: Draw) -> Tensor:
 
 
 def _axes(draw: Draw) -> tuple[int, ...]:
-    # The published code draws two of (batch, height, width), and its batch is one picture.
+    # The published code draws two of (batch, height, width), and its batch is one image.
     return ((2,), (3,), (2, 3))[draw.one_of(range(3))]
 
 

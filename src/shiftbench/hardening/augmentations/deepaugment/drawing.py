@@ -1,6 +1,6 @@
 """What the tables of distortions share: how one is registered, and how it draws.
 
-All draws come from one NumPy generator and are moved to the device of the tensor they are for, so that a picture's
+All draws come from one NumPy generator and are moved to the device of the tensor they are for, so that an image's
 distortion depends on that generator alone. Counts of the paper (five convolutions of sixteen, 32 filters of 64) are
 kept as shares, so that the same table distorts a smaller network as much.
 """

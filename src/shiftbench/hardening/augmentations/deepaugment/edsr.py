@@ -111,12 +111,12 @@ class EDSR(ImageNetwork):
 
     @classmethod
     def suited(cls, side: int) -> tuple[dict[str, Any], int]:
-        """Half the paper's depth and width, which minutes on a processor can train; small pictures are not reduced."""
+        """Half the paper's depth and width, which minutes on a processor can train; small images are not reduced."""
         small = side < cls.size
         return {"scale": 2 if small else 4, "blocks": 8, "features": 32}, side if small else cls.size
 
     def training_side(self, size: int, side: int) -> int:
-        """Sharp pictures as large as what the network gives, if there are such."""
+        """Sharp images as large as what the network gives, if there are such."""
         return min(size * self.scale, max(size, side))
 
     def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:

@@ -260,7 +260,7 @@ def activate_midway(body: nn.Sequential, x: Tensor, draw: Draw) -> Tensor:
 
 @body_signals.add("flip-midway")
 def flip_midway(body: nn.Sequential, x: Tensor, draw: Draw) -> Tensor:
-    """The channels reversed, and the picture upside down (one time in three) or left to right, after five blocks."""
+    """The channels reversed, and the image upside down (one time in three) or left to right, after five blocks."""
     axes = (1, 2) if draw.happens(1 / 3) else (1, 3)
     return _midway(body, x, lambda features: features.flip(axes))
 
