@@ -129,7 +129,7 @@ def test_relative_correlate_reproducibility_hypotheses(tables: tuple[Path, Path]
         (("correlate", "-r", "RESULTS", "-s", "all", "-n", "v2"), "name the settings"),
         (("hypotheses", "-r", "RESULTS", "-m", "RESULTS", "-s", "v2"), "no model of"),
         (("difficulty",), "give --second MEAN,SPREAD"),
-        (("difficulty", "--second", "1"), "not two numbers"),
+        (("difficulty", "--second", "1"), "--second"),
         (("difficulty", "-r", "RESULTS", "--x", "val"), "need --x and --y"),
         (("reproducibility", "-r", "RESULTS", "--x", "val", "--y", "v2"), "--n-x and --n-y"),
     ],

@@ -13,8 +13,8 @@ from shiftbench.cli.options import grouped
 from shiftbench.cli.study.lines import all_measures
 from shiftbench.cli.study.new_test_sets import Bins, New, Original, binned_accuracies, reproducibility_of
 from shiftbench.cli.study.options import (
-    Kinds,
     Level,
+    LineOptions,
     MinX,
     Own,
     Pivot,
@@ -86,7 +86,7 @@ def scatter_command(
     table: ResultsOptions,
     own: Own = None,
     *,
-    kinds: Kinds,
+    kinds: LineOptions,
     shift: Annotated[
         list[str] | None,
         typer.Option(
@@ -286,7 +286,7 @@ def _predictions(workspace: Path, settings: list[str] | None, classifiers: list[
 def correlations_command(
     drawn: Drawn,
     table: ResultsOptions,
-    kinds: Kinds,
+    kinds: LineOptions,
     synthetic: Annotated[
         list[str] | None,
         typer.Option("--synthetic", "-s", help="Rows: settings, SETTING@REFERENCE or testbed shifts. Default: all."),

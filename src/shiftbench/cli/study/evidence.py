@@ -1,4 +1,4 @@
-"""``shiftbench study agreement | hypotheses``: what images say about models, and models about ideas."""
+"""``shiftbench study agreement | hypotheses``: error consistency of models, and evidence for hypotheses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.options import grouped
-from shiftbench.cli.study.options import Level, ResultsOptions, Shown, WorkspaceOption, predictions_in
+from shiftbench.cli.options import Level, ModelNames, TableOptions, grouped
+from shiftbench.cli.study.options import ResultsOptions, WorkspaceOption, predictions_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @grouped
 def agreement_command(
     workspace: Annotated[Path, WorkspaceOption],
-    setting: Annotated[str | None, typer.Option("--setting", "-s", help="Default: the only one.")] = None,
-    classifier: Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these.")] = None,
+    setting: Annotated[str | None, typer.Option("--setting", "-s", help="Setting (default: the only one).")] = None,
+    classifier: ModelNames = None,
     level: Level = 0.95,
     *,
-    shown: Shown,
+    shown: TableOptions,
 ) -> None:
     """Do models fail on the same images?
 
@@ -51,12 +51,12 @@ def hypotheses_command(
     models: Annotated[
         Path, typer.Option("--models", "-m", help="ResultsOptions of models with the columns base_model and changes.")
     ],
-    setting: Annotated[list[str], typer.Option("--setting", "-s", help="Data sets to weigh. Repeatable.")],
+    setting: Annotated[list[str], typer.Option("--setting", "-s", help="Dataset to weigh (repeatable).")],
     table: ResultsOptions,
-    x: Annotated[str | None, typer.Option("--x", help="The reference setting, such as val.")] = None,
+    x: Annotated[str | None, typer.Option("--x", help="Reference setting, such as val.")] = None,
     level: Level = 0.95,
     *,
-    shown: Shown,
+    shown: TableOptions,
 ) -> None:
     """Evidence for or against what models change: gain under shift, beyond the reference --x.
 

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.options import grouped
+from shiftbench.cli.options import Level, TableOptions, grouped
 from shiftbench.cli.study.options import (
-    Kinds,
-    Level,
+    LineOptions,
     MinX,
     ModelsFile,
     Own,
     Pivot,
     ResultsOptions,
     Scale,
-    Shown,
     SizeX,
     SizeY,
     choose_shift,
@@ -35,11 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resampling:
-    """How the line's uncertainty is found."""
+    """How the uncertainty of the line is estimated."""
 
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples.")] = 1000
-    seed: Annotated[int | None, typer.Option(help="Default: the testbed's own.")] = None
-    procedure: Annotated[str, typer.Option(help="testbed (its very draws and percentiles) or shiftbench.")] = "testbed"
+    seed: Annotated[int | None, typer.Option(help="Seed (default: the testbed's own).")] = None
+    procedure: Annotated[
+        str, typer.Option(help="testbed (the same draws and percentiles as the testbed) or shiftbench.")
+    ] = "testbed"
     bootstrap: Annotated[
         str, typer.Option(help="What is resampled: models, or, with a workspace, images or both (images and models).")
     ] = "models"
@@ -51,9 +51,9 @@ def line_command(
     table: ResultsOptions,
     own: Own = None,
     *,
-    kinds: Kinds,
-    x: Annotated[str | None, typer.Option("--x", help="The reference setting, such as val.")] = None,
-    y: Annotated[str | None, typer.Option("--y", help="The setting under shift.")] = None,
+    kinds: LineOptions,
+    x: Annotated[str | None, typer.Option("--x", help="Reference setting, such as val.")] = None,
+    y: Annotated[str | None, typer.Option("--y", help="Setting under shift.")] = None,
     shift: Annotated[
         str | None, typer.Option("--shift", help="One of the testbed's shifts (imagenetv2, ...): its x, y, threshold.")
     ] = None,
@@ -64,7 +64,7 @@ def line_command(
     n_y: SizeY = None,
     resampling: Resampling,
     level: Level = 0.95,
-    shown: Shown,
+    shown: TableOptions,
 ) -> None:
     from shiftbench.reports.study_tables import effective_table
 
@@ -107,24 +107,24 @@ def _over_images(
 
 @grouped
 def relative_command(
-    y: Annotated[str, typer.Option("--y", help="The setting under shift.")],
+    y: Annotated[str, typer.Option("--y", help="Setting under shift.")],
     table: ResultsOptions,
     models: ModelsFile = None,
     n_y: SizeY = None,
     level: Level = 0.95,
     *,
-    shown: Shown,
+    shown: TableOptions,
 ) -> None:
     """Relative robustness: accuracy under shift minus that of the model it was made from.
 
-    Which model that is says the column base_model of the table of models.
+    The column base_model of the table of models names that model.
 
     \b
     shiftbench study relative -r results.csv -m models.csv --y imagenetv2
     """
     from shiftbench.reports.study_tables import relative_table
 
-    study = open_study(table, Kinds(models))
+    study = open_study(table, LineOptions(models))
     set_sizes(study, {y: n_y})
     shown.show(relative_table(study, y, study.relative(y, level=level)))
 
@@ -133,16 +133,16 @@ def relative_command(
 def correlate_command(
     synthetic: Annotated[
         list[str],
-        typer.Option("--synthetic", "-s", help="A setting, SETTING@REFERENCE, a testbed shift, or all. Repeatable."),
+        typer.Option("--synthetic", "-s", help="A setting, SETTING@REFERENCE, a testbed shift, or all (repeatable)."),
     ],
-    natural: Annotated[list[str], typer.Option("--natural", "-n", help="What it is compared with. Repeatable.")],
+    natural: Annotated[list[str], typer.Option("--natural", "-n", help="Shift to compare with (repeatable).")],
     table: ResultsOptions,
-    kinds: Kinds,
+    kinds: LineOptions,
     x: Annotated[str, typer.Option("--x", help="The reference of settings named without one.")] = "val",
     scale: Scale = "logit",
     level: Level = 0.95,
     *,
-    shown: Shown,
+    shown: TableOptions,
 ) -> None:
     """Does robustness to one shift go with robustness to another?
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.options import grouped
+from shiftbench.cli.options import Level, ModelNames, TableOptions, grouped
 from shiftbench.cli.study.options import (
-    Kinds,
-    Level,
+    LineOptions,
     ResultsOptions,
-    Shown,
     SizeX,
     SizeY,
     WorkspaceOption,
@@ -28,8 +26,8 @@ if TYPE_CHECKING:
     from shiftbench.studies.frequency_bins import BinnedAccuracies
     from shiftbench.studies.reproducibility import Reproducibility
 
-Original = Annotated[str, typer.Option("--x", help="The original test set.")]
-New = Annotated[str, typer.Option("--y", help="The new one.")]
+Original = Annotated[str, typer.Option("--x", help="Original test set.")]
+New = Annotated[str, typer.Option("--y", help="New test set.")]
 
 
 @grouped
@@ -41,7 +39,7 @@ def reproducibility_command(
     n_y: SizeY = None,
     level: Level = 0.95,
     *,
-    shown: Shown,
+    shown: TableOptions,
 ) -> None:
     """Accuracy on an original and a new test set, with gap, ranks and change of rank.
 
@@ -86,7 +84,7 @@ def gap_command(
     n_fresh: Annotated[float | None, typer.Option("--n-fresh", min=1, help="Images behind the fresh setting.")] = None,
     level: Level = 0.95,
     *,
-    shown: Shown,
+    shown: TableOptions,
 ) -> None:
     """What the gap between two test sets is made of.
 
@@ -108,7 +106,7 @@ def gap_command(
 
 @dataclass(frozen=True)
 class Bins:
-    """Which images, and how often people selected them."""
+    """Images, and how often annotators selected them."""
 
     workspace: Annotated[Path, WorkspaceOption]
     setting: Annotated[str, typer.Option("--setting", "-s", help="The setting whose images were annotated.")]
@@ -116,14 +114,14 @@ class Bins:
         Path,
         typer.Option(help="A table (.csv, .parquet) with id and selection_frequency, or id, selected and shown."),
     ]
-    column: Annotated[str | None, typer.Option(help="The column of frequencies, if called otherwise.")] = None
-    edges: Annotated[str, typer.Option(help="Ends of the bins, rising from 0 to 1.")] = "0,0.2,0.4,0.6,0.8,1"
-    classifier: Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these.")] = None
+    column: Annotated[str | None, typer.Option(help="Column of frequencies, if it has another name.")] = None
+    edges: Annotated[str, typer.Option(help="Bin edges, increasing from 0 to 1.")] = "0,0.2,0.4,0.6,0.8,1"
+    classifier: ModelNames = None
     level: Level = 0.95
 
 
 @grouped
-def bins_command(chosen: Bins, shown: Shown) -> None:
+def bins_command(chosen: Bins, shown: TableOptions) -> None:
     """Accuracy by selection frequency: are images that few people would select harder?
 
     Selection frequency is the share of people who, shown the image and a class, say that it belongs to the class.
@@ -154,7 +152,7 @@ def difficulty_command(
     y: Annotated[str | None, typer.Option("--y", help="The second.")] = None,
     *,
     table: ResultsOptions,
-    kinds: Kinds,
+    kinds: LineOptions,
     first: Annotated[str, typer.Option(help="MEAN,SPREAD of the first set's difficulties.")] = "0,1",
     second: Annotated[
         str | None, typer.Option(help="MEAN,SPREAD of the second's. From real accuracies it follows from the line.")
@@ -163,8 +161,8 @@ def difficulty_command(
     skills: Annotated[str, typer.Option(help="LOW,HIGH: their skills, evenly spaced.")] = "-0.5,2.5",
     n_x: Annotated[int | None, typer.Option("--n-x", min=1, help="Images of the first set. Default 50,000.")] = None,
     n_y: Annotated[int | None, typer.Option("--n-y", min=1, help="Images of the second set. Default 10,000.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
-    shown: Shown,
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+    shown: TableOptions,
 ) -> None:
     """Why accuracies on two test sets fall on a line: the Gaussian difficulty model.
 
@@ -185,7 +183,7 @@ def difficulty_command(
         return
     if x is None or y is None or second is not None:
         raise typer.BadParameter(
-            "real accuracies need --x and --y, and say themselves what --second is", param_hint="--x"
+            "real accuracies need --x and --y, and determine --second themselves", param_hint="--x"
         )
     shown.show(difficulty_table(_from_accuracies(table, kinds, x, y, assumed, n_x, n_y, seed), x, y))
 
@@ -208,7 +206,14 @@ def _simulated(
 
 
 def _from_accuracies(
-    table: ResultsOptions, kinds: Kinds, x: str, y: str, first: Difficulty, n_x: int | None, n_y: int | None, seed: int
+    table: ResultsOptions,
+    kinds: LineOptions,
+    x: str,
+    y: str,
+    first: Difficulty,
+    n_x: int | None,
+    n_y: int | None,
+    seed: int,
 ) -> DifficultyFit:
     import numpy as np
 
@@ -238,7 +243,7 @@ def _difficulty(text: str, option: str) -> Difficulty:
 def _two_numbers(text: str, option: str) -> tuple[float, float]:
     numbers = _numbers(text, option)
     if len(numbers) != 2:
-        raise typer.BadParameter(f"{text!r} is not two numbers with a comma between", param_hint=option)
+        raise typer.BadParameter(f"{text!r} is not two comma-separated numbers", param_hint=option)
     return numbers[0], numbers[1]
 
 
@@ -246,4 +251,4 @@ def _numbers(text: str, option: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a list of numbers with commas between", param_hint=option) from None
+        raise typer.BadParameter(f"{text!r} is not a comma-separated list of numbers", param_hint=option) from None

@@ -1,4 +1,4 @@
-"""The options that studies share: where the accuracies come from, which models, which shift, how it is shown."""
+"""Options that studies share: source of the accuracies, models, shift."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.options import workspace_option
-from shiftbench.cli.table import show_report
+from shiftbench.cli.options import Level as Level
+from shiftbench.cli.options import TableOptions, workspace_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shiftbench.reports.table import Table
     from shiftbench.store.predictions import Predictions
     from shiftbench.studies.results import Results
     from shiftbench.studies.study import Shift, Study
 
-WorkspaceOption = workspace_option("The folder that `eval` wrote to.")
-Level = Annotated[float, typer.Option(help="Level of the intervals.")]
-SizeX = Annotated[float | None, typer.Option("--n-x", min=1, help="Images behind x, for the intervals.")]
-SizeY = Annotated[float | None, typer.Option("--n-y", min=1, help="Images behind y, for the intervals.")]
+WorkspaceOption = workspace_option("The workspace that `eval` wrote to: a folder, or s3://BUCKET/FOLDER.")
+SizeX = Annotated[float | None, typer.Option("--n-x", min=1, help="Number of images behind x, for the intervals.")]
+SizeY = Annotated[float | None, typer.Option("--n-y", min=1, help="Number of images behind y, for the intervals.")]
 Scale = Annotated[str, typer.Option("--scale", help="logit, probit or linear.")]
 MinX = Annotated[
-    float | None, typer.Option("--min-x", help="Fit only models with x of at least this; above 1 it is percent.")
+    float | None, typer.Option("--min-x", help="Fit only models with at least this x (percent if above 1).")
 ]
 Pivot = Annotated[
     str | None,
@@ -43,13 +41,15 @@ class ResultsOptions:
 
     results: Annotated[
         Path | None,
-        typer.Option("--results", "-r", help="Models by settings: .csv or .parquet, percent or fractions."),
+        typer.Option(
+            "--results", "-r", help="Table of accuracies, models by settings: .csv or .parquet, percent or fractions."
+        ),
     ] = None
     workspace: Annotated[Path | None, WorkspaceOption] = None
     metric: Annotated[
-        str | None, typer.Option(help="With a workspace: score by this metric, such as top5, not each setting's own.")
+        str | None, typer.Option(help="With a workspace: metric, such as top5 (default: each setting's own).")
     ] = None
-    unit: Annotated[str | None, typer.Option(help="percent or fraction, where the table leaves it open.")] = None
+    unit: Annotated[str | None, typer.Option(help="percent or fraction, if the table does not show which.")] = None
 
     def read(self, settings: Sequence[str] = ()) -> Results:
         """All settings, or, of a workspace, these: what is not asked about need not have what the metric needs."""
@@ -59,7 +59,9 @@ class ResultsOptions:
         if (self.results is None) == (self.workspace is None):
             raise typer.BadParameter("give either --results FILE or --workspace FOLDER", param_hint="--results")
         if self.metric is not None and self.workspace is None:
-            raise typer.BadParameter("a table of results has no predictions to score anew", param_hint="--metric")
+            raise typer.BadParameter(
+                "only predictions can be scored by another metric: give --workspace", param_hint="--metric"
+            )
         if self.results is not None:
             return testbed.default_sizes(testbed.with_aggregates(read_results(self.results, unit=self.unit)))
         from shiftbench.api import Run
@@ -71,42 +73,29 @@ class ResultsOptions:
         return results_from_scores(run.scores(self.metric))
 
 
+Shown = TableOptions
 ModelsFile = Annotated[
-    Path | None, typer.Option("--models", "-m", help="What is known about the models: category, base_model, ... (.csv)")
+    Path | None, typer.Option("--models", "-m", help="Table of the models: category, base_model, ... (.csv).")
 ]
 
 
 @dataclass(frozen=True)
-class Kinds:
-    """What is known about the models, and which of them make the line."""
+class LineOptions:
+    """The table of models, and which of them the line is fitted to."""
 
     models: ModelsFile = None
-    baseline: Annotated[str, typer.Option(help="Category of the models that the line goes through.")] = "standard"
+    baseline: Annotated[str, typer.Option(help="Category of the models to fit the line to.")] = "standard"
     exclude: Annotated[
-        list[str] | None, typer.Option(help="Parts of names that keep a model out of the fit. Repeatable.")
+        list[str] | None, typer.Option(help="Leave models whose name contains this out of the fit (repeatable).")
     ] = None
 
 
-@dataclass(frozen=True)
-class Shown:
-    """How a table is shown, or where it is written."""
-
-    format: Annotated[str, typer.Option("--format", "-f", help="text, md, csv, tex or json.")] = "text"
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file: .md, .csv, .tex, .json or .txt.")] = (
-        None
-    )
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
-
-    def show(self, table: Table) -> None:
-        show_report(table, "json" if self.json else self.format, self.output)
-
-
-def open_study(table: ResultsOptions, kinds: Kinds | None = None, settings: Sequence[str] = ()) -> Study:
-    """The table that was asked for, with what is known about its models."""
+def open_study(table: ResultsOptions, kinds: LineOptions | None = None, settings: Sequence[str] = ()) -> Study:
+    """The chosen table of results, with the table of its models."""
     from shiftbench.studies.models import ModelInfo, Models, read_models
     from shiftbench.studies.study import Study
 
-    kinds = kinds or Kinds()
+    kinds = kinds or LineOptions()
     results = table.read(settings)
     if kinds.models is not None:
         return Study(results, read_models(kinds.models), baseline=kinds.baseline, exclude=kinds.exclude)
@@ -118,7 +107,7 @@ def open_study(table: ResultsOptions, kinds: Kinds | None = None, settings: Sequ
 
 
 def set_sizes(study: Study, sizes: dict[str, float | None]) -> None:
-    """Numbers of images by setting, as given on the command line; they overrule the table's own."""
+    """Numbers of images by setting from the command line; they override the table's own."""
     import numpy as np
 
     given = {name: np.asarray(n) for name, n in sizes.items() if n is not None}
@@ -167,7 +156,7 @@ def choose_shift(
     min_x: float | None = None,
     pivot: str | None = None,
 ) -> Shift:
-    """The shift that the options name; what is given beside a named shift has the last word."""
+    """The shift given by the options; single options override those of a named shift."""
     from shiftbench.studies.study import Shift
 
     if name is not None:
