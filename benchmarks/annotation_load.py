@@ -34,8 +34,8 @@ from shiftbench.datasets.subset import of_classes, per_class, take
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.accounts import invite
 from shiftbench.testsets.configuration import configuration_for
-from shiftbench.testsets.database.tables import Assignment, Selection
-from shiftbench.testsets.pool.import_images import import_pictures
+from shiftbench.testsets.database.tables import Assignment, SelectedSlot
+from shiftbench.testsets.pool.import_images import import_images
 from shiftbench.testsets.project import VARIABLE, Project
 from shiftbench.testsets.tasks import make_tasks
 
@@ -168,7 +168,7 @@ def make_project(folder: Path, database: str, annotators: int, pictures: int) ->
     project = Project.create(folder, configuration, database=database)
     for part, count, role in (("test", pictures, "candidate"), ("train", 60, "reference")):
         some = of_classes(take(open_named(f"cifar-10-{part}"), range(10_000)), SPACE)
-        import_pictures(project, per_class(some, count), role)  # type: ignore[arg-type]
+        import_images(project, per_class(some, count), role)  # type: ignore[arg-type]
     make_tasks(project)
     return project
 
@@ -188,8 +188,8 @@ def start_server(project: Project, url: str) -> tuple[subprocess.Popen[str], str
 def check(project: Project, books: Books) -> dict[str, int]:
     """Acknowledged answers that the database lacks or has otherwise, and those that it has twice."""
     with project.reading() as session:
-        query = select(Assignment.token, Assignment.task_id, Assignment.account_id, func.count(Selection.slot_id))
-        query = query.outerjoin(Selection, Selection.assignment_id == Assignment.id)
+        query = select(Assignment.token, Assignment.task_id, Assignment.account_id, func.count(SelectedSlot.slot_id))
+        query = query.outerjoin(SelectedSlot, SelectedSlot.assignment_id == Assignment.id)
         rows = session.execute(query.where(Assignment.state == "submitted").group_by(Assignment.id)).all()
     stored = {token: count for token, _, _, count in rows}
     lost = sum(stored.get(task) != count for task, count in books.acknowledged.items())

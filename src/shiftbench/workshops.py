@@ -39,7 +39,7 @@ def open_testset(
     path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None, set: str | None = None
 ) -> Dataset:
     """A frozen test set: its folder, its project, or its reference.jsonl for the reference images."""
-    from shiftbench.testsets import suites as frozen
+    from shiftbench.testsets import frozen as frozen
 
     return frozen.open_testset(path, space=space, name=name, set=set)
 
@@ -49,7 +49,7 @@ def testset(folder: str) -> SuiteBuilder:
     """The frozen sets of a test-set project, each against its annotated reference images."""
 
     def build(options: SuiteOptions) -> list[Setting]:
-        from shiftbench.testsets.suites import testset_settings
+        from shiftbench.testsets.frozen import testset_settings
 
         return testset_settings(folder)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,33 +37,14 @@ def workshop(folder: Path, candidates: int = 39, references: int = 30, **rules: 
     project.close()
 
 
-def wait_until(tab: Tab, expression: str) -> None:
-    """Asked again and again from outside: the pages' own policy lets nothing be evaluated inside.
-
-    A page that is just loading has no body yet, and then nothing has the focus: ``document.activeElement?.``.
-    """
-    until = time.monotonic() + 20
-    while not _holds(tab, expression):
-        assert time.monotonic() < until, expression
-        tab.wait_for_timeout(20)
-
-
-def _holds(tab: Tab, expression: str) -> bool:
-    from playwright.sync_api import Error
-
-    try:
-        return bool(tab.evaluate(expression))
-    except Error as error:
-        if "context was destroyed" not in error.message:  # the page is just giving way to the next one
-            raise
-        return False
-
-
 @contextmanager
 def sitting(
     browser: Browser, site: Site, role: Role, *, size: tuple[int, int] = DESK, touch: bool = False, script: bool = True
 ) -> Iterator[Tab]:
     """Somebody who opens their link; afterwards no page may have logged an error or asked for anything elsewhere."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=20_000)
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]}, has_touch=touch, java_script_enabled=script
     )
@@ -79,7 +59,7 @@ def sitting(
 
     tab.on("dialog", dismiss)
     tab.goto(f"{site.server.address}/join/{invite(site.project, role, f'{role} in a browser').token}")
-    tab.get_by_role("button", name="Begin").click()
+    tab.locator("#begin").click()
     tab.wait_for_url("**/task" if role == "annotator" else "**/review" if role == "reviewer" else "**/lead")
     yield tab
     context.close()

@@ -19,9 +19,8 @@ from sqlalchemy import text
 from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.testsets.configuration import Configuration
-from shiftbench.testsets.database.engine import Database
+from shiftbench.testsets.database.engine import Database, upgrade
 from shiftbench.testsets.database.tables import Base
-from shiftbench.testsets.database.upgrading import upgrade
 from shiftbench.testsets.project import Project
 from tests.testsets.helpers import annotators, by_share, fill, small_configuration, work
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -16,8 +17,8 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import create_account
 from shiftbench.testsets.configuration import Configuration, configuration_for
-from shiftbench.testsets.database.tables import Assignment, Entry, Slot
-from shiftbench.testsets.pool.import_images import import_pictures
+from shiftbench.testsets.database.tables import Assignment, PoolEntry, Slot
+from shiftbench.testsets.pool.import_images import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import make_tasks
 
@@ -42,8 +43,8 @@ def cifar(part: str, each: int, space: LabelSpace = PETS, seed: int = 0) -> Subs
 
 def fill(project: Project, candidates: int = 7, references: int = 7) -> None:
     """CIFAR-10's test images as candidates, train images as references, and tasks: by default one grid a class."""
-    import_pictures(project, cifar("test", candidates, project.space))
-    import_pictures(project, cifar("train", references, project.space), "reference")
+    import_images(project, cifar("test", candidates, project.space))
+    import_images(project, cifar("train", references, project.space), "reference")
     make_tasks(project)
 
 
@@ -52,29 +53,29 @@ def annotators(project: Project, count: int) -> list[int]:
 
 
 #: From (annotator, entry, class of the task) to whether the picture is selected.
-Habit = Callable[[int, Entry, str], bool]
+Habit = Callable[[int, PoolEntry, str], bool]
 
 
-def share(entry: Entry) -> float:
+def share(entry: PoolEntry) -> float:
     """A number in [0, 1) that belongs to a picture: how often it is to be selected."""
     return int.from_bytes(hashlib.blake2b(entry.image.digest.encode(), digest_size=4).digest(), "little") / 2**32
 
 
-def by_share(annotator: int, entry: Entry, class_key: str) -> bool:
+def by_share(annotator: int, entry: PoolEntry, class_key: str) -> bool:
     """Selects pictures of the class in proportion to their share, never others."""
     text = f"{annotator}/{entry.image.digest}".encode()
     chance = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "little") / 2**32
     return entry.class_key == class_key and chance < share(entry)
 
 
-def truthful(annotator: int, entry: Entry, class_key: str) -> bool:
+def truthful(annotator: int, entry: PoolEntry, class_key: str) -> bool:
     return entry.class_key == class_key
 
 
-def entries_behind(project: Project, grid: annotation.Grid) -> dict[str, Entry]:
+def entries_behind(project: Project, grid: annotation.AnnotationGrid) -> dict[str, PoolEntry]:
     """What no annotator can know: the entry behind each opaque id."""
     with project.reading() as session:
-        found = select(Slot.id, Entry).join(Entry, Entry.id == Slot.entry_id)
+        found = select(Slot.id, PoolEntry).join(PoolEntry, PoolEntry.id == Slot.entry_id)
         found = found.join(Assignment, Assignment.task_id == Slot.task_id).where(Assignment.token == grid.task)
         return {annotation.image_id(project, grid.task, slot): entry for slot, entry in session.execute(found)}
 
@@ -92,13 +93,15 @@ def work(project: Project, people: Sequence[int], habit: Habit = truthful) -> in
 
 
 class Clock:
-    """A project's time, moved by hand."""
+    """A project's time, moved by hand; safe with threads."""
 
     def __init__(self) -> None:
         self.moment = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        self._turn = threading.Lock()
 
     def __call__(self) -> datetime:
         return self.moment
 
     def pass_minutes(self, minutes: float) -> None:
-        self.moment += timedelta(minutes=minutes)
+        with self._turn:
+            self.moment += timedelta(minutes=minutes)

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import create_account, exclude
-from shiftbench.testsets.database.tables import Account, Assignment, Entry, Image, Selection, Slot, Task
+from shiftbench.testsets.database.tables import Account, Assignment, Image, PoolEntry, SelectedSlot, Slot, Task
 from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, NotAllowedError, UnknownTaskError
 from shiftbench.testsets.project import Project
 from tests.testsets.conftest import NewProject
@@ -34,8 +34,8 @@ def test_each_image_gets_the_wished_number_of_different_annotators(project: Proj
     work(project, annotators(project, 5))
     with project.reading() as session:
         pairs = session.execute(select(Slot.entry_id, Assignment.account_id).join(
-            Assignment, Assignment.task_id == Slot.task_id).join(Entry, Entry.id == Slot.entry_id
-        ).where(Entry.role == "candidate")).all()  # fmt: skip
+            Assignment, Assignment.task_id == Slot.task_id).join(PoolEntry, PoolEntry.id == Slot.entry_id
+        ).where(PoolEntry.role == "candidate")).all()  # fmt: skip
     people: dict[int, list[int]] = {}
     for entry, account in pairs:
         people.setdefault(entry, []).append(account)
@@ -131,14 +131,14 @@ def test_the_same_answer_twice_is_one(project: Project) -> None:
     again = annotation.submit(project, anna, grid.task, [*reversed(grid.images[:5]), grid.images[0]])
     assert (first.selected, first.images, first.repeated) == (5, len(grid.images), False)
     assert again.repeated and (again.selected, again.submitted_at) == (5, first.submitted_at)
-    with pytest.raises(AnsweredError, match="first answer stands"):
+    with pytest.raises(AnsweredError, match="first answer"):
         annotation.submit(project, anna, grid.task, grid.images[:4])
     with pytest.raises(AnsweredError):
         annotation.current_task(project, anna, grid.task)
     with pytest.raises(AnsweredError):
         annotation.give_back(project, anna, grid.task)
     with project.reading() as session:
-        assert session.scalars(select(func.count()).select_from(Selection)).one() == 5
+        assert session.scalars(select(func.count()).select_from(SelectedSlot)).one() == 5
     check_places(project)
 
 
@@ -167,7 +167,7 @@ def test_forged_and_foreign_ids_look_the_same(project: Project) -> None:
     assert len(messages) == 1
     for image in (other.images[0], "forged", "../../testset.sqlite"):
         assert image not in annotation.shown_images(project, anna, mine.task)
-        with pytest.raises(UnknownTaskError, match="not of this task"):
+        with pytest.raises(UnknownTaskError, match="does not belong"):
             annotation.submit(project, anna, mine.task, [mine.images[0], image])
     assert annotation.submit(project, anna, mine.task, mine.images[:1]).repeated is False
 
@@ -259,7 +259,7 @@ def test_examples_are_references_that_are_no_controls(project: Project) -> None:
     files = annotation.shown_images(project, anna, grid.task)
     assert shown and set(files) == {*grid.images, *shown} and not set(shown) & set(grid.images)
     with project.reading() as session:
-        planted = set(session.scalars(select(Image.digest).join(Entry).join(Slot)))
+        planted = set(session.scalars(select(Image.digest).join(PoolEntry).join(Slot)))
     assert not {files[image].parent.name + files[image].stem for image in shown} & planted
 
 

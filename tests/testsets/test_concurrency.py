@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,11 +14,11 @@ from sqlalchemy import func, select
 
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import enter_by_link, exclude, invite, readmit
-from shiftbench.testsets.database.tables import Assignment, Selection, Task
+from shiftbench.testsets.database.tables import Assignment, SelectedSlot, Task
 from shiftbench.testsets.errors import LeaseExpiredError, NotAllowedError
 from shiftbench.testsets.project import Project
 from tests.testsets.conftest import NewProject
-from tests.testsets.helpers import annotators, fill
+from tests.testsets.helpers import Clock, annotators, fill
 from tests.testsets.test_annotation import check_places
 
 
@@ -76,27 +75,26 @@ def test_the_same_answer_from_many_tabs_is_one(project: Project) -> None:
         receipts = list(pool.map(lambda _: annotation.submit(project, anna, grid.task, grid.images[:6]), range(8)))
     assert [receipt.repeated for receipt in receipts].count(False) == 1
     with project.reading() as session:
-        assert session.scalars(select(func.count()).select_from(Selection)).one() == 6
+        assert session.scalars(select(func.count()).select_from(SelectedSlot)).one() == 6
 
 
 def test_leases_expiring_under_everybodys_hands(new_project: NewProject) -> None:
-    """Half the grids are let lie till they expire, while others ask, exclude and readmit: the counts stay true."""
-    project = new_project(annotators=4, lease_minutes=0.01)
+    """Half the grids are left until they expire, while others ask, exclude and readmit: the counts stay true."""
+    project = new_project(annotators=4, lease_minutes=10)
     fill(project)
     people = annotators(project, 8)
-    end = time.monotonic() + 4
+    clock = Clock()
+    project.now = clock
 
     def annotate(person: int) -> None:
         chance = random.Random(person)
-        while time.monotonic() < end:
+        for _ in range(25):
             try:
                 grid = annotation.next_task(project, person)
-                if grid is None:
-                    time.sleep(0.05)
-                elif chance.random() < 0.5:
+                if grid is not None and chance.random() < 0.5:
                     annotation.submit(project, person, grid.task, [])
                 else:
-                    time.sleep(0.6)
+                    clock.pass_minutes(3)
                 if chance.random() < 0.1:
                     exclude(project, person, "a test")
             except NotAllowedError:
@@ -127,7 +125,6 @@ def test_kill_in_the_middle_of_answers(new_project: NewProject, database: str) -
         )  # fmt: skip
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(1 + number % 3)]
-        time.sleep(random.Random(number).random() * 0.05)
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.read().splitlines()
         process.wait()
@@ -139,7 +136,7 @@ def test_kill_in_the_middle_of_answers(new_project: NewProject, database: str) -
     with project.reading() as session:
         for task, selected in acknowledged.items():
             row = session.scalars(select(Assignment).where(Assignment.token == task)).one()
-            chosen = select(func.count()).select_from(Selection).where(Selection.assignment_id == row.id)
+            chosen = select(func.count()).select_from(SelectedSlot).where(SelectedSlot.assignment_id == row.id)
             assert row.state == "submitted" and session.scalars(chosen).one() == selected
     check_places(project)
     for person in people:

@@ -17,7 +17,7 @@ from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopErro
 from shiftbench.testsets.freeze import freeze, verify
 from shiftbench.testsets.frequencies import class_summaries, selection_frequencies
 from shiftbench.testsets.frozen import frozen_sets, one_frozen, read_frozen
-from shiftbench.testsets.pool.import_images import import_pictures
+from shiftbench.testsets.pool.import_images import import_images
 from shiftbench.testsets.predictions import frequency_accuracy, predictions_of, revision_dataset
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import finish_class, mark
@@ -49,7 +49,7 @@ def test_the_frozen_folder_is_a_data_set(sampled: Project) -> None:
     shares = {row.digest: row.frequency for row in selection_frequencies(sampled)}
     for image_id, share in zip(dataset.ids, dataset.metadata["selection_frequency"], strict=True):
         assert share == shares[image_id.partition("/")[2].partition(".")[0]]
-    # Read as plain class folders it is the same data set.
+    # Read as plain class folders it is the same dataset.
     assert open_dataset(frozen.folder / "images", space=sampled.space).fingerprint == frozen.fingerprint
     references = frozen.open("reference")
     answered = [row for row in selection_frequencies(sampled) if row.role == "reference" and row.annotations >= 3]
@@ -82,12 +82,12 @@ def test_changed_files_are_noticed(sampled: Project) -> None:
     data = path.read_bytes()
     path.unlink()  # it is another name of the original, which must stay as it is
     path.write_bytes(data[:-1] + b"x")
-    with pytest.raises(FrozenError, match="were changed"):
+    with pytest.raises(FrozenError, match="were modified"):
         frozen.open()
-    with pytest.raises(FrozenError, match="were changed"):
+    with pytest.raises(FrozenError, match="were modified"):
         verify(sampled, "easy")
     path.unlink()
-    with pytest.raises(FrozenError, match="were changed"):
+    with pytest.raises(FrozenError, match="were modified"):
         sb.open_dataset(f"testset:{sampled.folder}")
 
 
@@ -104,7 +104,7 @@ def test_a_changed_record_is_noticed(sampled: Project) -> None:
     frozen = freeze(sampled, "easy")
     record = json.loads((frozen.folder / "frozen.json").read_text())
     (frozen.folder / "frozen.json").write_text(json.dumps({**record, "fingerprint": "0" * 32}))
-    with pytest.raises(FrozenError, match="not the one that was frozen"):
+    with pytest.raises(FrozenError, match="does not match the database"):
         verify(sampled, "easy")
     (frozen.folder / "frozen.json").write_text("{}")
     with pytest.raises(WorkshopError, match="damaged"):
@@ -148,7 +148,7 @@ def test_the_card_tells_how_it_was_made(sampled: Project) -> None:
     for text in (
         "# pets (easy)", f"{frozen.images:,} images of 3 classes", "21 candidates were collected", "2 annotators",
         "answers of 1 annotators were excluded", f"alpha over {agreement.images:,} images is {agreement.alpha:.3f}",
-        "**threshold**", "threshold 0.3", "3 images a class, seed 0", "2 revisions", "blacklist 1", "| not stated |",
+        "**threshold**", "threshold 0.3", "3 images per class, seed 0", "2 revisions", "blacklist 1", "| not stated |",
         frozen.fingerprint, "--x pets-reference --y pets-easy", "| 0.8 to 1 |", "without the \\| drawing",
         "cifar-10-test",
     ):  # fmt: skip
@@ -163,7 +163,7 @@ def test_hostile_metadata_does_not_break_the_card(new_project: NewProject, tmp_p
     hostile = 'x"\n---\n<script>alert(1)</script> | [a](javascript:b)'
     row = {"path": path.name, "label": "cat", "author": hostile, "licence": hostile, "source": hostile, "date": hostile}
     (path.parent / "list.jsonl").write_text(json.dumps(row) + "\n")
-    import_pictures(project, path.parent / "list.jsonl")
+    import_images(project, path.parent / "list.jsonl")
     everything = make_sampling("threshold", threshold=0, min_annotations=0)
     make_tasks(project)
     work(project, annotators(project, 1))
@@ -180,9 +180,9 @@ def test_blind_until_frozen(sampled: Project, tmp_path: Path) -> None:
         sb.evaluate("demo:resnet8-cifar10", f"testset:{sampled.folder}", workspace=tmp_path / "w", progress=False)
     with pytest.raises(BlindnessError, match="no frozen set"):
         open_dataset(f"testset:{sampled.folder}")
-    with pytest.raises(BlindnessError, match="showing predictions is refused"):
+    with pytest.raises(BlindnessError, match="showing predictions"):
         predictions_of(sampled, "easy", tmp_path / "w")
-    with pytest.raises(BlindnessError, match="evaluating a revision is refused"):
+    with pytest.raises(BlindnessError, match="evaluating a revision"):
         revision_dataset(sampled, "easy", 1)
     assert not (tmp_path / "w" / "predictions").exists()
     gone = revision_images(sampled, "easy")[0]

@@ -12,9 +12,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from shiftbench.testsets.accounts import create_account, people
-from shiftbench.testsets.database.engine import Database
-from shiftbench.testsets.database.tables import Base, Selection
-from shiftbench.testsets.database.upgrading import upgrade
+from shiftbench.testsets.database.engine import Database, upgrade
+from shiftbench.testsets.database.tables import Base, SelectedSlot
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
 from tests.testsets.conftest import NewProject, PostgresServer
@@ -59,7 +58,7 @@ def test_a_database_of_a_later_version_is_refused(new_project: NewProject) -> No
 def test_foreign_keys_hold(new_project: NewProject) -> None:
     project = new_project()
     with pytest.raises(IntegrityError), project.writing() as session:
-        session.add(Selection(assignment_id=1, slot_id=1))
+        session.add(SelectedSlot(assignment_id=1, slot_id=1))
 
 
 def test_a_failed_block_leaves_nothing(new_project: NewProject) -> None:
@@ -81,7 +80,7 @@ def test_the_database_of_another_project_is_refused(new_project: NewProject, tmp
         with pytest.raises(WorkshopError, match="belongs to another project"):
             Project.open(project.folder)
     else:
-        with pytest.raises(WorkshopError, match="holds a test-set project already"):
+        with pytest.raises(WorkshopError, match="already holds"):
             Project.create(tmp_path / "other", small_configuration(), database=database)
 
 
@@ -96,7 +95,7 @@ def test_sqlite_as_it_should_be(tmp_path: Path) -> None:
     assert project.configuration.database == "sqlite"
     project.close()
     (tmp_path / "pets" / "testset.sqlite").unlink()
-    with pytest.raises(WorkshopError, match=r"database of .* is missing"):
+    with pytest.raises(WorkshopError, match="missing database"):
         Project.open(tmp_path / "pets")
 
 
@@ -139,7 +138,7 @@ def test_the_password_is_nowhere(postgres: PostgresServer, tmp_path: Path, monke
 
 def test_an_unreachable_database_is_said_without_password(tmp_path: Path) -> None:
     url = f"postgresql://lead:hunter2@/pets?host={tmp_path}"
-    with pytest.raises(WorkshopError, match="can't be reached") as caught:
+    with pytest.raises(WorkshopError, match="cannot connect") as caught:
         Project.create(tmp_path / "pets", small_configuration(), database=url)
     assert "hunter2" not in str(caught.value)
     assert not (tmp_path / "pets" / "testset.toml").exists()
@@ -147,5 +146,5 @@ def test_an_unreachable_database_is_said_without_password(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("url", ["mysql://root@localhost/x", "sqlite:////etc/passwd", "nonsense"])
 def test_other_databases_are_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(WorkshopError, match="can't be used"):
+    with pytest.raises(WorkshopError, match="unsupported database"):
         Database(url, tmp_path)

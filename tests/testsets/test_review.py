@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 from shiftbench.testsets.accounts import create_account
 from shiftbench.testsets.audit import audit_log
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
-from shiftbench.testsets.pool.import_images import import_pictures
+from shiftbench.testsets.pool.import_images import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import (
     find_candidate,
@@ -47,8 +47,8 @@ def dated(folder: Path, part: str, each: int) -> Path:
 @pytest.fixture
 def reviewed(new_project: NewProject, tmp_path: Path) -> tuple[Project, int]:
     project = new_project()
-    import_pictures(project, dated(tmp_path / "new", "test", 6))
-    import_pictures(project, dated(tmp_path / "old", "train", 8), "reference")
+    import_images(project, dated(tmp_path / "new", "test", 6))
+    import_images(project, dated(tmp_path / "old", "train", 8), "reference")
     with_answers(project)
     sample(project, "set", ALL, per_class=4)
     return project, create_account(project, "rita", "reviewer").id
@@ -102,7 +102,7 @@ def test_files(reviewed: tuple[Project, int]) -> None:
         assert copy.format == "JPEG"
     with Pillow.open(review_image(project, rita, image.entry, original=True)) as original:
         assert original.format == "PNG"
-    with pytest.raises(WorkshopError, match="no picture 99999"):
+    with pytest.raises(WorkshopError, match="99999"):
         review_image(project, rita, 99999)
 
 
@@ -110,7 +110,7 @@ def test_only_reviewers(reviewed: tuple[Project, int]) -> None:
     project, rita = reviewed
     anna = create_account(project, "anna", "annotator").id
     entry = review_page(project, rita, "set", "cat").sampled[0].entry
-    with pytest.raises(NotAllowedError, match="a reviewer or lead"):
+    with pytest.raises(NotAllowedError, match="reviewer or lead"):
         review_page(project, anna, "set", "cat")
     for attempt in (
         lambda: review_image(project, anna, entry),
@@ -131,11 +131,11 @@ def test_what_can_not_be_marked(reviewed: tuple[Project, int]) -> None:
     for entry in (page.references[0].entry, 99999):
         with pytest.raises(WorkshopError, match="only candidates"):
             mark(project, entry, "blacklist")
-    with pytest.raises(WorkshopError, match="no mark 'ugly'"):
+    with pytest.raises(WorkshopError, match="'ugly'"):
         mark(project, page.sampled[0].entry, "ugly")  # type: ignore[arg-type]
-    with pytest.raises(WorkshopError, match="no mark 77"):
+    with pytest.raises(WorkshopError, match="mark 77"):
         withdraw_mark(project, 77)
-    with pytest.raises(WorkshopError, match="no suspicion 77"):
+    with pytest.raises(WorkshopError, match="pair 77"):
         judge(project, 77, duplicate=True)
 
 
@@ -145,5 +145,5 @@ def test_candidates_by_their_digest(reviewed: tuple[Project, int]) -> None:
     assert find_candidate(project, image.digest[:12]) == image.entry
     assert find_candidate(project, image.digest, "cat") == image.entry
     for digest in ("", "%", "zzz"):
-        with pytest.raises(WorkshopError, match="digest that begins with"):
+        with pytest.raises(WorkshopError, match="digest"):
             find_candidate(project, digest)

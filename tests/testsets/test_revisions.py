@@ -8,14 +8,16 @@ import pytest
 from sqlalchemy import select
 
 from shiftbench.testsets.accounts import create_account
-from shiftbench.testsets.database.tables import CANDIDATE, Entry
-from shiftbench.testsets.eligibility import AMBIGUOUS, COPY, SUSPECTED
+from shiftbench.testsets.database.tables import CANDIDATE, PoolEntry
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import selection_frequencies
-from shiftbench.testsets.pool.import_images import import_pictures
+from shiftbench.testsets.pool.import_images import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import add_suspicions, finish_class, judge, mark, suspicions, withdraw_mark
 from shiftbench.testsets.revisions import (
+    AMBIGUOUS,
+    COPY,
+    SUSPECTED,
     difference,
     find_revision,
     revision_images,
@@ -25,7 +27,7 @@ from shiftbench.testsets.revisions import (
     set_status,
 )
 from shiftbench.testsets.sampling.base import make_sampling
-from shiftbench.testsets.sampling.matched_frequency import MatchedFrequency
+from shiftbench.testsets.sampling.selection_frequency import MatchedFrequency
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import annotators, cifar, fill, work
 
@@ -117,25 +119,29 @@ def test_suspected_near_duplicates_wait_for_a_judgement(annotated: Project) -> N
     assert set_status(annotated, "set").to_remove == {one.digest: "near-duplicate"}
     assert suspicions(annotated) == []
     judge(annotated, pairs[0].pair, duplicate=True)
-    with pytest.raises(WorkshopError, match="has been judged"):
+    with pytest.raises(WorkshopError, match="judged"):
         judge(annotated, pairs[0].pair, duplicate=False)
 
 
 def test_copies_of_references_and_ambiguous_pictures_are_left_out(new_project: NewProject) -> None:
     project = new_project()
     references = cifar("train", 8)
-    import_pictures(project, references, "reference")
-    import_pictures(project, cifar("test", 8))
-    import_pictures(project, references)  # candidates with the very bytes of references
+    import_images(project, references, "reference")
+    import_images(project, cifar("test", 8))
+    import_images(project, references)  # candidates with the very bytes of references
     with project.reading() as session:
-        query = select(Entry).where(Entry.source == "cifar-10-test", Entry.class_key == "cat").order_by(Entry.id)
+        query = (
+            select(PoolEntry)
+            .where(PoolEntry.source == "cifar-10-test", PoolEntry.class_key == "cat")
+            .order_by(PoolEntry.id)
+        )
         cat = session.scalars(query).first()
     assert cat is not None
     original = project.images.original(cat.image.digest, cat.image.suffix)
     folder = project.folder.parent / "dogs"
     folder.mkdir()
     (folder / "same.png").write_bytes(original.read_bytes())
-    import_pictures(project, folder, class_key="dog")
+    import_images(project, folder, class_key="dog")
     from shiftbench.testsets.tasks import make_tasks
 
     make_tasks(project)
@@ -162,15 +168,15 @@ def test_three_sets_of_one_pool(annotated: Project) -> None:
 def test_what_a_set_can_not_be(annotated: Project) -> None:
     with pytest.raises(WorkshopError, match="needs a sampling strategy"):
         sample(annotated, "set")
-    with pytest.raises(WorkshopError, match="there is no set 'set'"):
+    with pytest.raises(WorkshopError, match="unknown set 'set'"):
         set_status(annotated, "set")
     sample(annotated, "set", THRESHOLD, per_class=2)
     with pytest.raises(WorkshopError, match="another strategy"):
         sample(annotated, "set", MATCHED)
-    with pytest.raises(WorkshopError, match="no revision 7"):
+    with pytest.raises(WorkshopError, match="revision 7"):
         revision_images(annotated, "set", 7)
     for name in ("../x", "a/b", "", ".hidden", "x" * 61, "ä"):
-        with pytest.raises(WorkshopError, match="a set can't be called that"):
+        with pytest.raises(WorkshopError, match="invalid set name"):
             sample(annotated, name, THRESHOLD)
 
 

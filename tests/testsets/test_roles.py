@@ -95,8 +95,9 @@ def test_a_role_is_checked_where_the_deed_is_done(sampled: Project, role: Role) 
             act(sampled, person.id)
             assert (audit_log(sampled)[0].who, audit_log(sampled)[0].action) == ("somebody", action)
         else:
-            with pytest.raises(NotAllowedError, match=f"found: *a {role}"):
+            with pytest.raises(NotAllowedError) as refused:
                 act(sampled, person.id)
+            assert refused.value.found == role
             assert audit_log(sampled)[0].who == LOCAL_LEAD, "of what went before; nothing was done"
 
 
@@ -152,4 +153,4 @@ def test_no_page_acts_as_the_local_lead() -> None:
                     calls.append((path.name, name, any(keyword.arg == "by" for keyword in node.keywords)))
     # Links for whoever starts the server are made before any page is there.
     nameless = {(file, name) for file, name, named in calls if not named}
-    assert nameless == {("serving.py", "invite"), ("serving.py", "revoke_invitation")} and len(calls) > 10
+    assert nameless == {("app.py", "invite"), ("app.py", "revoke_invitation")} and len(calls) > 10

@@ -155,7 +155,7 @@ class Person:
 
     def _choose(self, visitor: Visitor, sheet: Sheet) -> Iterator[str]:
         for image in sheet.images:
-            answer = visitor.http.get(f"/tasks/{sheet.task}/pictures/{image}")
+            answer = visitor.http.get(f"/tasks/{sheet.task}/images/{image}")
             assert answer.status_code == 200
             picture = self.pictures.seen(answer.content)
             belongs = picture.key == sheet.class_name
@@ -230,7 +230,7 @@ def judge_pairs(reviewer: Visitor, pictures: Pictures) -> None:
     """By looking at both: the mirror image is a duplicate, the others are not."""
     twins = 0
     while found := re.search(r'/review/pairs/(\d+)"', page := reviewer.get("/review/pairs").text):
-        first = reviewer.http.get(re.findall(r"/review/pictures/\d+", page)[0])
+        first = reviewer.http.get(re.findall(r"/review/images/\d+", page)[0])
         duplicate = pictures.seen(first.content) is pictures.twin
         twins += duplicate
         verdict = "duplicate" if duplicate else "different"

@@ -1,10 +1,8 @@
-"""``shiftbench testset``: build a test set, from candidates to a frozen set that models are evaluated on."""
+"""``shiftbench testset``: build a test set, from candidates to a frozen set for evaluation."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,45 +10,23 @@ import typer
 
 from shiftbench.cli import testset_follow_up
 from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.table import show_report
-from shiftbench.cli.testset_curation import dedupe_command, filter_command
+from shiftbench.cli.options import ExecutorOptions, Json, Level, Quiet, TableOptions, grouped
+from shiftbench.cli.testset_filter import filter_command
+from shiftbench.cli.testset_options import Database, Folder, SetName, SetOptions, only_set, opened, say
 from shiftbench.cli.testset_serve import review_command, serve_command
 
 if TYPE_CHECKING:
+    from shiftbench.datasets.base import Dataset
     from shiftbench.testsets import Project
     from shiftbench.testsets.configuration import Configuration
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Build a test set: candidates, annotation, selection frequencies, sampling, review, a frozen set.\n\n"
-    "The way: init, import (candidates, and --reference), tasks, invite, serve, status, sample, review, freeze; then "
-    "`shiftbench eval MODEL --suite testset:DIR`, and `follow-up`.",
+    help="Build a test set: candidates, annotation, selection frequencies, sampling, review, freezing.\n\n"
+    "Typical order: init, import (candidates, and --reference), tasks, invite, serve, status, sample, review, freeze; "
+    "then `shiftbench eval MODEL --suite testset:DIR`, and `follow-up`.",
 )
-
-Folder = Annotated[Path, typer.Argument(help="The project's folder.")]
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--database", help="Default: SHIFTBENCH_DATABASE, then testset.toml. postgresql+psycopg://USER@HOST/DATABASE"
-    ),
-]
-SetName = Annotated[str | None, typer.Option("--set", "-s", help="The set's name; not needed where there is one.")]
-Format = Annotated[str, typer.Option("--format", "-f", help="text, md, csv, tex or json.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="A file: .md, .csv, .tex, .json or .txt.")]
-Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
-Level = Annotated[float, typer.Option(help="Level of the intervals.")]
-
-
-@contextlib.contextmanager
-def opened(folder: Path, database: str | None) -> Iterator[Project]:
-    from shiftbench.testsets import Project
-
-    project = Project.open(folder, database=database)
-    try:
-        yield project
-    finally:
-        project.close()
 
 
 @app.command("init")
@@ -58,18 +34,18 @@ def init_command(
     folder: Folder,
     labels: Annotated[
         str,
-        typer.Option(help="The classes: a name of `list spaces`, or a file (.csv: key, name, definition, link, near)."),
+        typer.Option(help="Classes: a name from `list spaces`, or a file (.csv: key, name, definition, link, near)."),
     ],
-    name: Annotated[str | None, typer.Option(help="Default: the folder's name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Project name (default: name of the folder).")] = None,
     database: Database = None,
-    grid: Annotated[int, typer.Option(help="Images in a grid, controls included.")] = 48,
-    annotators: Annotated[int, typer.Option(help="Different annotators for each image.")] = 10,
-    lease: Annotated[float, typer.Option(help="Minutes that a task may be held.")] = 60,
+    grid: Annotated[int, typer.Option(help="Images per grid, including controls.")] = 48,
+    annotators: Annotated[int, typer.Option(help="Annotators per image.")] = 10,
+    lease: Annotated[float, typer.Option(help="Minutes until an unanswered task is returned to the queue.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of grids and samples.")] = 0,
 ) -> None:
-    """Make a project: a folder with testset.toml, a store of pictures and a database.
+    """Create a project: a folder with testset.toml, images and a database.
 
-    The database is a file in the folder, or PostgreSQL by URL. A password in the URL is used, and not written down.
+    The database is a file in the folder, or PostgreSQL by URL. A password in the URL is not stored.
 
     \b
     Examples:
@@ -81,11 +57,11 @@ def init_command(
     configuration = _configuration(labels, name or folder.resolve().name, seed)
     configuration = configuration.with_rules(grid=grid, annotators=annotators, lease_minutes=lease)
     project = Project.create(folder, configuration, database=database)
-    _say(f"made {folder}: {len(configuration.classes)} classes, database {project.database.shown}")
+    say(f"created {folder}: {len(configuration.classes)} classes, database {project.database.shown}")
     if project.configuration.database != (database or os.environ.get("SHIFTBENCH_DATABASE") or "sqlite"):
-        _say("the password is not stored: give SHIFTBENCH_DATABASE, or a ~/.pgpass, to later commands")
+        say("the password is not stored: set SHIFTBENCH_DATABASE or ~/.pgpass for later commands")
     if not any(entry.definition for entry in configuration.classes):
-        _say("write definitions of the classes into testset.toml: annotators read them")
+        say("add class definitions to testset.toml: annotators read them")
     project.close()
 
 
@@ -99,30 +75,33 @@ def _configuration(labels: str, name: str, seed: int) -> Configuration:
 
 
 @app.command("import")
+@grouped
 def import_command(
     folder: Folder,
     source: Annotated[
-        str, typer.Argument(help="A folder, manifest (.csv, .jsonl), any data set, or SCHEME:TARGET of a plug-in.")
+        str, typer.Argument(help="A folder, manifest (.csv, .jsonl), any dataset, or SCHEME:TARGET of a plug-in.")
     ],
     reference: Annotated[
         bool,
-        typer.Option("--reference", help="As reference images: an existing set that the new one is compared with."),
+        typer.Option("--reference", help="Import as reference images: an existing set to compare the new one with."),
     ] = False,
     class_key: Annotated[
-        str | None, typer.Option("--class", help="The class of all pictures below a folder without class folders.")
+        str | None, typer.Option("--class", help="Class of all images in a folder without class folders.")
     ] = None,
-    per_class: Annotated[int | None, typer.Option(help="Only so many images of each class.")] = None,
-    name: Annotated[str | None, typer.Option(help="What the source is called; default: its own name.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", "-j", help="Default: one a core.")] = None,
+    per_class: Annotated[int | None, typer.Option(help="Import at most N images per class.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the source (default: its own name).")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", "-j", min=1, help="Number of workers (default: one per core).")
+    ] = None,
     database: Database = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
-    json: Json = False,
+    quiet: Quiet = False,
+    *,
+    table: TableOptions,
 ) -> None:
-    """Add pictures to the pool, as candidates or as references.
+    """Add images to the pool, as candidates or references.
 
-    Each picture is kept once, by its content; broken ones are named and left out. Stopped at any moment, the same
-    command continues. Columns of a manifest are kept: source, query, keyword, date, licence, author, url, and any
-    others.
+    Each image is stored once, by content; broken ones are reported and skipped. If interrupted, rerun the same command;
+    it resumes. Columns of a manifest are stored: source, query, keyword, date, licence, author, url, and any others.
 
     \b
     Examples:
@@ -130,20 +109,20 @@ def import_command(
       shiftbench testset import pets photos/tabbies --class cat
       shiftbench testset import pets cifar-10-train --reference --per-class 50
     """
-    from shiftbench.testsets.pool.import_images import import_pictures
+    from shiftbench.testsets.pool.import_images import import_images
     from shiftbench.testsets.reports import imported_table
 
     with opened(folder, database) as project, stoppable():
-        done = import_pictures(
+        done = import_images(
             project, _chosen(project, source, per_class), "reference" if reference else "candidate",
             class_key=class_key, name=name, workers=workers, progress=not quiet, console=errors,
         )  # fmt: skip
-    show_report(imported_table(done), "json" if json else "text", None)
+    table.show(imported_table(done))
     if done.new:
-        _say(f"when all is imported: shiftbench testset tasks {folder}")
+        say(f"next: shiftbench testset tasks {folder}")
 
 
-def _chosen(project: Project, source: str, per_class: int | None) -> Any:
+def _chosen(project: Project, source: str, per_class: int | None) -> str | Dataset:
     if per_class is None:
         return source
     from shiftbench.datasets.catalogue import open_dataset
@@ -154,33 +133,33 @@ def _chosen(project: Project, source: str, per_class: int | None) -> Any:
 
 @app.command("tasks")
 def tasks_command(folder: Folder, database: Database = None) -> None:
-    """Put candidates that are in no grid yet into grids, with control images among them.
+    """Create annotation grids for new candidates, mixed with control images.
 
-    Import first, then make grids: candidates that come in one go fill whole grids.
+    Import all images first: candidates that are imported together fill whole grids.
     """
     from shiftbench.testsets.tasks import make_tasks
 
     with opened(folder, database) as project:
         made = make_tasks(project)
         wished = project.configuration.annotation.references_per_class
-    _say(f"{made.tasks} new grids with {made.candidates:,} candidates and {made.references:,} controls")
+    say(f"{made.tasks} new grids with {made.candidates:,} candidates and {made.references:,} controls")
     if made.few_references:
         few = ", ".join(f"{key}: {count}" for key, count in list(made.few_references.items())[:5])
-        _say(f"few references for matched sampling ({few}); wished are {wished} a class")
+        say(f"few references for matched sampling ({few}); {wished} per class are recommended")
 
 
 @app.command("invite")
 def invite_command(
     folder: Folder,
-    names: Annotated[list[str] | None, typer.Argument(help="For whom: one link a name.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of people; one link each.")] = None,
     role: Annotated[str, typer.Option(help="annotator, reviewer or lead.")] = "annotator",
-    people: Annotated[int, typer.Option(help="So many links without names.")] = 0,
-    days: Annotated[float, typer.Option(help="How long a link is valid.")] = 30,
-    base: Annotated[str, typer.Option(help="Where the pages are served.")] = "http://localhost:8780",
+    people: Annotated[int, typer.Option(help="Number of additional links without names.")] = 0,
+    days: Annotated[float, typer.Option(help="Days until the links expire.")] = 30,
+    base: Annotated[str, typer.Option(help="Base URL of the pages.")] = "http://localhost:8780",
     database: Database = None,
     json: Json = False,
 ) -> None:
-    """Make personal links. Each stands for one person, and is shown only now: the database keeps its hash."""
+    """Create personal invitation links. They are shown only once; the database stores their hashes."""
     from shiftbench.testsets.accounts import invite
 
     with opened(folder, database) as project:
@@ -200,17 +179,59 @@ def invite_command(
 
 app.command("serve")(serve_command)
 app.command("review")(review_command)
-app.command("dedupe")(dedupe_command)
 app.command("filter")(filter_command)
 app.add_typer(testset_follow_up.app, name="follow-up")
 
 
+@app.command("dedupe")
+@grouped
+def dedupe_command(
+    folder: Folder,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Descriptor: pixels, pixels-normalised, or a model, for its features (repeatable)."),
+    ] = None,
+    k: Annotated[int, typer.Option(help="Nearest neighbours per candidate and descriptor.", min=1)] = 10,
+    threshold: Annotated[
+        list[str] | None, typer.Option(help="Threshold of a metric: ssim=0.9, pixels=12 (repeatable).")
+    ] = None,
+    flips: Annotated[bool, typer.Option("--flips", help="Also search for mirror images.")] = False,
+    database: Database = None,
+    *,
+    where: ExecutorOptions,
+    quiet: Quiet = False,
+    table: TableOptions,
+) -> None:
+    """Find candidates that are near-duplicates of a reference image or of each other, for human review.
+
+    Exact nearest neighbours in l2 on pixels or features; neighbours are also compared by SSIM. Suspected candidates are
+    not sampled until the pair has been judged on the review pages.
+
+    \b
+    Examples:
+      shiftbench testset dedupe pets
+      shiftbench testset dedupe pets --by pixels --by demo:efficientnet-lite0 --threshold ssim=0.8
+      on all machines of a Ray cluster, with the project in a shared folder
+        shiftbench testset dedupe pets --by timm:resnet50 --executor ray --address HOST:6379
+    """
+    from shiftbench.testsets.near_duplicates.find import PLAIN
+    from shiftbench.testsets.pool.suspects import suspect_near_duplicates
+
+    limits = {name: float(value) for name, value in parse_options(threshold or []).items()}
+    with opened(folder, database) as project, stoppable():
+        queue, new = suspect_near_duplicates(
+            project, by=by or PLAIN, k=k, thresholds=limits, flips=flips, show=not quiet, **where.options()
+        )
+    table.show(queue)
+    say(f"{new} new pairs to judge: shiftbench testset review {folder}")
+
+
 @app.command("status")
 def status_command(folder: Folder, database: Database = None, level: Level = 0.95, json: Json = False) -> None:
-    """How far everything is: the pool, the annotation, the annotators, the sets."""
+    """Show the progress of the project: pool, annotation, annotators, classes, sets."""
     from shiftbench.testsets.annotation import progress
     from shiftbench.testsets.frequencies import annotator_quality, class_summaries
-    from shiftbench.testsets.pool.counts import pool_counts
+    from shiftbench.testsets.pool.entries import pool_counts
     from shiftbench.testsets.reports import class_table, pool_table, progress_table, quality_table, revision_table
     from shiftbench.testsets.revisions import revisions, set_names, set_status
 
@@ -235,63 +256,66 @@ def status_command(folder: Folder, database: Database = None, level: Level = 0.9
 @app.command("exclude")
 def exclude_command(
     folder: Folder,
-    name: Annotated[str, typer.Argument(help="The annotator.")],
-    because: Annotated[str, typer.Option(help="Why; it is kept in the audit log.")],
-    readmit: Annotated[bool, typer.Option("--readmit", help="Take an exclusion back.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the annotator.")],
+    because: Annotated[str, typer.Option(help="Reason; recorded in the audit log.")],
+    readmit: Annotated[bool, typer.Option("--readmit", help="Undo an exclusion.")] = False,
     database: Database = None,
 ) -> None:
-    """Make an annotator's answers not count. They are kept, and their tasks go to others."""
+    """Stop counting an annotator's answers. They are kept, and the tasks go to others."""
     from shiftbench.testsets import accounts
 
     with opened(folder, database) as project:
         person = accounts.find_person(project, name)
         change = accounts.readmit if readmit else accounts.exclude
         count = change(project, person.id, because)
-    _say(f"{name}: {count} tasks {'count again' if readmit else 'went back to the queue'}")
+    say(f"{name}: {count} tasks {'count again' if readmit else 'returned to the queue'}")
 
 
 @app.command("frequencies")
 def frequencies_command(
     folder: Folder,
-    file: Annotated[Path | None, typer.Option("--output", "-o", help="All images: .csv, .json or .parquet.")] = None,
+    file: Annotated[Path | None, typer.Option("--output", "-o", help="Write a file: .csv, .json or .parquet.")] = None,
     database: Database = None,
     level: Level = 0.95,
     json: Json = False,
 ) -> None:
-    """How many of its annotators selected each image, with Clopper-Pearson intervals."""
+    """Show selection frequencies of all images, with Clopper-Pearson intervals."""
     from shiftbench.testsets.frequencies import selection_frequencies, write_frequencies
     from shiftbench.testsets.reports import frequency_table
 
     with opened(folder, database) as project:
         if file is not None:
-            _say(f"written: {write_frequencies(project, file, level=level)}")
+            say(f"written: {write_frequencies(project, file, level=level)}")
             return
         table = frequency_table(selection_frequencies(project), level=level)
-    show_report(table, "json" if json else "text", None)
+    TableOptions(json=json).show(table)
 
 
 @app.command("sample")
+@grouped
 def sample_command(
     folder: Folder,
     strategy: Annotated[
-        str | None, typer.Option(help="matched-frequency, threshold, top-images or keywords; needed the first time.")
+        str | None, typer.Option(help="matched-frequency, threshold, top-images or keywords; required for a new set.")
     ] = None,
     set_name: SetName = None,
-    per_class: Annotated[int | None, typer.Option(help="Images a class; 10 the first time.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Default: the project's.")] = None,
+    per_class: Annotated[int | None, typer.Option(help="Images per class (default: 10, or as before).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed (default: that of the project, or as before).")] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="Of the strategy: threshold=0.6, overrides.nail=0.5, min_annotations=5 ..."),
+        typer.Option(
+            "--option",
+            help="Option of the strategy (repeatable): threshold=0.6, overrides.nail=0.5, min_annotations=5.",
+        ),
     ] = None,
-    note: Annotated[str, typer.Option(help="Kept with the revision.")] = "",
+    note: Annotated[str, typer.Option(help="Note stored with the revision.")] = "",
     database: Database = None,
-    format: Format = "text",
-    file: Output = None,
-    json: Json = False,
+    *,
+    table: TableOptions,
 ) -> None:
-    """Sample a set, or its next revision: images that were marked are replaced, the others stay.
+    """Sample a set, or its next revision, in which marked images are replaced and the others stay.
 
-    The same seed gives the same set. A set is called by its strategy, unless --set says otherwise.
+    The same seed gives the same set. A new set is named after its strategy, unless --set is given.
 
     \b
     Examples:
@@ -304,14 +328,14 @@ def sample_command(
     from shiftbench.testsets.sampling.base import make_sampling
 
     if strategy is None and option:
-        raise typer.BadParameter("options belong to a --strategy", param_hint="--option")
+        raise typer.BadParameter("requires --strategy", param_hint="--option")
     with opened(folder, database) as project:
         chosen = None if strategy is None else make_sampling(strategy, **parse_options(option or []))
         name = set_name or strategy or only_set(project)
         revision, changed = sample(project, name, chosen, per_class=per_class, seed=seed, note=note)
-    show_report(sampling_table(revision), "json" if json else format, file)
+    table.show(sampling_table(revision))
     if not changed:
-        _say(f"nothing changed: revision {revision.number} stays the latest")
+        say(f"nothing changed: revision {revision.number} is still the latest")
 
 
 def parse_options(values: list[str]) -> dict[str, Any]:
@@ -341,106 +365,87 @@ def parse_options(values: list[str]) -> dict[str, Any]:
 @app.command("mark")
 def mark_command(
     folder: Folder,
-    image: Annotated[str, typer.Argument(help="The digest of the picture, or the beginning of it.")],
+    image: Annotated[str, typer.Argument(help="Digest of the image, or a prefix of it.")],
     near_duplicate: Annotated[
-        bool, typer.Option("--near-duplicate", help="Not black-listed, but a duplicate.")
+        bool, typer.Option("--near-duplicate", help="Mark as a near-duplicate instead of blacklisting.")
     ] = False,
-    class_key: Annotated[str | None, typer.Option("--class", help="Where it is a candidate of several.")] = None,
-    note: Annotated[str, typer.Option(help="Why.")] = "",
+    class_key: Annotated[str | None, typer.Option("--class", help="Class, if it is a candidate of several.")] = None,
+    note: Annotated[str, typer.Option(help="Reason.")] = "",
     database: Database = None,
 ) -> None:
-    """Take a candidate out of all sets; the next revision has another image in its place."""
+    """Remove a candidate from all sets; the next revision replaces it."""
     from shiftbench.testsets.review import find_candidate, mark
 
     with opened(folder, database) as project:
         entry = find_candidate(project, image, class_key)
         mark(project, entry, "near-duplicate" if near_duplicate else "blacklist", note)
-    _say("marked; `sample` makes the next revision")
+    say("marked; create the next revision with `sample`")
 
 
 @app.command("diff")
+@grouped
 def diff_command(
     folder: Folder,
-    old: Annotated[int, typer.Argument(help="A revision.")],
-    new: Annotated[int, typer.Argument(help="A later one.")],
-    set_name: SetName = None,
-    database: Database = None,
-    format: Format = "text",
-    file: Output = None,
-    json: Json = False,
+    old: Annotated[int, typer.Argument(help="Number of a revision.")],
+    new: Annotated[int, typer.Argument(help="Number of a later revision.")],
+    chosen: SetOptions,
+    table: TableOptions,
 ) -> None:
-    """What came and went between two revisions, and why."""
+    """Show the images added and removed between two revisions, with reasons."""
     from shiftbench.testsets.reports import difference_table
     from shiftbench.testsets.revisions import difference
 
-    with opened(folder, database) as project:
-        change = difference(project, set_name or only_set(project), old, new)
-    show_report(difference_table(change), "json" if json else format, file)
+    with chosen.opened(folder) as (project, name):
+        change = difference(project, name, old, new)
+    table.show(difference_table(change))
 
 
 @app.command("freeze")
+@grouped
 def freeze_command(
     folder: Folder,
-    set_name: SetName = None,
-    allow_short: Annotated[
-        bool, typer.Option("--allow-short", help="Although some classes have fewer images than wished.")
-    ] = False,
-    database: Database = None,
+    chosen: SetOptions,
+    allow_short: Annotated[bool, typer.Option("--allow-short", help="Accept classes with too few images.")] = False,
 ) -> None:
-    """Make the latest revision final: files with a fingerprint, and a card. Only then may models see it."""
+    """Make the latest revision final: image files with a fingerprint and a dataset card, ready for evaluation."""
     from shiftbench.testsets.freeze import freeze
 
-    with opened(folder, database) as project:
-        frozen = freeze(project, set_name or only_set(project), allow_short=allow_short)
-    _say(f"frozen: {frozen.images:,} images in {frozen.folder}, fingerprint {frozen.fingerprint}")
-    _say(f"evaluate: shiftbench eval MODEL --suite testset:{folder} -w WORKSPACE")
+    with chosen.opened(folder) as (project, name):
+        frozen = freeze(project, name, allow_short=allow_short)
+    say(f"frozen: {frozen.images:,} images in {frozen.folder}, fingerprint {frozen.fingerprint}")
+    say(f"evaluate: shiftbench eval MODEL --suite testset:{folder} -w WORKSPACE")
     if frozen.references:
-        _say(
-            f"compare:  shiftbench study reproducibility -w WORKSPACE --x {frozen.project}-reference --y {frozen.name}"
-        )
+        say(f"compare:  shiftbench study reproducibility -w WORKSPACE --x {frozen.project}-reference --y {frozen.name}")
 
 
 @app.command("export")
 def export_command(
-    folder: Annotated[Path, typer.Argument(help="The project's folder, or that of one frozen set.")],
-    target: Annotated[Path, typer.Argument(help="A new folder.")],
+    folder: Annotated[Path, typer.Argument(help="Project folder, or folder of a frozen set.")],
+    target: Annotated[Path, typer.Argument(help="New folder.")],
     format: Annotated[str, typer.Option("--format", "-f", help="folder, webdataset or huggingface.")] = "folder",
     set_name: SetName = None,
 ) -> None:
-    """Write a frozen set, with its card, in a layout that others read."""
+    """Export a frozen set, with its dataset card, in a common layout."""
     from shiftbench.testsets.export import export
     from shiftbench.testsets.frozen import frozen_sets, one_frozen
 
     frozen = one_frozen(frozen_sets(folder), set_name)
-    _say(f"written: {export(frozen, format, target)}")
+    say(f"written: {export(frozen, format, target)}")
 
 
 @app.command("log")
+@grouped
 def log_command(
     folder: Folder,
-    last: Annotated[int, typer.Option(help="So many lines.")] = 50,
+    last: Annotated[int, typer.Option(help="Number of entries.")] = 50,
     database: Database = None,
-    json: Json = False,
+    *,
+    table: TableOptions,
 ) -> None:
-    """Who did what, when; the newest first."""
+    """Show the audit log, newest entries first."""
     from shiftbench.testsets.audit import audit_log
     from shiftbench.testsets.reports import audit_table
 
     with opened(folder, database) as project:
-        table = audit_table(audit_log(project, last=last))
-    show_report(table, "json" if json else "text", None)
-
-
-def only_set(project: Project) -> str:
-    """The name of the set where there is one, and so no doubt."""
-    from shiftbench.testsets.revisions import set_names
-
-    names = set_names(project)
-    if len(names) != 1:
-        known = ", ".join(names) if names else "none yet: sample one with --strategy"
-        raise typer.BadParameter(f"which set? ({known})", param_hint="--set")
-    return names[0]
-
-
-def _say(text: str) -> None:
-    errors.print(text, highlight=False, markup=False, soft_wrap=True)
+        lines = audit_log(project, last=last)
+    table.show(audit_table(lines))

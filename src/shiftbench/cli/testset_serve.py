@@ -1,4 +1,4 @@
-"""``shiftbench testset serve`` and ``review``: the pages for annotators, reviewers and the lead."""
+"""``shiftbench testset serve`` and ``review``: the pages for annotators, reviewers and leads."""
 
 from __future__ import annotations
 
@@ -12,40 +12,35 @@ import typer
 from shiftbench.cli.console import errors, output
 from shiftbench.cli.extras import extra
 from shiftbench.cli.options import grouped
+from shiftbench.cli.testset_options import Database, Folder
 
 if TYPE_CHECKING:
     from shiftbench.testsets import Project
-    from shiftbench.testsets.accounts import Link
+    from shiftbench.testsets.accounts import InvitationLink
 
 PORT = 8780
 
-Folder = Annotated[Path, typer.Argument(help="The project's folder.")]
-
 
 @dataclass(frozen=True)
-class Pages:
-    """Where pages are served, and from which database."""
+class ServerOptions:
+    """Address, proxy and database of the server."""
 
-    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for all who can reach this machine.")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = PORT
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all networks.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.")] = PORT
     public_url: Annotated[
         str | None,
-        typer.Option(help="Where people reach the pages behind a proxy: https://NAME. Cookies then need HTTPS."),
+        typer.Option(help="URL of the HTTPS proxy in front of the server: https://NAME."),
     ] = None
-    database: Annotated[
-        str | None, typer.Option("--database", help="Default: SHIFTBENCH_DATABASE, then testset.toml.")
-    ] = None
-    open_browser: Annotated[bool, typer.Option("--open", help="Open them in the browser.")] = False
+    database: Database = None
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False
 
 
 @grouped
-def serve_command(folder: Folder, pages: Pages) -> None:
-    """Serve the pages for annotators, reviewers and the lead, until Ctrl-C.
+def serve_command(folder: Folder, server: ServerOptions) -> None:
+    """Serve the pages for annotators, reviewers and leads, until Ctrl-C.
 
-    The first start prints a link for the lead, who invites the others. People elsewhere need HTTPS: put a proxy in
-    front, and say its address with --public-url.
+    The first start prints a link for the lead, who invites the others. For remote access, put an HTTPS proxy in front
+    and pass its URL with --public-url.
 
     \b
     Examples:
@@ -53,57 +48,57 @@ def serve_command(folder: Folder, pages: Pages) -> None:
       shiftbench testset serve pets --public-url https://pets.lab.example
     """
 
-    def link(project: Project) -> Link | None:
-        from shiftbench.testsets.web.serving import first_lead_link
+    def link(project: Project) -> InvitationLink | None:
+        from shiftbench.testsets.web.app import first_lead_link
 
         return first_lead_link(project)
 
-    _serve(folder, pages, link)
+    _serve(folder, server, link)
 
 
 @grouped
 def review_command(
     folder: Folder,
-    pages: Pages,
-    name: Annotated[str, typer.Option(help="Under which name you review.")] = "reviewer",
+    server: ServerOptions,
+    name: Annotated[str, typer.Option(help="Name of the reviewer.")] = "reviewer",
 ) -> None:
-    """Serve the pages, with a link for a reviewer: the sampled images of each class above, references below.
+    """Serve the pages and print a link for a reviewer.
 
     \b
     Example:
       shiftbench testset review pets --name anna --open
     """
 
-    def link(project: Project) -> Link:
-        from shiftbench.testsets.web.serving import one_time_link
+    def link(project: Project) -> InvitationLink:
+        from shiftbench.testsets.web.app import one_time_link
 
         return one_time_link(project, "reviewer", name)
 
-    _serve(folder, pages, link)
+    _serve(folder, server, link)
 
 
-def _serve(folder: Path, pages: Pages, make_link: Callable[[Project], Link | None]) -> None:
+def _serve(folder: Path, server: ServerOptions, make_link: Callable[[Project], InvitationLink | None]) -> None:
     from shiftbench.testsets import Project
 
     with extra("testsets", "the pages of the workshop"):
-        from shiftbench.testsets.web import serving
-    origin = None if pages.public_url is None else serving.public_origin(pages.public_url)
-    project = Project.open(folder, database=pages.database)
-    listener = serving.bind(pages.host, pages.port)
-    loopback = serving.is_loopback(pages.host)
-    address = origin or f"http://{'localhost' if loopback else pages.host}:{listener.getsockname()[1]}"
+        from shiftbench.testsets.web import app as web
+    origin = None if server.public_url is None else web.public_origin(server.public_url)
+    project = Project.open(folder, database=server.database)
+    listener = web.bind(server.host, server.port)
+    loopback = web.is_loopback(server.host)
+    address = origin or f"http://{'localhost' if loopback else server.host}:{listener.getsockname()[1]}"
     if origin is None and not loopback:
-        errors.print("[yellow]warning:[/] without HTTPS, who listens on the network can take over sessions",
+        errors.print("[yellow]warning:[/] without HTTPS, sessions can be hijacked on the network",
                      highlight=False)  # fmt: skip
     link = make_link(project)
     shown = address if link is None else f"{address}/join/{link.token}"
     if link is not None:
-        _say(f"{link.name}: {shown}   (valid for a day, for one person)")
-    _say(f"{address}   (Ctrl-C ends it)")
-    if pages.open_browser:
+        _say(f"{link.name}: {shown}   (valid for one day, for one person)")
+    _say(f"{address}   (press Ctrl-C to stop)")
+    if server.open_browser:
         typer.launch(shown)
     try:
-        serving.serve(project, listener, public_url=origin)
+        web.serve(project, listener, public_url=origin)
     finally:
         project.close()
 

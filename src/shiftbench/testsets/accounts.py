@@ -1,12 +1,11 @@
-"""People: accounts with a role, personal invitation links, passwords, sessions, exclusion.
+"""Accounts with roles, personal invitation links, passwords, sessions, exclusion.
 
-Whatever changes a project is done by somebody. ``by`` is their account, whose role is checked where the change is
-made, so that no page can forget to. ``by`` None is the local lead: whoever sits at the command line has the folder
-and its database in their hands, and the audit log says so.
+Functions that change a project take ``by``, the account that makes the change, and check its role there, so that no
+page can forget to. ``by=None`` is the command line, whose user has access to the folder and the database anyway and
+appears in the audit log as the local lead.
 
-Links, sessions and passwords are stored as hashes only. A link is a person: whoever opens it the first time
-becomes an account, and the same link leads back to that account, so that nobody annotates an image twice by
-opening a link again.
+Links, sessions and passwords are stored as hashes only. A link stands for one person: opening it the first time
+creates an account, opening it again signs in to that account, so that nobody annotates an image twice.
 """
 
 from __future__ import annotations
@@ -17,9 +16,12 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Literal
 
-from sqlalchemy import delete, select
+from argon2 import PasswordHasher
+from argon2.exceptions import VerifyMismatchError
+from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -39,20 +41,23 @@ from shiftbench.testsets.project import Project
 
 Role = Literal["lead", "annotator", "reviewer"]
 ROLES: tuple[Role, ...] = ("lead", "annotator", "reviewer")
-#: Who may do what. Whoever leads a project may join in everywhere.
+#: Roles that may act as leads, reviewers and annotators. Leads may do everything.
 LEADS: tuple[Role, ...] = ("lead",)
 REVIEWERS: tuple[Role, ...] = ("reviewer", "lead")
 ANNOTATORS: tuple[Role, ...] = ("annotator", "lead")
 SESSION_DAYS = 14
 INVITATION_DAYS = 30
 SHORTEST_PASSWORD = 10
-#: scrypt: 2^15 blocks of 1 KiB, three times: about 0.2 s and 32 MiB a guess.
-_COST, _BLOCK, _PARALLEL = 15, 8, 3
+_LONGEST_PASSWORD = 1024
+#: Argon2id with the library's recommended costs (RFC 9106).
+_HASHER = PasswordHasher()
+#: Hashes of versions before 0.2: "scrypt$cost$block$parallel$salt$digest".
+_SCRYPT = "scrypt$"
 
 
 @dataclass(frozen=True)
 class Person:
-    """An account as others see it."""
+    """The public part of an account."""
 
     id: int
     name: str
@@ -62,8 +67,8 @@ class Person:
 
 
 @dataclass(frozen=True)
-class Link:
-    """A new invitation; the only moment when its token is known."""
+class InvitationLink:
+    """A new invitation. Its token is not stored and cannot be shown again."""
 
     token: str
     name: str
@@ -78,14 +83,14 @@ class InvitationInfo:
     role: str
     expires_at: datetime
     valid: bool
-    #: The account that came by it.
+    #: Name of the account created with it, if any.
     account: str | None
 
 
 def create_account(
     project: Project, name: str, role: Role, password: str | None = None, *, by: int | None = None
 ) -> Person:
-    """``password`` None: the account can be entered by an invitation link only."""
+    """With ``password=None``, sign-in is possible by invitation link only."""
     _check_role(role)
     hashed = None if password is None else hash_password(password)
     with project.writing() as session:
@@ -97,8 +102,8 @@ def create_account(
 
 def invite(
     project: Project, role: Role, name: str = "", *, days: float = INVITATION_DAYS, by: int | None = None
-) -> Link:
-    """A personal link. ``name`` is for whom it is; without one the person is called by role and number."""
+) -> InvitationLink:
+    """Create a personal link. Without a ``name``, the account is named by role and number."""
     _check_role(role)
     token = secrets.token_urlsafe(24)
     now = project.now()
@@ -111,14 +116,14 @@ def invite(
         session.add(invitation)
         session.flush()
         record(project, session, "invite", by=by, invitation=invitation.id, role=role, name=invitation.name)
-        return Link(token, invitation.name, role, invitation.expires_at)
+        return InvitationLink(token, invitation.name, role, invitation.expires_at)
 
 
 def enter_by_link(project: Project, token: str) -> tuple[Person, str]:
-    """(who it is, the token of a new session). The first time makes the account."""
+    """(account, token of a new session). The first use of a link creates the account."""
     try:
         return _enter_by_link(project, token)
-    except IntegrityError:  # another of the same name has just come in; the second try knows
+    except IntegrityError:  # somebody else has just taken the name; the retry sees that
         return _enter_by_link(project, token)
 
 
@@ -127,7 +132,7 @@ def _enter_by_link(project: Project, token: str) -> tuple[Person, str]:
         query = select(Invitation).where(Invitation.token_hash == _hash_token(token)).with_for_update()
         invitation = session.scalars(query).first()
         if invitation is None or invitation.revoked_at is not None or invitation.expires_at <= project.now():
-            raise NotAllowedError("this invitation is not valid (any more)", hint="ask who invited you for a new one")
+            raise NotAllowedError("invalid or expired invitation", hint="ask for a new one")
         if invitation.account_id is None:
             name = _free_name(session, invitation)
             account = _add_account(project, session, name, invitation.role, None)
@@ -138,18 +143,18 @@ def _enter_by_link(project: Project, token: str) -> tuple[Person, str]:
 
 
 def revoke_invitation(project: Project, invitation: int, *, by: int | None = None) -> None:
-    """The link leads nowhere from now on; the account that came by it stays."""
+    """Invalidate the link; the account created with it stays."""
     with project.writing() as session:
         permit(session, by, LEADS)
         row = session.get(Invitation, invitation)
         if row is None:
-            raise WorkshopError(f"there is no invitation {invitation}")
+            raise WorkshopError(f"unknown invitation {invitation}")
         row.revoked_at = row.revoked_at or project.now()
         record(project, session, "revoke", by=by, invitation=invitation)
 
 
 def invitations(project: Project) -> list[InvitationInfo]:
-    """All that were made, in order; never their tokens."""
+    """All invitations in order of creation, without their tokens."""
     with project.reading() as session:
         query = select(Invitation, Account.name).outerjoin(Account, Account.id == Invitation.account_id)
         now = project.now()
@@ -162,20 +167,24 @@ def invitations(project: Project) -> list[InvitationInfo]:
 
 
 def enter_by_password(project: Project, name: str, password: str) -> tuple[Person, str]:
-    """(who it is, the token of a new session)."""
+    """(account, token of a new session). An outdated password hash is replaced."""
     with project.reading() as session:
         account = session.scalars(select(Account).where(Account.name == name)).first()
-    # An unknown name takes as long as a wrong password, so that names can't be found out.
-    stored = account.password if account is not None and account.password is not None else _nobodys_password()
+    # An unknown name takes as long as a wrong password, so that names cannot be guessed from response times.
+    stored = account.password if account is not None and account.password is not None else _dummy_hash()
     right = verify_password(password, stored)
     if account is None or account.password is None or not right:
-        raise NotAllowedError("name or password is wrong")
+        raise NotAllowedError("wrong name or password")
+    rehashed = _hash(password) if _is_outdated(stored) else None
     with project.writing() as session:
+        if rehashed is not None:  # unless the password has just been changed
+            current = (Account.id == account.id) & (Account.password == stored)
+            session.execute(update(Account).where(current).values(password=rehashed))
         return _person(account), _start(project, session, account)
 
 
 def person_of_session(project: Project, token: str) -> Person | None:
-    """Who is signed in under this token; None for a forged, expired or ended session."""
+    """The account of a session; None if the token is forged, expired or signed out."""
     with project.reading() as session:
         query = select(Account).join(SignIn, SignIn.account_id == Account.id)
         query = query.where(SignIn.token_hash == _hash_token(token), SignIn.expires_at > project.now())
@@ -184,14 +193,14 @@ def person_of_session(project: Project, token: str) -> Person | None:
 
 
 def leave(project: Project, token: str) -> None:
-    """End a session, and clear away those that are long over."""
+    """End a session, and delete expired ones."""
     with project.writing() as session:
         ended = (SignIn.token_hash == _hash_token(token)) | (SignIn.expires_at <= project.now())
         session.execute(delete(SignIn).where(ended))
 
 
 def change_password(project: Project, account_id: int, password: str) -> None:
-    """Set it anew; all sessions of the account end."""
+    """Set a new password and end all sessions of the account."""
     hashed = hash_password(password)
     with project.writing() as session:
         account = _get(session, account_id)
@@ -201,12 +210,12 @@ def change_password(project: Project, account_id: int, password: str) -> None:
 
 
 def exclude(project: Project, account_id: int, because: str, *, by: int | None = None) -> int:
-    """An annotator's answers do not count any more; they are kept. How many tasks went back is returned."""
+    """Stop counting an annotator's answers (they are kept). Returns the number of tasks put back in the queue."""
     return _set_excluded(project, account_id, because, by)
 
 
 def readmit(project: Project, account_id: int, because: str, *, by: int | None = None) -> int:
-    """Take an exclusion back: the answers count again, also beyond the wished number."""
+    """Undo an exclusion: the answers count again, even beyond the required number."""
     return _set_excluded(project, account_id, because, by, back=True)
 
 
@@ -221,60 +230,76 @@ def find_person(project: Project, name: str) -> Person:
         if account is not None:
             return _person(account)
         known = session.scalars(select(Account.name).order_by(Account.name).limit(8)).all()
-    raise WorkshopError(f"there is no account {name!r}", expected=f"one of {', '.join(known)}" if known else None)
+    raise WorkshopError(f"unknown account {name!r}", expected=f"one of {', '.join(known)}" if known else None)
 
 
 def require(session: Session, account_id: int, roles: Collection[str], *, lock: bool = False) -> Account:
-    """The account, if it may act in one of ``roles``. ``lock`` holds back its other transactions till this one ends."""
+    """The account, if it has one of ``roles``. ``lock`` blocks its other transactions until this one ends."""
     query = select(Account).where(Account.id == account_id)
     account = session.scalars(query.with_for_update() if lock else query).first()
     if account is None or account.role not in roles:
         raise NotAllowedError(
-            "this account may not do that",
-            found="no such account" if account is None else f"a {account.role}",
-            expected=f"a {' or '.join(roles)}",
+            "permission denied",
+            found="no such account" if account is None else account.role,
+            expected=" or ".join(roles),
         )
     if account.excluded_at is not None:
-        raise NotAllowedError("this account has been excluded", hint="ask who leads the project")
+        raise NotAllowedError("this account is excluded", hint="contact the project lead")
     return account
 
 
 def permit(session: Session, by: int | None, roles: Collection[str]) -> None:
-    """Refuse an account that may not act in one of ``roles``; None is the local lead, who may."""
+    """Like ``require``; ``by=None`` is the command line, which may do everything."""
     if by is not None:
         require(session, by, roles)
 
 
 def hash_password(password: str) -> str:
-    """scrypt with a salt of its own, and its costs, in one text."""
     if len(password) < SHORTEST_PASSWORD:
-        raise WorkshopError("the password is too short", expected=f"at least {SHORTEST_PASSWORD} characters")
-    if len(password) > 1024:
-        raise WorkshopError("the password is too long", expected="at most 1,024 characters")
-    salt = secrets.token_bytes(16)
-    digest = _scrypt(password, salt, _COST, _BLOCK, _PARALLEL)
-    return f"scrypt${_COST}${_BLOCK}${_PARALLEL}${salt.hex()}${digest.hex()}"
+        raise WorkshopError("password too short", expected=f"at least {SHORTEST_PASSWORD} characters")
+    if len(password) > _LONGEST_PASSWORD:
+        raise WorkshopError("password too long", expected=f"at most {_LONGEST_PASSWORD:,} characters")
+    return _hash(password)
 
 
 def verify_password(password: str, stored: str) -> bool:
-    _, cost, block, parallel, salt, digest = stored.split("$")
-    found = _scrypt(password[:1024], bytes.fromhex(salt), int(cost), int(block), int(parallel))
+    data = _encoded(password[:_LONGEST_PASSWORD])
+    if stored.startswith(_SCRYPT):
+        return _verify_scrypt(data, stored)
+    try:
+        return _HASHER.verify(stored, data)
+    except VerifyMismatchError:
+        return False
+
+
+def _hash(password: str) -> str:
+    return _HASHER.hash(_encoded(password))
+
+
+def _encoded(password: str) -> bytes:
+    return password.encode("utf-8", "surrogatepass")
+
+
+def _is_outdated(stored: str) -> bool:
+    return stored.startswith(_SCRYPT) or _HASHER.check_needs_rehash(stored)
+
+
+def _verify_scrypt(data: bytes, stored: str) -> bool:
+    cost, block, parallel, salt, digest = stored.removeprefix(_SCRYPT).split("$")
+    n, r = 1 << int(cost), int(block)
+    memory = 130 * r * n + (1 << 20)
+    found = hashlib.scrypt(data, salt=bytes.fromhex(salt), n=n, r=r, p=int(parallel), maxmem=memory, dklen=32)
     return hmac.compare_digest(found, bytes.fromhex(digest))
 
 
-def _scrypt(password: str, salt: bytes, cost: int, block: int, parallel: int) -> bytes:
-    data = password.encode("utf-8", "surrogatepass")
-    memory = 130 * block * (1 << cost) + (1 << 20)
-    return hashlib.scrypt(data, salt=salt, n=1 << cost, r=block, p=parallel, maxmem=memory, dklen=32)
-
-
-def _nobodys_password() -> str:
-    """What a wrong name is checked against: no password has this hash."""
-    return f"scrypt${_COST}${_BLOCK}${_PARALLEL}${'00' * 16}${'00' * 32}"
+@cache
+def _dummy_hash() -> str:
+    """The hash of a password that nobody knows."""
+    return _hash(secrets.token_urlsafe(24))
 
 
 def _hash_token(token: str) -> str:
-    """Tokens are long and random: a plain hash can't be guessed backwards."""
+    """Tokens are long and random, so a plain hash is enough."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -288,7 +313,7 @@ def _start(project: Project, session: Session, account: Account) -> str:
 
 def _add_account(project: Project, session: Session, name: str, role: str, password: str | None) -> Account:
     if session.scalars(select(Account.id).where(Account.name == name)).first() is not None:
-        raise WorkshopError(f"there is an account {name!r} already")
+        raise WorkshopError(f"account {name!r} already exists")
     account = Account(name=name, role=role, password=password, made_at=project.now())
     session.add(account)
     session.flush()
@@ -296,7 +321,7 @@ def _add_account(project: Project, session: Session, name: str, role: str, passw
 
 
 def _free_name(session: Session, invitation: Invitation) -> str:
-    """The name on the invitation; with the invitation's number if there is none, or somebody else has it."""
+    """The name on the invitation, with the invitation's number if it is empty or taken."""
     name = invitation.name
     if name and session.scalars(select(Account.id).where(Account.name == name)).first() is None:
         return name
@@ -306,19 +331,19 @@ def _free_name(session: Session, invitation: Invitation) -> str:
 def _checked_name(name: str) -> str:
     cleaned = " ".join(name.split())
     if not 0 < len(cleaned) <= 80 or not cleaned.isprintable():
-        raise WorkshopError("a name has 1 to 80 printable characters", found=repr(name[:90]))
+        raise WorkshopError("invalid name", found=repr(name[:90]), expected="1 to 80 printable characters")
     return cleaned
 
 
 def _check_role(role: str) -> None:
     if role not in ROLES:
-        raise WorkshopError(f"there is no role {role!r}", expected=", ".join(ROLES))
+        raise WorkshopError(f"unknown role {role!r}", expected=", ".join(ROLES))
 
 
 def _get(session: Session, account_id: int) -> Account:
     account = session.scalars(select(Account).where(Account.id == account_id).with_for_update()).first()
     if account is None:
-        raise WorkshopError(f"there is no account {account_id}")
+        raise WorkshopError(f"unknown account {account_id}")
     return account
 
 
@@ -331,12 +356,12 @@ def _set_excluded(project: Project, account_id: int, because: str, by: int | Non
         permit(session, by, LEADS)
         account = _get(session, account_id)
         if (account.excluded_at is None) == back:
-            return 0  # as wished already
+            return 0  # nothing to do
         account.excluded_at = None if back else project.now()
         account.excluded_because = None if back else because
         counted = (SUBMITTED,) if back else (SUBMITTED, LEASED)
         query = select(Assignment).where(Assignment.account_id == account_id, Assignment.state.in_(counted))
-        # In the order of tasks, as everybody who changes several: two can't wait for each other.
+        # Ordered by task, like everywhere that several are locked, to rule out deadlocks.
         held = session.scalars(query.order_by(Assignment.task_id).with_for_update()).all()
         for assignment in held:
             task = session.scalars(select(Task).where(Task.id == assignment.task_id).with_for_update()).one()

@@ -1,12 +1,12 @@
-"""The service that annotators' pages stand on: take a task, answer it, see how far things are.
+"""Annotation: lease a task, answer it, report progress.
 
-    grid = next_task(project, annotator)              # a grid of 48 opaque ids, or None when all is done
+    grid = next_task(project, annotator)              # a grid of 48 opaque ids, or None if no task is left
     path = shown_images(project, annotator, grid.task)[grid.images[0]]
     receipt = submit(project, annotator, grid.task, selected=[grid.images[3], grid.images[7]])
 
-``annotator`` is the id of an account. Every function checks that the account may do what it asks for; ids are
-opaque and belong to one annotator, so that a control image can't be told from a candidate, and nobody can
-answer for another. All functions may be called from many threads and processes at once.
+``annotator`` is an account id, and every function checks its permissions. Image and task ids are opaque and specific to
+one annotator, so that control images are indistinguishable from candidates and nobody can answer for somebody else.
+All functions are safe to call from many threads and processes at once.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ from shiftbench.testsets.database.tables import (
     SUBMITTED,
     Account,
     Assignment,
-    Entry,
     Image,
-    Selection,
+    PoolEntry,
+    SelectedSlot,
     Slot,
     Task,
 )
 from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, UnknownTaskError
 from shiftbench.testsets.project import Project
 
-#: Expired leases that are returned in one go.
+#: Expired leases returned in one transaction.
 _RETURNED_AT_ONCE = 100
-#: Seconds until a task that another is taking is looked at again.
+#: Seconds between attempts while other annotators are taking the open tasks.
 _MOMENT = 0.01
-#: Who stays active may hold a task for so many leases.
+#: How many leases an active annotator may hold a task.
 _LEASES_AT_MOST = 4
 _EXAMPLES = 4
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A task as one annotator sees it."""
+class AnnotationGrid:
+    """A task as seen by one annotator."""
 
-    #: The opaque id of the task, for this annotator only.
+    #: Opaque id of the task, valid for this annotator only.
     task: str
     class_key: str
     class_name: str
     definition: str
     link: str
-    #: Opaque ids of the pictures, in this annotator's own order.
+    #: Opaque ids of the images, in an order specific to this annotator.
     images: tuple[str, ...]
     expires_at: datetime
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """An answer that is stored: what is on a receipt is never lost."""
+    """Confirms that an answer is committed to the database."""
 
     task: str
     images: int
     selected: int
     submitted_at: datetime
-    #: The same answer had come before; nothing was changed.
+    #: The same answer was stored before; nothing changed.
     repeated: bool
 
 
@@ -82,7 +82,7 @@ class ClassProgress:
     class_key: str
     tasks: int
     finished_tasks: int
-    #: Annotator places: wished, answered (by people whose answers count), in somebody's hands.
+    #: Required answers, submitted ones (of annotators who count), and currently leased.
     places: int
     answered: int
     in_hand: int
@@ -94,17 +94,17 @@ class ClassProgress:
 
 @dataclass(frozen=True)
 class OwnProgress:
-    """What one annotator did, and what there is left to do."""
+    """What one annotator has done, and how many tasks are left for them."""
 
     answered_tasks: int
     answered_images: int
     open_tasks: int
 
 
-def next_task(project: Project, annotator: int, *, class_key: str | None = None) -> Grid | None:
-    """The task in the annotator's hands, or a new one; None when nothing is left for them.
+def next_task(project: Project, annotator: int, *, class_key: str | None = None) -> AnnotationGrid | None:
+    """The task that the annotator holds, or a new one; None if none is left for them.
 
-    ``class_key`` asks for a certain class. Tasks that somebody has begun go first, so that images are done early.
+    ``class_key`` restricts the class. Tasks with the fewest open places come first, so that images are finished early.
     """
     return_expired(project)
     while True:
@@ -115,24 +115,24 @@ def next_task(project: Project, annotator: int, *, class_key: str | None = None)
                 return _grid(project, session, assignment)
             if session.scalars(_open_tasks(annotator, class_key)).first() is None:
                 return None
-        # Every open task was in the act of being taken by somebody, and may have a place left in a moment. Waiting
-        # for them within the transaction could end in a circle of people who wait for each other.
+        # All open tasks are locked by others and may have a place left afterwards. Waiting for the locks within the
+        # transaction could deadlock.
         time.sleep(_MOMENT)
 
 
-def current_task(project: Project, annotator: int, task: str) -> Grid:
+def current_task(project: Project, annotator: int, task: str) -> AnnotationGrid:
     """The grid of a task that the annotator holds, in the same order as before."""
     with project.reading() as session:
         require(session, annotator, ANNOTATORS)
         assignment = _own(session, annotator, task)
         if assignment.state == SUBMITTED:
-            raise AnsweredError("this task is answered already")
+            raise AnsweredError("this task is already answered")
         _check_lease(project, assignment)
         return _grid(project, session, assignment)
 
 
 def submit(project: Project, annotator: int, task: str, selected: Iterable[str]) -> Receipt:
-    """Store an answer, whole or not at all. The same answer twice is one answer; another one is refused."""
+    """Store an answer atomically. Repeating the same answer changes nothing; a different one is refused."""
     chosen_ids = set(selected)
     expired = False
     with project.writing() as session:
@@ -141,7 +141,7 @@ def submit(project: Project, annotator: int, task: str, selected: Iterable[str])
         slots = _slots_by_id(project, session, assignment)
         unknown = chosen_ids - slots.keys()
         if unknown:
-            raise UnknownTaskError("a selected picture is not of this task", found=min(unknown)[:40])
+            raise UnknownTaskError("a selected image does not belong to this task", found=min(unknown)[:40])
         chosen = {slots[image] for image in chosen_ids}
         if assignment.state == SUBMITTED:
             return _repeated(session, assignment, chosen, len(slots))
@@ -150,35 +150,32 @@ def submit(project: Project, annotator: int, task: str, selected: Iterable[str])
             _return_place(session, assignment)
         else:
             assignment.state, assignment.submitted_at = SUBMITTED, project.now()
-            session.add_all(Selection(assignment_id=assignment.id, slot_id=slot) for slot in sorted(chosen))
-    if expired:  # outside the block, so that the task's return is kept
+            session.add_all(SelectedSlot(assignment_id=assignment.id, slot_id=slot) for slot in sorted(chosen))
+    if expired:  # outside the transaction, so that the returned place is committed
         raise _lease_expired()
     assert assignment.submitted_at is not None
     return Receipt(task, len(slots), len(chosen), assignment.submitted_at, repeated=False)
 
 
 def give_back(project: Project, annotator: int, task: str) -> None:
-    """Return a task unanswered; it may come again."""
+    """Return a task unanswered; it may be assigned again."""
     with project.writing() as session:
         require(session, annotator, ANNOTATORS, lock=True)
         assignment = _own(session, annotator, task, lock=True)
         if assignment.state == SUBMITTED:
-            raise AnsweredError("this task is answered already")
+            raise AnsweredError("this task is already answered")
         _return_place(session, assignment)
 
 
 def shown_images(project: Project, annotator: int, task: str) -> dict[str, Path]:
-    """All files of a task by their opaque ids: those of the grid, and the examples beside it.
-
-    They are the small copies, without EXIF, whatever a picture is there for.
-    """
+    """The files of a task by opaque id: the grid and the examples. Always the small copies without EXIF."""
     with project.reading() as session:
         require(session, annotator, ANNOTATORS)
         assignment = _own(session, annotator, task)
         rows = session.execute(
             select(Slot.id, Image.digest, Image.suffix)
-            .join(Entry, Entry.id == Slot.entry_id)
-            .join(Image, Image.id == Entry.image_id)
+            .join(PoolEntry, PoolEntry.id == Slot.entry_id)
+            .join(Image, Image.id == PoolEntry.image_id)
             .where(Slot.task_id == assignment.task_id)
         )
         found = {image_id(project, task, slot): (digest, suffix) for slot, digest, suffix in rows}
@@ -188,7 +185,7 @@ def shown_images(project: Project, annotator: int, task: str) -> dict[str, Path]
 
 
 def examples(project: Project, annotator: int, task: str) -> tuple[str, ...]:
-    """Opaque ids of reference images of the class to learn from; none of them is a control image of any grid."""
+    """Opaque ids of example images: references of the class that are not used as controls in any grid."""
     with project.reading() as session:
         require(session, annotator, ANNOTATORS)
         assignment = _own(session, annotator, task)
@@ -197,12 +194,12 @@ def examples(project: Project, annotator: int, task: str) -> tuple[str, ...]:
 
 
 def renew(project: Project, annotator: int, task: str) -> datetime:
-    """Somebody is still at it: the lease begins anew. When it ends now; never later than four whole leases."""
+    """Extend the lease of an active annotator, up to four leases in total; returns the new end."""
     with project.writing() as session:
         require(session, annotator, ANNOTATORS, lock=True)
         assignment = _own(session, annotator, task, lock=True)
         if assignment.state == SUBMITTED:
-            raise AnsweredError("this task is answered already")
+            raise AnsweredError("this task is already answered")
         _check_lease(project, assignment)
         lease = timedelta(minutes=project.configuration.annotation.lease_minutes)
         latest = assignment.leased_at + _LEASES_AT_MOST * lease
@@ -211,14 +208,14 @@ def renew(project: Project, annotator: int, task: str) -> datetime:
 
 
 def return_expired(project: Project) -> int:
-    """Put tasks back whose time is over; how many. Called by ``next_task``, so that nobody has to."""
+    """Return tasks with expired leases to the queue; the number of tasks. Called by ``next_task``."""
     with project.reading() as session:
         over = select(Assignment.id).where(Assignment.state == LEASED, Assignment.expires_at <= project.now())
         if session.scalars(over.limit(1)).first() is None:
             return 0
     with project.writing() as session:
         query = select(Assignment).where(Assignment.state == LEASED, Assignment.expires_at <= project.now())
-        # In the order of tasks: two who do this at once can't wait for each other.
+        # Ordered by task to rule out deadlocks.
         query = query.order_by(Assignment.task_id).limit(_RETURNED_AT_ONCE).with_for_update(skip_locked=True)
         found = session.scalars(query).all()
         for assignment in found:
@@ -227,7 +224,7 @@ def return_expired(project: Project) -> int:
 
 
 def progress(project: Project) -> list[ClassProgress]:
-    """For each class with tasks, in the order of the classes."""
+    """The progress of each class that has tasks, in class order."""
     counted = select(Assignment.task_id, Assignment.state, func.count().label("people")).join(Account)
     counted = counted.where(Account.excluded_at.is_(None)).group_by(Assignment.task_id, Assignment.state)
     by_task: dict[int, dict[str, int]] = {}
@@ -260,7 +257,7 @@ def _class_progress(key: str, tasks: Collection[tuple[int, int, int]]) -> ClassP
 
 
 def _held(session: Session, annotator: int) -> Assignment | None:
-    """Those whose time is over have just been returned."""
+    """Expired ones have just been returned."""
     return session.scalars(
         select(Assignment).where(Assignment.account_id == annotator, Assignment.state == LEASED)
     ).first()
@@ -272,7 +269,7 @@ def _has_or_had(annotator: int) -> Exists:
 
 
 def _take(project: Project, session: Session, annotator: int, class_key: str | None) -> Assignment | None:
-    """Take a place of a task that has one left and that nobody else is taking at this instant."""
+    """Lease a task that has a place left and is not locked by somebody else."""
     task = session.scalars(_open_tasks(annotator, class_key).with_for_update(skip_locked=True)).first()
     if task is None:
         return None
@@ -280,7 +277,7 @@ def _take(project: Project, session: Session, annotator: int, class_key: str | N
     now = project.now()
     expires = now + timedelta(minutes=project.configuration.annotation.lease_minutes)
     had = select(Assignment).where(Assignment.task_id == task.id, Assignment.account_id == annotator)
-    assignment = session.scalars(had).first()  # held once, and not answered in time
+    assignment = session.scalars(had).first()  # leased before, but not answered in time
     if assignment is None:
         token = secrets.token_urlsafe(18)
         assignment = Assignment(token=token, task_id=task.id, account_id=annotator)
@@ -291,7 +288,7 @@ def _take(project: Project, session: Session, annotator: int, class_key: str | N
 
 
 def _open_tasks(annotator: int, class_key: str | None) -> Select[Task]:
-    """The task to be given out next: one that was begun, before a new one."""
+    """The task to assign next: the one with the fewest open places."""
     query = select(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
     if class_key is not None:
         query = query.where(Task.class_key == class_key)
@@ -302,7 +299,7 @@ def _own(session: Session, annotator: int, task: str, *, lock: bool = False) -> 
     query = select(Assignment).where(Assignment.token == task, Assignment.account_id == annotator)
     assignment = session.scalars(query.with_for_update() if lock else query).first()
     if assignment is None:
-        raise UnknownTaskError("there is no such task for this account")
+        raise UnknownTaskError("unknown task")
     return assignment
 
 
@@ -312,7 +309,7 @@ def _check_lease(project: Project, assignment: Assignment) -> None:
 
 
 def _lease_expired() -> LeaseExpiredError:
-    return LeaseExpiredError("the time for this task is over, and it is back in the queue", hint="take a new task")
+    return LeaseExpiredError("the lease of this task has expired", hint="take a new task")
 
 
 def _return_place(session: Session, assignment: Assignment) -> None:
@@ -325,10 +322,10 @@ def _return_place(session: Session, assignment: Assignment) -> None:
 
 
 def _repeated(session: Session, assignment: Assignment, chosen: set[int], images: int) -> Receipt:
-    before = set(session.scalars(select(Selection.slot_id).where(Selection.assignment_id == assignment.id)))
+    before = set(session.scalars(select(SelectedSlot.slot_id).where(SelectedSlot.assignment_id == assignment.id)))
     if before != chosen:
         raise AnsweredError(
-            "this task is answered already, and differently; the first answer stands",
+            "this task is already answered differently; the first answer counts",
             found=f"{len(chosen)} selected",
             expected=f"{len(before)} selected, as before",
         )
@@ -336,13 +333,13 @@ def _repeated(session: Session, assignment: Assignment, chosen: set[int], images
     return Receipt(assignment.token, images, len(before), assignment.submitted_at, repeated=True)
 
 
-def _grid(project: Project, session: Session, assignment: Assignment) -> Grid:
+def _grid(project: Project, session: Session, assignment: Assignment) -> AnnotationGrid:
     task = session.get_one(Task, assignment.task_id)
     definition = project.configuration.class_of(task.class_key)
     slots = session.scalars(select(Slot.id).where(Slot.task_id == task.id)).all()
     seed = project.configuration.seed
     shuffled = sorted(slots, key=lambda slot: _shuffle_key(seed, assignment.account_id, slot))
-    return Grid(
+    return AnnotationGrid(
         assignment.token, task.class_key, definition.title, definition.definition, definition.link,
         tuple(image_id(project, assignment.token, slot) for slot in shuffled), assignment.expires_at,
     )  # fmt: skip
@@ -354,7 +351,7 @@ def _slots_by_id(project: Project, session: Session, assignment: Assignment) -> 
 
 
 def image_id(project: Project, task: str, slot: int) -> str:
-    """A picture's opaque id: it differs between annotators and tasks, and can't be computed without the secret."""
+    """The opaque id of an image, different for every annotator and task; needs the project's secret."""
     digest = hmac.digest(project.secret, f"{task}/{slot}".encode(), hashlib.sha256)
     return base64.urlsafe_b64encode(digest[:15]).decode("ascii")
 
@@ -364,12 +361,12 @@ def _example_id(project: Project, task: str, entry: int) -> str:
     return base64.urlsafe_b64encode(digest[:15]).decode("ascii")
 
 
-def _example_entries(project: Project, session: Session, assignment: Assignment) -> list[Entry]:
-    """A reference that is planted in a grid would give itself away there."""
-    planted = exists().where(Slot.entry_id == Entry.id)
+def _example_entries(project: Project, session: Session, assignment: Assignment) -> list[PoolEntry]:
+    """References that are used as controls would be recognised there, so they are not shown as examples."""
+    planted = exists().where(Slot.entry_id == PoolEntry.id)
     key = session.get_one(Task, assignment.task_id).class_key
-    free = select(Entry).where(Entry.role == REFERENCE, Entry.class_key == key, ~planted)
-    return list(session.scalars(free.order_by(Entry.id.desc()).limit(_EXAMPLES)))
+    free = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == key, ~planted)
+    return list(session.scalars(free.order_by(PoolEntry.id.desc()).limit(_EXAMPLES)))
 
 
 def _shuffle_key(seed: int, annotator: int, slot: int) -> bytes:

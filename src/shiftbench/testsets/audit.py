@@ -1,4 +1,4 @@
-"""Who did what, when: one line for everything that changes what a set is made of."""
+"""The audit log: one entry for everything that affects what a set contains."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session
 from shiftbench.testsets.database.tables import Account, AuditEntry
 from shiftbench.testsets.project import Project
 
-#: Who acts without an account: somebody with the folder in their hands, or a visitor whom a page turned away.
+#: Shown for entries without an account: the command line, or a visitor whose request was refused.
 LOCAL_LEAD = "lead at the command line"
 VISITOR = "visitor"
-#: What a page notes of somebody it turned away.
+#: Action of refused requests.
 REFUSED = "refused"
 
 
@@ -28,18 +28,18 @@ class AuditLine:
 
 
 def record(project: Project, session: Session, action: str, *, by: int | None = None, **details: Any) -> None:
-    """Within the transaction of what is recorded: both happen, or neither."""
+    """Add an entry within the transaction that it documents: both are committed, or neither."""
     session.add(AuditEntry(at=project.now(), account_id=by, action=action, details=details))
 
 
 def note(project: Project, action: str, *, by: int | None = None, **details: Any) -> None:
-    """A line of its own: for what was refused and so changed nothing."""
+    """Add an entry in a transaction of its own, for requests that changed nothing."""
     with project.writing() as session:
         record(project, session, action, by=by, **details)
 
 
 def audit_log(project: Project, *, last: int = 100) -> list[AuditLine]:
-    """The newest lines first."""
+    """The newest entries first."""
     with project.reading() as session:
         query = select(AuditEntry, Account.name).outerjoin(Account, AuditEntry.account_id == Account.id)
         found = session.execute(query.order_by(AuditEntry.id.desc()).limit(last))

@@ -1,4 +1,4 @@
-"""The card of a frozen set: how it was made, from what, by whose judgement. Markdown, with Hugging Face's header."""
+"""The dataset card of a frozen set: Markdown with a Hugging Face header."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ from shiftbench._version import __version__
 from shiftbench.reports.formatting import markdown
 from shiftbench.reports.writers import markdown_table
 from shiftbench.studies.reproducibility import FREQUENCY_EDGES
-from shiftbench.testsets.database.tables import CANDIDATE, SUBMITTED, Account, Assignment, Entry, Mark, NearPair, Task
+from shiftbench.testsets.database.tables import (
+    CANDIDATE,
+    SUBMITTED,
+    Account,
+    Assignment,
+    Mark,
+    NearPair,
+    PoolEntry,
+    Task,
+)
 from shiftbench.testsets.frequencies import (
     AnnotatorQuality,
     ImageFrequency,
@@ -36,7 +45,7 @@ _GPS = 0x8825
 
 @dataclass(frozen=True)
 class _Facts:
-    """Counts that only the database knows."""
+    """Counts from the database."""
 
     candidates: int
     sources: dict[str, int]
@@ -75,7 +84,7 @@ def write_card(
 
 
 def frequency_histogram(rows: Iterable[ImageFrequency]) -> list[int]:
-    """Images in each of the five bins of selection frequency."""
+    """Number of images in each of the five bins of selection frequency."""
     counts = [0] * (len(FREQUENCY_EDGES) - 1)
     for row in rows:
         if row.annotations:
@@ -92,7 +101,9 @@ def _facts(session: Session, entries: Sequence[int]) -> _Facts:
     marks = select(Mark.kind, func.count()).where(Mark.withdrawn_at.is_(None)).group_by(Mark.kind)
     pairs = select(NearPair.state, func.count()).group_by(NearPair.state)
     return _Facts(
-        candidates=session.scalars(select(func.count()).select_from(Entry).where(Entry.role == CANDIDATE)).one(),
+        candidates=session.scalars(
+            select(func.count()).select_from(PoolEntry).where(PoolEntry.role == CANDIDATE)
+        ).one(),
         sources=_counted(entry.source for entry in chosen),
         licences=_counted(entry.licence or "not stated" for entry in chosen),
         authors=_counted(entry.author or "not stated" for entry in chosen),
@@ -114,7 +125,7 @@ def _header(project: Project, status: SetStatus, facts: _Facts, images: int) -> 
     size = "n<1K" if images < 1000 else "1K<n<10K" if images < 10_000 else "10K<n<100K"
     name = f"{project.configuration.name} ({status.revision.set_name})"
     licence = next(iter(facts.licences)) if len(facts.licences) == 1 else "various, see below"
-    # JSON's texts are YAML's: nothing in a name can end the header
+    # JSON strings are valid YAML: no name can end the header
     return (
         f"---\npretty_name: {json.dumps(name)}\ntask_categories: [image-classification]\n"
         f"size_categories: [{size}]\nlicense: other\nlicense_name: {json.dumps(licence)}\n---\n\n# {markdown(name)}\n"
@@ -124,12 +135,12 @@ def _header(project: Project, status: SetStatus, facts: _Facts, images: int) -> 
 def _summary(values: dict[str, Any], status: SetStatus) -> str:
     lines = [
         f"- {values['images']:,} images of {len(values['classes'])} classes ({markdown(values['labels'])}), "
-        f"beside {values['references']:,} annotated reference images",
+        f"and {values['references']:,} annotated reference images",
         f"- revision {values['revision']}, frozen {values['frozen_at'][:10]}; made with shiftbench {__version__}",
-        f"- fingerprint `{values['fingerprint']}`; of the reference `{values['reference_fingerprint'] or 'none'}`",
+        f"- fingerprint `{values['fingerprint']}`; of the references `{values['reference_fingerprint'] or 'none'}`",
     ]
     if status.short:
-        lines.append(f"- short of images: {_listed(status.short)}")
+        lines.append(f"- classes with too few images: {_listed(status.short)}")
     return "\n".join(lines) + "\n"
 
 
@@ -140,13 +151,13 @@ def _making(project: Project, facts: _Facts) -> str:
     controls = _controls([one for one in annotator_quality(project) if not one.excluded])
     lines = [
         "## How it was made\n",
-        f"{facts.candidates:,} candidates were collected. {facts.annotators} annotators answered {facts.answers:,} "
-        f"times in {facts.tasks:,} grids of at most {rules.grid} images, each for one class with its definition; "
-        f"{rules.annotators} different people for each image. Every grid held at least {rules.positive_controls} "
-        f"reference images of the class and {rules.negative_controls} of a near class, not to be told from the rest.",
+        f"{facts.candidates:,} candidates were collected. {facts.annotators} annotators submitted {facts.answers:,} "
+        f"answers to {facts.tasks:,} grids of at most {rules.grid} images, each for one class with its definition; "
+        f"{rules.annotators} annotators per image. Every grid contained at least {rules.positive_controls} reference "
+        f"images of the class and {rules.negative_controls} of near classes, indistinguishable from the candidates.",
     ]
     if controls is not None:
-        lines.append(f"On these controls {controls[0]:,} of {controls[1]:,} answers were right.")
+        lines.append(f"On these controls, {controls[0]:,} of {controls[1]:,} answers were correct.")
     if facts.excluded:
         lines.append(f"The answers of {facts.excluded} annotators were excluded.")
     if overall is not None and overall.images:
@@ -154,7 +165,7 @@ def _making(project: Project, facts: _Facts) -> str:
             f"Krippendorff's alpha over {overall.images:,} images is {overall.alpha:.3f} "
             f"[{overall.low:.3f}, {overall.high:.3f}]."
         )
-    lines.append("The workshop neither takes nor shows what models predict before a set is frozen.")
+    lines.append("No model predictions were available to annotators or reviewers before the set was frozen.")
     return "\n".join(lines) + "\n"
 
 
@@ -164,10 +175,10 @@ def _controls(people: Sequence[AnnotatorQuality]) -> tuple[int, int] | None:
 
 
 def _frequencies(sampled: Sequence[ImageFrequency], references: Sequence[ImageFrequency]) -> str:
-    """The share of annotators who selected an image for its class."""
+    """The distribution of selection frequencies of the set and of its references."""
     new, old = frequency_histogram(sampled), frequency_histogram(references)
     if not sum(new):
-        return "## Selection frequency\n\nThis set was made without annotations.\n"
+        return "## SelectedSlot frequency\n\nThis set was sampled without annotations.\n"
     ends = list(itertools.pairwise(FREQUENCY_EDGES))
     rows = [
         [f"{low:g} to {high:g}", f"{a:,}", _percent(a, sum(new)), f"{b:,}", _percent(b, sum(old)), _bar(a, sum(new))]
@@ -177,8 +188,8 @@ def _frequencies(sampled: Sequence[ImageFrequency], references: Sequence[ImageFr
     rows.append(["mean", means[0], "", means[1], "", ""])
     header = ["selection frequency", "images", "%", "references", "%", ""]
     return (
-        "## Selection frequency\n\nThe share of an image's annotators who selected it for its class; lower ends "
-        "belong to a bin, upper ends only to the last.\n\n" + markdown_table(header, rows)
+        "## SelectedSlot frequency\n\nThe share of an image's annotators who selected it for its class; bins "
+        "include their lower end, the last one also its upper end.\n\n" + markdown_table(header, rows)
     )
 
 
@@ -195,9 +206,9 @@ def _sampling(status: SetStatus) -> str:
     options = ", ".join(f"{name} {value}" for name, value in plan["options"].items() if value not in ({}, None))
     excluded = _listed(report["excluded"]) or "none"
     return (
-        f"## Sampling\n\nStrategy **{plan['strategy']}** ({markdown(options)}), {plan['per_class']} images a class, "
-        f"seed {plan['seed']}. {report['fallbacks']} of {report['images']:,} images stand in for a bin or keyword "
-        f"that had run out. Candidates left out: {markdown(excluded)}.\n"
+        f"## Sampling\n\nStrategy **{plan['strategy']}** ({markdown(options)}), {plan['per_class']} images per class, "
+        f"seed {plan['seed']}. {report['fallbacks']} of {report['images']:,} images replace images of a bin or keyword "
+        f"that ran out. Excluded candidates: {markdown(excluded)}.\n"
     )
 
 
@@ -211,9 +222,9 @@ def _review(project: Project, status: SetStatus, facts: _Facts) -> str:
         rows.append([str(now.number), f"{now.made_at:%Y-%m-%d}", f"{now.images:,}", *counts, markdown(now.note)])
     reviewed = len(status.reviewed_classes)
     text = (
-        f"## Review\n\n{len(lines)} revisions; {reviewed} of {len(project.space)} classes of the last one were looked "
-        f"through by a reviewer. Marks on candidates: {_listed(facts.marks) or 'none'}. Suspected near-duplicates: "
-        f"{_listed(facts.pairs) or 'not searched for'}.\n\n"
+        f"## Review\n\n{len(lines)} revisions; {reviewed} of {len(project.space)} classes of the last one were "
+        f"reviewed. Marks on candidates: {_listed(facts.marks) or 'none'}. Suspected near-duplicates: "
+        f"{_listed(facts.pairs) or 'not searched'}.\n\n"
     )
     return text + markdown_table(["revision", "made", "images", "removed", "added", "note"], rows)
 
@@ -228,20 +239,20 @@ def _origins(facts: _Facts, folder: Path) -> str:
             rest = list(counts.values())[_MOST_LISTED:]
             rows.append([f"{len(rest):,} more", f"{sum(rest):,}"])
         parts.append(markdown_table([title, "images"], rows))
-    parts.append("`images.jsonl` has them image by image.\n")
-    places = sum(_tells_place(path) for path in sorted((folder / "images").rglob("*")) if path.is_file())
+    parts.append("`images.jsonl` lists them per image.\n")
+    places = sum(_has_location(path) for path in sorted((folder / "images").rglob("*")) if path.is_file())
     if places:
         parts.append(
-            f"**{places:,} files carry the place where they were taken (GPS in EXIF)**; think before sharing.\n"
+            f"**{places:,} files contain GPS coordinates in their EXIF metadata**; consider this before sharing.\n"
         )
     return "\n".join(parts)
 
 
-def _tells_place(path: Path) -> bool:
+def _has_location(path: Path) -> bool:
     try:
         with Pillow.open(path) as image:
             return bool(image.getexif().get_ifd(_GPS))
-    except Exception:  # odd metadata of a picture that decodes well
+    except Exception:  # invalid metadata of an image that can be decoded
         return False
 
 

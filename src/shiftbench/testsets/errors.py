@@ -1,4 +1,4 @@
-"""What can go wrong in the workshop, told apart so that a page can answer each in its own way."""
+"""Errors of the test-set workshop; each kind maps to its own HTTP status."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from shiftbench.errors import ShiftbenchError
 
 
 class WorkshopError(ShiftbenchError):
-    """A project, a pool, a sample or a revision that can't be used as asked."""
+    """A project, pool, sample or revision cannot be used as requested."""
 
 
 class NotAllowedError(WorkshopError):
-    """An account that may not do this: wrong role, excluded, wrong password, unknown link."""
+    """Permission denied: wrong role, excluded account, wrong password or unknown link."""
 
 
 class UnknownTaskError(WorkshopError):
-    """No such task or picture for this annotator. A forged id and another's task look the same from outside."""
+    """No such task or image for this annotator. Forged ids and other people's tasks give the same error."""
 
 
 class LeaseExpiredError(WorkshopError):
-    """The task was held too long and is back in the queue."""
+    """The lease of the task expired; it is back in the queue."""
 
 
 class AnsweredError(WorkshopError):
-    """The task has another answer of this annotator already; the first one stands."""
+    """The annotator has already answered this task; the first answer counts."""
 
 
 class BlindnessError(WorkshopError):
-    """Predictions of a model were to be seen before the test set is frozen."""
+    """Model predictions were requested before the test set is frozen."""
 
 
 class FrozenError(WorkshopError):
-    """A frozen set can't be changed."""
+    """A frozen set cannot be changed."""

@@ -1,4 +1,4 @@
-"""Freezing: the latest revision becomes a folder of files with a fingerprint, and is never changed again."""
+"""Freeze a set: its latest revision becomes a folder of files with a fingerprint and cannot be changed again."""
 
 from __future__ import annotations
 
@@ -17,21 +17,28 @@ from shiftbench.testsets.accounts import LEADS, permit
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.card import write_card
 from shiftbench.testsets.database.tables import REFERENCE, Revision
-from shiftbench.testsets.eligibility import exclusions
 from shiftbench.testsets.errors import FrozenError, WorkshopError
 from shiftbench.testsets.frequencies import ImageFrequency, read_frequencies, selection_frequencies
 from shiftbench.testsets.frozen import RECORD, FrozenSet, read_frozen
 from shiftbench.testsets.pool.entries import read_entries
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.revisions import RevisionInfo, SetStatus, find_row, read_images, revision_images, set_status
+from shiftbench.testsets.revisions import (
+    RevisionInfo,
+    SetStatus,
+    exclusions,
+    find_row,
+    read_images,
+    revision_images,
+    set_status,
+)
 
 _COLUMNS = ("source", "source_id", "query", "keyword", "date", "licence", "author", "url")
 
 
 def freeze(project: Project, set_name: str, *, allow_short: bool = False, by: int | None = None) -> FrozenSet:
-    """Make the latest revision final. It must have converged; a class that is short of images needs a word.
+    """Make the latest revision final. It must have converged; ``allow_short`` accepts classes with too few images.
 
-    Killed half-way, the same call begins anew.
+    If the process is killed, call it again.
     """
     with project.reading() as session:
         permit(session, by, LEADS)
@@ -39,7 +46,7 @@ def freeze(project: Project, set_name: str, *, allow_short: bool = False, by: in
     _check(status, allow_short=allow_short)
     target = project.folder / "frozen" / set_name
     moment = project.now()
-    if target.exists():  # of a freeze that was killed before it was recorded, or of a database that was put back
+    if target.exists():  # left by a killed freeze, or by a database restored from a backup
         target.rename(target.with_name(f".{set_name}-until-{moment:%Y%m%dT%H%M%S}"))
     fill_folder(target, lambda folder: _fill(project, status, folder, moment.isoformat()))
     frozen = read_frozen(target)
@@ -52,14 +59,14 @@ def freeze(project: Project, set_name: str, *, allow_short: bool = False, by: in
 
 
 def verify(project: Project, set_name: str) -> FrozenSet:
-    """A frozen set as the database and the files agree on it; FrozenError if they do not."""
+    """The frozen set; FrozenError if the database and the files disagree."""
     status = set_status(project, set_name)
     if status.revision.frozen_at is None:
         raise WorkshopError(f"the set {set_name!r} is not frozen")
     frozen = read_frozen(project.folder / "frozen" / set_name)
     if frozen.fingerprint != status.revision.fingerprint:
         raise FrozenError(
-            f"the frozen set {set_name!r} is not the one that was frozen",
+            f"the frozen set {set_name!r} does not match the database",
             found=frozen.fingerprint,
             expected=status.revision.fingerprint,
         )
@@ -67,7 +74,7 @@ def verify(project: Project, set_name: str) -> FrozenSet:
     dataset = frozen.open()
     found = {(key, name.partition(".")[0]) for key, _, name in (image_id.partition("/") for image_id in dataset.ids)}
     if found != listed:
-        raise FrozenError(f"the database and the files of {set_name!r} list different images")
+        raise FrozenError(f"the database and the files of {set_name!r} contain different images")
     if frozen.references:
         frozen.open("reference")
     return frozen
@@ -76,27 +83,27 @@ def verify(project: Project, set_name: str) -> FrozenSet:
 def _check(status: SetStatus, *, allow_short: bool) -> None:
     revision = status.revision
     if revision.frozen_at is not None:
-        raise FrozenError(f"the set {revision.set_name!r} is frozen already", found=f"revision {revision.number}")
+        raise FrozenError(f"the set {revision.set_name!r} is already frozen", found=f"revision {revision.number}")
     if status.to_remove:
         raise WorkshopError(
             f"revision {revision.number} of {revision.set_name!r} has not converged",
-            found=f"{len(status.to_remove)} images were removed since it was sampled",
+            found=f"{len(status.to_remove)} images have been removed since it was sampled",
             hint=f"shiftbench testset sample DIR --set {revision.set_name}",
         )
     if status.short and not allow_short:
         raise WorkshopError(
             f"{len(status.short)} classes have too few images",
             found=", ".join(f"{key}: {count} short" for key, count in list(status.short.items())[:5]),
-            hint="import and annotate more candidates, or allow it: --allow-short",
+            hint="import and annotate more candidates, or pass --allow-short",
         )
 
 
 def _check_unchanged(session: Session, project: Project, row: Revision) -> None:
-    """Between the look at the set and this moment somebody may have marked, sampled or frozen."""
+    """Somebody may have marked, sampled or frozen since the status was read."""
     images = {image.entry for image in read_images(session, row.id)}
     marked = images & exclusions(session, read_frequencies(project, session)).keys()
     if row.frozen_at is not None or marked or find_row(session, row.set_name).id != row.id:
-        raise WorkshopError(f"the set {row.set_name!r} was changed in the meantime", hint="look at it and freeze again")
+        raise WorkshopError(f"the set {row.set_name!r} was changed in the meantime", hint="check it and freeze again")
 
 
 def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> None:
@@ -132,7 +139,7 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
 
 
 def _references(rows: Sequence[ImageFrequency], revision: RevisionInfo) -> list[ImageFrequency]:
-    """The annotated reference images; all of them for a set that was made without annotations."""
+    """The annotated reference images; all of them if the set was sampled without annotations."""
     least = max(1, int(revision.sampling["options"].get("min_annotations", 1)))
     references = [row for row in rows if row.role == REFERENCE]
     return [row for row in references if row.annotations >= least] or references
@@ -141,7 +148,7 @@ def _references(rows: Sequence[ImageFrequency], revision: RevisionInfo) -> list[
 def _write_part(
     project: Project, folder: Path, part: str, rows: Sequence[ImageFrequency], more: Sequence[dict[str, Any]]
 ) -> None:
-    """Files and manifest, in the order in which a reader of class folders would list them."""
+    """Image files and manifest, in the order in which class folders are listed."""
     with project.reading() as session:
         entries = read_entries(session, [row.entry for row in rows])
     (folder / part).mkdir()

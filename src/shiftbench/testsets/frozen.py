@@ -1,11 +1,12 @@
 """A frozen test set: a folder of files that needs no database, on this machine or another.
 
     frozen.json       name, classes, sampling, fingerprints
-    README.md         the data set's card
-    images/CLASS/...  the set, and images.jsonl with selection frequency, licence, author, ... of each
+    README.md         dataset card
+    images/CLASS/...  the images, and images.jsonl with the selection frequency, licence, author, ... of each
     reference/CLASS/...  the annotated reference images, and reference.jsonl
 
-Opening it checks the fingerprint: a frozen set whose files were changed is refused.
+Opening it checks the fingerprint: modified files are refused.
+``--suite testset:DIR`` and ``--data testset:DIR`` reach it through ``shiftbench.workshops``.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from typing import Any, Literal
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.manifest import open_manifest
+from shiftbench.datasets.subset import of_classes
 from shiftbench.io.atomic import read_json
+from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.space import LabelSpace
+from shiftbench.settings.base import Setting
 from shiftbench.testsets.configuration import FILE
 from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
 
@@ -29,7 +33,7 @@ Part = Literal["images", "reference"]
 
 @dataclass(frozen=True)
 class FrozenSet:
-    """What ``frozen.json`` says."""
+    """The content of ``frozen.json``."""
 
     folder: Path
     project: str
@@ -49,17 +53,17 @@ class FrozenSet:
         return f"{self.project}-{self.set_name}"
 
     def open(self, part: Part = "images", *, name: str | None = None) -> Dataset:
-        """The new images or the annotated references, as they were when the set was frozen."""
+        """The new images or the annotated references; FrozenError if files were modified."""
         dataset = open_manifest(
             self.folder / f"{part}.jsonl", space=self.space, root=self.folder / part, name=name or self.part_name(part)
         )
         expected = self.fingerprint if part == "images" else self.reference_fingerprint
         if dataset.fingerprint != expected:
             raise FrozenError(
-                f"the files of the frozen set {self.name!r} were changed",
+                f"the files of the frozen set {self.name!r} were modified",
                 found=f"fingerprint {dataset.fingerprint}",
                 expected=expected,
-                hint="take the folder from a copy, or freeze under another name",
+                hint="restore the folder from a copy, or freeze under another name",
             )
         return dataset
 
@@ -84,7 +88,7 @@ def read_frozen(folder: str | Path) -> FrozenSet:
 
 
 def frozen_sets(folder: str | Path) -> list[FrozenSet]:
-    """The frozen sets of a project, or the one whose own folder is given."""
+    """The frozen sets of a project, or the one in ``folder`` itself."""
     folder = Path(folder)
     if (folder / RECORD).is_file():
         return [read_frozen(folder)]
@@ -96,18 +100,52 @@ def frozen_sets(folder: str | Path) -> list[FrozenSet]:
     found = [read_frozen(path.parent) for path in sorted(folder.glob(f"frozen/*/{RECORD}"))]
     if not found:
         raise BlindnessError(
-            f"{folder} has no frozen set: no model is run on it before",
-            hint="finish the review, then: shiftbench testset freeze DIR SET",
+            f"{folder} has no frozen set; models can only be evaluated on frozen sets",
+            hint="finish the review, then: shiftbench testset freeze DIR --set NAME",
         )
     return found
 
 
 def one_frozen(sets: Sequence[FrozenSet], set_name: str | None = None) -> FrozenSet:
-    """The one that is meant."""
+    """The set of that name, or the only one."""
     chosen = [one for one in sets if set_name in (None, one.set_name)]
     if len(chosen) != 1:
         raise WorkshopError(
-            f"there is no frozen set {set_name!r}" if not chosen else "there are several frozen sets",
+            f"unknown frozen set {set_name!r}" if not chosen else "several frozen sets: name one",
             expected=f"one of {', '.join(one.set_name for one in sets)}",
         )
     return chosen[0]
+
+
+def open_testset(
+    path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None, set: str | None = None
+) -> Dataset:
+    """A frozen test set: its folder, its project, or its reference.jsonl for the reference images."""
+    path = Path(path)
+    part, folder = ("reference", path.parent) if path.name == REFERENCE_FILE else ("images", path)
+    dataset = one_frozen(frozen_sets(folder), set).open(part, name=name)  # type: ignore[arg-type]
+    own = None if space == FOLDERS else space  # it has its own classes, whatever the folders are called
+    target = label_space(own) if isinstance(own, str) else own
+    return dataset if target is None or target.keys == dataset.space.keys else of_classes(dataset, target)
+
+
+def testset_settings(folder: str) -> list[Setting]:
+    """The frozen sets of a test-set project, each against its annotated reference images."""
+    return _settings(frozen_sets(folder))
+
+
+def _settings(sets: Sequence[FrozenSet]) -> list[Setting]:
+    common = len({one.reference_fingerprint for one in sets}) == 1
+    settings: dict[str, Setting] = {}
+    for one in sets:
+        reference = (f"{one.project}-reference" if common else one.part_name("reference")) if one.references else None
+        if reference is not None:
+            original = Setting(reference, reference, default=f"testset:{one.folder / REFERENCE_FILE}")
+            settings.setdefault(reference, original)
+        own = Setting(one.name, one.name, reference=reference, note=_note(one), default=f"testset:{one.folder}")
+        settings[one.name] = own
+    return list(settings.values())
+
+
+def _note(one: FrozenSet) -> str:
+    return f"revision {one.revision}, sampled by {one.sampling['strategy']}, frozen {one.frozen_at:%Y-%m-%d}"

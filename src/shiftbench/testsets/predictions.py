@@ -1,8 +1,7 @@
-"""Models and the set, once it is frozen; before, this refuses.
+"""Model predictions on frozen sets; refused before a set is frozen.
 
-A set whose makers see what models say about its images comes to depend on these models: they would keep what the
-models get right, or wrong, without meaning to. So the pool takes no predictions in, the review shows none, and
-these functions are the only ones of the workshop that bring models and images together.
+A set whose makers see model predictions becomes biased towards or against those models. The pool therefore accepts no
+predictions, the review pages show none, and only the functions of this module combine models and images.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ from shiftbench.studies.reproducibility import FrequencyBin, accuracy_by_frequen
 from shiftbench.testsets.errors import BlindnessError, WorkshopError
 from shiftbench.testsets.freeze import verify
 from shiftbench.testsets.frozen import FrozenSet, Part
-from shiftbench.testsets.pool.datasets import entries_dataset
-from shiftbench.testsets.pool.entries import read_entries
+from shiftbench.testsets.pool.entries import entries_dataset, read_entries
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import find_revision, revision_images, revisions
 
 
 @dataclass(frozen=True)
 class PredictedImage:
-    """An image of a frozen set, how many annotators selected it, and which classifiers were right."""
+    """An image of a frozen set, its selection frequency, and which models were right."""
 
     id: str
     class_key: str
@@ -37,24 +35,24 @@ class PredictedImage:
 
 
 def require_frozen(project: Project, set_name: str, purpose: str) -> FrozenSet:
-    """The frozen set, or BlindnessError with what was refused."""
+    """The frozen set; BlindnessError if it is not frozen yet."""
     latest = find_revision(project, set_name)
     if latest.frozen_at is None:
         raise BlindnessError(
-            f"{purpose} is refused: the set {set_name!r} is not frozen",
-            found=f"revision {latest.number}, still open to review",
-            hint=f"shiftbench testset freeze DIR --set {set_name}; a frozen set can't be changed after looking",
+            f"{purpose} requires a frozen set, and {set_name!r} is not frozen",
+            found=f"revision {latest.number}, still under review",
+            hint=f"shiftbench testset freeze DIR --set {set_name}",
         )
     return verify(project, set_name)
 
 
 def revision_dataset(project: Project, set_name: str, number: int) -> FileDataset:
-    """The images of any revision, to measure what the review changed; only once the last one is frozen."""
+    """The images of a revision, to measure the effect of the review; requires a frozen set."""
     return _dataset_of(project, set_name, [number], f"revision-{number}")
 
 
 def all_revisions_dataset(project: Project, set_name: str) -> tuple[FileDataset, dict[str, list[str]]]:
-    """Every image that was ever in the set, and the ids of each revision by its number; once the last one is frozen."""
+    """All images that were ever in the set, and the image ids of each revision; requires a frozen set."""
     numbers = [revision.number for revision in revisions(project, set_name)]
     union = _dataset_of(project, set_name, numbers, "revisions")
     images = {str(number): revision_images(project, set_name, number) for number in numbers}
@@ -76,30 +74,32 @@ def predictions_on(
     part: Part = "images",
     classifiers: Sequence[str] = (),
 ) -> list[Predictions]:
-    """What the classifiers of a workspace said about a frozen set, or about its reference; without names, all."""
+    """Stored predictions on a frozen set or its references, of the named models or of all."""
     return _predictions(project, require_frozen(project, set_name, "showing predictions"), workspace, part, classifiers)
 
 
 def _predictions(
     project: Project, frozen: FrozenSet, workspace: str | Path, part: Part = "images", classifiers: Sequence[str] = ()
 ) -> list[Predictions]:
-    # Sets of one project that share their references share the setting, too.
+    # Sets of one project that share their references also share the setting.
     names = [frozen.name] if part == "images" else [frozen.part_name(part), f"{frozen.project}-reference"]
     run = StoredResults.open(workspace, classifiers, names)
     if not run.results:
         raise WorkshopError(
-            f"the workspace {workspace} has no predictions on {frozen.part_name(part)!r}",
+            f"no predictions on {frozen.part_name(part)!r} in the workspace {workspace}",
             hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}",
         )
     expected = frozen.fingerprint if part == "images" else frozen.reference_fingerprint
     for result in run.results:
         if result.spec.dataset.fingerprint != expected:
-            raise WorkshopError(f"the predictions of {result.classifier!r} are of other images than {frozen.name!r}")
+            raise WorkshopError(
+                f"the predictions of {result.classifier!r} were made on other images than those of {frozen.name!r}"
+            )
     return [run.workspace.read(result) for result in run.results]
 
 
 def predictions_of(project: Project, set_name: str, workspace: str | Path) -> list[PredictedImage]:
-    """The images of a frozen set, and which classifiers of a workspace were right about each."""
+    """The images of a frozen set, and which models of a workspace classify each correctly."""
     frozen = require_frozen(project, set_name, "showing predictions")
     right: dict[str, dict[str, bool]] = {}
     for found in _predictions(project, frozen, workspace):
@@ -116,7 +116,7 @@ def predictions_of(project: Project, set_name: str, workspace: str | Path) -> li
 
 
 def frequency_accuracy(project: Project, set_name: str, workspace: str | Path) -> list[FrequencyBin]:
-    """Accuracy by how many annotators selected an image (004, appendix C.4.7), over all classifiers."""
+    """Accuracy by selection frequency (004, appendix C.4.7), over all models."""
     images = predictions_of(project, set_name, workspace)
     names = sorted({name for image in images for name in image.right})
     whole = [

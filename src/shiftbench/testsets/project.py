@@ -1,10 +1,10 @@
-"""A project: one folder with its description, pictures and database.
+"""A project: one folder with configuration, images and database.
 
-pets/testset.toml        name, classes with their definitions, the rules of annotation
+pets/testset.toml        name, classes with their definitions, annotation rules
 pets/testset.sqlite      the database, unless it is PostgreSQL
-pets/images/ab/cdef...   every picture once, as it came, under the digest of its bytes
+pets/images/ab/cdef...   original images, stored once under the digest of their bytes
 pets/copies/ab/cdef...   what annotators see: small, re-encoded, without EXIF
-pets/frozen/NAME/        frozen test sets, ready to be evaluated
+pets/frozen/NAME/        frozen test sets, ready for evaluation
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from sqlalchemy.orm import Session
 
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.configuration import FILE, Configuration, read_configuration, write_configuration
-from shiftbench.testsets.database.engine import Database, without_password
+from shiftbench.testsets.database.engine import Database, upgrade, without_password
 from shiftbench.testsets.database.tables import ProjectRow
-from shiftbench.testsets.database.upgrading import upgrade
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.images import ImageStore
 
-#: Names the database in place of what ``testset.toml`` says; the place for a password.
+#: Environment variable that overrides the database URL of ``testset.toml``; the place for a password.
 VARIABLE = "SHIFTBENCH_DATABASE"
 
 
@@ -37,28 +36,28 @@ def utc_now() -> datetime:
 
 
 class Project:
-    """Opened by ``Project.open(folder)``, made by ``Project.create(folder, configuration)``.
+    """Opened by ``Project.open(folder)``, created by ``Project.create(folder, configuration)``.
 
-    Everything else in the workshop is a function that takes a project first.
+    Everything else in the workshop is a function with a project as its first argument.
     """
 
     def __init__(self, folder: Path, configuration: Configuration, database: Database) -> None:
         self.folder, self.configuration, self.database = folder, configuration, database
         self.images = ImageStore(folder, configuration.annotation.copy_pixels)
-        #: Replaced in tests, so that leases expire without waiting.
+        #: The clock; replaced in tests, so that leases expire without waiting.
         self.now: Callable[[], datetime] = utc_now
         self._secret: bytes | None = None
 
     @classmethod
     def create(cls, folder: str | Path, configuration: Configuration, *, database: str | None = None) -> Project:
-        """Make the folder and the tables. The password of a database's URL is not written to ``testset.toml``."""
+        """Create the folder and the tables. A password in the database URL is not written to ``testset.toml``."""
         folder = Path(folder)
         if (folder / FILE).exists():
-            raise WorkshopError(f"{folder} is a test-set project already", hint="choose another folder")
+            raise WorkshopError(f"{folder} is already a test-set project", hint="choose another folder")
         url = database or os.environ.get(VARIABLE) or configuration.database
         folder.mkdir(parents=True, exist_ok=True)
         connected = Database(url, folder)
-        if connected.is_sqlite:  # it will hold password hashes: for the owner's eyes
+        if connected.is_sqlite:  # contains password hashes: readable by the owner only
             (folder / "testset.sqlite").touch(mode=0o600)
         upgrade(connected)
         _check_free(connected)
@@ -69,12 +68,12 @@ class Project:
 
     @classmethod
     def open(cls, folder: str | Path, *, database: str | None = None) -> Project:
-        """``database``, else the variable SHIFTBENCH_DATABASE, else what ``testset.toml`` says."""
+        """The database is ``database``, else the variable SHIFTBENCH_DATABASE, else that of ``testset.toml``."""
         folder = Path(folder)
         configuration = read_configuration(folder)
         connected = Database(database or os.environ.get(VARIABLE) or configuration.database, folder)
         if connected.is_sqlite and not (folder / "testset.sqlite").is_file():
-            raise WorkshopError(f"the database of {folder} is missing", found="no testset.sqlite")
+            raise WorkshopError(f"missing database in {folder}", found="no testset.sqlite")
         upgrade(connected)
         _claim(connected, configuration)
         return cls(folder, configuration, connected)
@@ -85,7 +84,7 @@ class Project:
 
     @property
     def secret(self) -> bytes:
-        """The key of the opaque ids that annotators see."""
+        """The HMAC key of the opaque ids that annotators see."""
         if self._secret is None:
             with self.reading() as session:
                 self._secret = bytes.fromhex(session.scalars(select(ProjectRow.secret)).one())
@@ -98,7 +97,7 @@ class Project:
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """One transaction: all of it, or nothing."""
+        """One transaction, committed or rolled back as a whole."""
         with self.database.writing() as session:
             yield session
 
@@ -110,13 +109,13 @@ def _check_free(database: Database) -> None:
     with database.reading() as session:
         if session.scalars(select(ProjectRow)).first() is not None:
             raise WorkshopError(
-                f"the database {database.shown} holds a test-set project already",
-                hint="make an empty database for each project",
+                f"the database {database.shown} already holds a test-set project",
+                hint="create an empty database for each project",
             )
 
 
 def _claim(database: Database, configuration: Configuration) -> None:
-    """A database belongs to the project that first opens it: normally the one it was made for."""
+    """A database belongs to the first project that opens it."""
     with database.reading() as session:
         owner = session.scalars(select(ProjectRow)).first()
     if owner is None:
@@ -130,5 +129,5 @@ def _claim(database: Database, configuration: Configuration) -> None:
             f"the database {database.shown} belongs to another project",
             found=f"{owner.name} ({owner.uid})",
             expected=f"{configuration.name} ({configuration.id})",
-            hint="check SHIFTBENCH_DATABASE and the entry `database` in testset.toml",
+            hint="check SHIFTBENCH_DATABASE and `database` in testset.toml",
         )

@@ -9,8 +9,8 @@ from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.annotation import ClassProgress
 from shiftbench.testsets.audit import AuditLine
 from shiftbench.testsets.frequencies import AnnotatorQuality, ClassSummary, ImageFrequency, frequency_record
-from shiftbench.testsets.pool.counts import PoolCount
-from shiftbench.testsets.pool.import_images import Imported
+from shiftbench.testsets.pool.entries import PoolCount
+from shiftbench.testsets.pool.import_images import ImportSummary
 from shiftbench.testsets.revisions import Difference, RevisionInfo, SetStatus
 
 _MOST_SHOWN = 40
@@ -279,7 +279,7 @@ def difference_table(change: Difference) -> Table:
     )
 
 
-def imported_table(done: Imported) -> Table:
+def imported_table(done: ImportSummary) -> Table:
     """What became of the pictures of a source."""
     records: list[dict[str, Any]] = [{"image": name, "why": why} for name, why in done.refused]
     lead = [

@@ -1,7 +1,7 @@
-"""The service that reviewers' pages stand on: look through a class, mark what must go, judge near-duplicates.
+"""Review: inspect the images of a class, mark images to remove, judge near-duplicates.
 
-A mark takes a candidate out of every set of the project; the next revision has another image in its place.
-Nothing here shows, or can show, what a model says about an image.
+A mark removes a candidate from all sets of the project; the next revision replaces it. No function here gives access to
+model predictions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from shiftbench.testsets.database.tables import (
     CANDIDATE,
     REFERENCE,
     ClassReview,
-    Entry,
     Image,
     Mark,
     NearPair,
+    PoolEntry,
     RevisionImage,
 )
 from shiftbench.testsets.errors import FrozenError, WorkshopError
@@ -37,7 +37,7 @@ KINDS: tuple[MarkKind, ...] = ("blacklist", "near-duplicate")
 
 @dataclass(frozen=True)
 class ReviewImage:
-    """A picture with what a reviewer may know about it; ``marks`` are (id, kind, note)."""
+    """An image with the metadata shown to reviewers; ``marks`` are (id, kind, note)."""
 
     entry: int
     digest: str
@@ -50,7 +50,7 @@ class ReviewImage:
 
 @dataclass(frozen=True)
 class ReviewPage:
-    """One class of a revision: the sampled images above, as many reference images below, both by date."""
+    """One class of a revision: the sampled images and as many reference images, both by date."""
 
     set_name: str
     number: int
@@ -59,13 +59,13 @@ class ReviewPage:
     definition: str
     sampled: tuple[ReviewImage, ...]
     references: tuple[ReviewImage, ...]
-    #: Somebody has looked through it.
+    #: Whether the class has been reviewed.
     finished: bool
 
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A candidate and a picture suspiciously like it."""
+    """A suspected near-duplicate: a candidate and a similar image."""
 
     pair: int
     entry: int
@@ -78,15 +78,17 @@ class Suspicion:
 def review_page(
     project: Project, reviewer: int, set_name: str, class_key: str, number: int | None = None
 ) -> ReviewPage:
-    """Sorted by date, so that pictures of one event stand side by side."""
+    """Sorted by date, so that images of the same event are adjacent."""
     definition = project.configuration.class_of(class_key)
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
         revision = find_row(session, set_name, number)
-        chosen = select(Entry).join(RevisionImage, RevisionImage.entry_id == Entry.id)
-        chosen = chosen.where(RevisionImage.revision_id == revision.id, Entry.class_key == class_key)
+        chosen = select(PoolEntry).join(RevisionImage, RevisionImage.entry_id == PoolEntry.id)
+        chosen = chosen.where(RevisionImage.revision_id == revision.id, PoolEntry.class_key == class_key)
         sampled = session.scalars(chosen).all()
-        originals = session.scalars(select(Entry).where(Entry.role == REFERENCE, Entry.class_key == class_key)).all()
+        originals = session.scalars(
+            select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == class_key)
+        ).all()
         some = sorted(originals, key=lambda entry: _shuffle(project, revision.id, entry.id))[: len(sampled)]
         marks = _marks(session, [entry.id for entry in sampled])
         done = session.get(ClassReview, (revision.id, class_key)) is not None
@@ -98,38 +100,38 @@ def review_page(
 
 
 def review_image(project: Project, reviewer: int, entry: int, *, original: bool = False) -> Path:
-    """The file of any entry of the pool: the copy, or the original to look closer."""
+    """The copy or the original file of a pool entry."""
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
-        row = session.get(Entry, entry)
+        row = session.get(PoolEntry, entry)
         if row is None:
-            raise WorkshopError(f"there is no picture {entry} in the pool")
+            raise WorkshopError(f"unknown pool entry {entry}")
         digest, suffix = row.image.digest, row.image.suffix
     return project.images.original(digest, suffix) if original else project.images.copy(digest, suffix)
 
 
 def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: int | None = None) -> int:
-    """Take a candidate out of all sets; the id of the mark."""
+    """Remove a candidate from all sets; returns the id of the mark."""
     if kind not in KINDS:
-        raise WorkshopError(f"there is no mark {kind!r}", expected=" or ".join(KINDS))
+        raise WorkshopError(f"unknown mark {kind!r}", expected=" or ".join(KINDS))
     with project.writing() as session:
         permit(session, by, REVIEWERS)
         return _add_mark(project, session, entry, kind, note, by)
 
 
 def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> None:
-    """The candidate may be sampled again; the mark stays in the books."""
+    """Allow the candidate to be sampled again; the mark is kept in the database."""
     with project.writing() as session:
         permit(session, by, REVIEWERS)
         row = session.get(Mark, mark_id)
         if row is None:
-            raise WorkshopError(f"there is no mark {mark_id}")
+            raise WorkshopError(f"unknown mark {mark_id}")
         row.withdrawn_at = row.withdrawn_at or project.now()
         record(project, session, "withdraw mark", by=by, mark=mark_id, entry=row.entry_id)
 
 
 def finish_class(project: Project, reviewer: int, set_name: str, class_key: str) -> None:
-    """All images of the class in the latest revision have been looked at."""
+    """Record that all images of the class in the latest revision have been reviewed."""
     project.space.index(class_key)
     with project.writing() as session:
         require(session, reviewer, REVIEWERS)
@@ -145,34 +147,34 @@ def finish_class(project: Project, reviewer: int, set_name: str, class_key: str)
 
 
 def find_candidate(project: Project, digest: str, class_key: str | None = None) -> int:
-    """The entry of a candidate by the beginning of its picture's digest."""
+    """The entry of a candidate by a prefix of its image's digest."""
     with project.reading() as session:
         query = (
-            select(Entry.id)
+            select(PoolEntry.id)
             .join(Image)
-            .where(Entry.role == CANDIDATE, Image.digest.startswith(digest, autoescape=True))
+            .where(PoolEntry.role == CANDIDATE, Image.digest.startswith(digest, autoescape=True))
         )
         if class_key is not None:
-            query = query.where(Entry.class_key == class_key)
+            query = query.where(PoolEntry.class_key == class_key)
         found = session.scalars(query.limit(2)).all()
     if len(found) != 1:
         raise WorkshopError(
-            f"{'no' if not found else 'more than one'} candidate has a digest that begins with {digest!r}",
-            hint="give more digits, or the class" if found else None,
+            f"{'no' if not found else 'more than one'} candidate with a digest starting with {digest!r}",
+            hint="pass more digits or the class" if found else None,
         )
     return found[0]
 
 
 def add_suspicions(project: Project, pairs: Iterable[tuple[int, int, Mapping[str, float]]]) -> int:
-    """Pairs (candidate entry, other entry, distances) to be judged; those known already stay as they are.
+    """Add pairs (candidate entry, other entry, distances) for judgement; known pairs keep their state.
 
-    While a pair is open its candidate is not sampled.
+    Candidates of open pairs are not sampled. Returns the number of new pairs.
     """
     added = 0
     with project.writing() as session:
         for entry, other, distances in pairs:
             if entry == other:
-                raise WorkshopError("a picture can't be a near-duplicate of itself", found=entry)
+                raise WorkshopError("an image cannot be a near-duplicate of itself", found=entry)
             known = select(NearPair.id).where(NearPair.entry_id == entry, NearPair.other_id == other)
             if session.scalars(known).first() is None:
                 row = NearPair(entry_id=entry, other_id=other, distances=dict(distances), state="open")
@@ -184,7 +186,7 @@ def add_suspicions(project: Project, pairs: Iterable[tuple[int, int, Mapping[str
 
 
 def suspicions(project: Project, state: str = "open", *, limit: int = 1000) -> list[Suspicion]:
-    """In the order in which they were added: the search puts the most suspicious first."""
+    """In the order in which they were added; the search adds the most similar first."""
     with project.reading() as session:
         query = select(NearPair).where(NearPair.state == state).order_by(NearPair.id).limit(limit)
         return [
@@ -194,15 +196,15 @@ def suspicions(project: Project, state: str = "open", *, limit: int = 1000) -> l
 
 
 def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None, note: str = "") -> None:
-    """Dismiss a suspicion, or confirm it: then the candidate is marked."""
+    """Dismiss a pair, or confirm it, which marks the candidate."""
     with project.writing() as session:
         permit(session, by, REVIEWERS)
         row = session.get(NearPair, pair)
         if row is None:
-            raise WorkshopError(f"there is no suspicion {pair}")
+            raise WorkshopError(f"unknown pair {pair}")
         if row.state != "open":
             if (row.state == "confirmed") != duplicate:
-                raise WorkshopError(f"the suspicion {pair} has been judged", found=row.state)
+                raise WorkshopError(f"pair {pair} has already been judged", found=row.state)
             return
         row.state = "confirmed" if duplicate else "dismissed"
         row.decided_by, row.decided_at = by, project.now()
@@ -212,7 +214,7 @@ def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None
 
 
 def _add_mark(project: Project, session: Session, entry: int, kind: MarkKind, note: str, by: int | None) -> int:
-    row = session.get(Entry, entry)
+    row = session.get(PoolEntry, entry)
     if row is None or row.role != CANDIDATE:
         raise WorkshopError("only candidates can be marked", found=f"entry {entry}")
     made = Mark(entry_id=entry, kind=kind, note=note.strip()[:2000], made_by=by, made_at=project.now())
@@ -230,13 +232,13 @@ def _marks(session: Session, entries: list[int]) -> dict[int, tuple[tuple[int, s
     return found
 
 
-def _shown(entry: Entry, marks: Mapping[int, tuple[tuple[int, str, str], ...]]) -> ReviewImage:
+def _shown(entry: PoolEntry, marks: Mapping[int, tuple[tuple[int, str, str], ...]]) -> ReviewImage:
     return ReviewImage(
         entry.id, entry.image.digest, entry.date, entry.source, entry.author, entry.keyword, marks.get(entry.id, ())
     )
 
 
-def _by_date(entry: Entry) -> tuple[bool, str, str]:
+def _by_date(entry: PoolEntry) -> tuple[bool, str, str]:
     return entry.date is None, entry.date or "", entry.image.digest
 
 

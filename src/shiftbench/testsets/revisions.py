@@ -1,19 +1,19 @@
-"""Revisions of a set: sampled, reviewed, sampled again where images were removed, until nothing is removed.
+"""Revisions of a set: sample, review, replace removed images, until nothing is removed.
 
-A project may hold several sets of one pool, each with its own line of revisions: ImageNetV2 is three, by three
-sampling strategies. Revisions are numbered from 1 and kept for ever.
+A project can have several sets from one pool, each with its own revisions: ImageNetV2 has three, by three sampling
+strategies. Revisions are numbered from 1 and never deleted.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, insert, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from shiftbench.testsets.accounts import LEADS, REVIEWERS, permit
 from shiftbench.testsets.audit import record
@@ -22,23 +22,23 @@ from shiftbench.testsets.database.tables import (
     CANDIDATE,
     REFERENCE,
     ClassReview,
-    Entry,
     Mark,
+    NearPair,
+    PoolEntry,
     Revision,
     RevisionImage,
 )
-from shiftbench.testsets.eligibility import exclusions
 from shiftbench.testsets.errors import FrozenError, WorkshopError
 from shiftbench.testsets.frequencies import ImageFrequency, mean_frequency, read_frequencies
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.sampling.base import Annotated, Choice, Request, Sample, Sampling, make_sampling
+from shiftbench.testsets.sampling.base import AnnotatedImage, Choice, Sample, Sampling, SamplingRequest, make_sampling
 
 PER_CLASS = 10
 
 
 @dataclass(frozen=True)
 class RevisionInfo:
-    """One revision, without its images."""
+    """A revision without its images."""
 
     id: int
     set_name: str
@@ -65,23 +65,23 @@ class SampledImage:
 
 @dataclass(frozen=True)
 class Difference:
-    """From one revision to another."""
+    """The difference between two revisions."""
 
     set_name: str
     old: int
     new: int
     kept: int
     added: tuple[SampledImage, ...]
-    #: With the reasons as they stand now; "" where it gave way to a better one, or the reason was withdrawn.
+    #: With the current reason; "" if a better image replaced it or the reason was withdrawn.
     removed: tuple[tuple[SampledImage, str], ...]
 
 
 @dataclass(frozen=True)
 class SetStatus:
-    """How far a set is."""
+    """The state of a set: its latest revision and what is left to do."""
 
     revision: RevisionInfo
-    #: Images of the latest revision that have to go, and why.
+    #: Images of the latest revision that must be replaced, and why.
     to_remove: dict[str, str] = field(default_factory=dict)
     reviewed_classes: tuple[str, ...] = ()
 
@@ -105,13 +105,12 @@ def sample(
     note: str = "",
     by: int | None = None,
 ) -> tuple[RevisionInfo, bool]:
-    """The next revision of a set, and whether it differs from the one before; if not, no number is used up.
+    """Sample the next revision of a set; returns it, and whether it differs from the previous one.
 
-    The first one needs a strategy. Later ones keep every image that is still valid and fill the gaps with the
-    same strategy; options given again apply from then on. What a set is made by is for the lead to say; reviewers
-    may only ask for the next revision of it.
+    The first revision needs a strategy. Later ones keep all valid images and fill the gaps with the same strategy; new
+    options apply from then on. Only leads may choose strategy and options; reviewers may request the next revision.
     """
-    check_name(set_name, "a set")
+    check_name(set_name, "set")
     plain = sampling is None and per_class is None and seed is None
     with project.reading() as session:
         permit(session, by, REVIEWERS if plain else LEADS)
@@ -126,7 +125,7 @@ def sample(
     with project.writing() as session:
         latest = _latest(session, set_name, lock=True)
         if (latest and latest.id) != (before and before.id):
-            raise WorkshopError(f"somebody else has just sampled {set_name!r}", hint="look at the new revision first")
+            raise WorkshopError(f"somebody else has just sampled {set_name!r}", hint="check the new revision first")
         if latest is not None and plan == latest.sampling and _pairs(chosen) == _sampled_pairs(previous):
             return _info(session, latest), False
         revision = Revision(
@@ -143,7 +142,7 @@ def sample(
 
 
 def revisions(project: Project, set_name: str | None = None) -> list[RevisionInfo]:
-    """All, or those of one set, in order."""
+    """All revisions, or those of one set, in order."""
     with project.reading() as session:
         query = select(Revision).order_by(Revision.set_name, Revision.number)
         if set_name is not None:
@@ -152,7 +151,7 @@ def revisions(project: Project, set_name: str | None = None) -> list[RevisionInf
 
 
 def find_revision(project: Project, set_name: str, number: int | None = None) -> RevisionInfo:
-    """The latest, or the one of a number."""
+    """The latest revision, or the one with this number."""
     with project.reading() as session:
         return _info(session, find_row(session, set_name, number))
 
@@ -199,7 +198,7 @@ def find_row(session: Session, set_name: str, number: int | None = None) -> Revi
     if row is None:
         known = session.scalars(select(Revision.set_name).distinct().order_by(Revision.set_name)).all()
         raise WorkshopError(
-            f"there is no set {set_name!r}" if number is None else f"there is no revision {number} of {set_name!r}",
+            f"unknown set {set_name!r}" if number is None else f"unknown revision {number} of {set_name!r}",
             expected=f"one of {', '.join(known)}" if known else "a set that has been sampled",
             hint=None if known else "shiftbench testset sample DIR --strategy matched-frequency",
         )
@@ -219,7 +218,7 @@ def _plan(
     per_class: int | None,
     seed: int | None,
 ) -> dict[str, Any]:
-    """What decides the sample, as it is stored."""
+    """Strategy, options, size and seed as stored in the database."""
     if before is None:
         if sampling is None:
             raise WorkshopError(f"the first revision of {set_name!r} needs a sampling strategy")
@@ -227,10 +226,10 @@ def _plan(
     else:
         if sampling is not None and sampling.name != before.sampling["strategy"]:
             raise WorkshopError(
-                f"the set {set_name!r} is sampled by another strategy",
+                f"the set {set_name!r} uses another strategy",
                 found=sampling.name,
                 expected=before.sampling["strategy"],
-                hint="give the new set another name",
+                hint="choose another name for the new set",
             )
         if sampling is None:
             sampling = make_sampling(before.sampling["strategy"], **before.sampling["options"])
@@ -255,7 +254,7 @@ def _draw(
         for image in previous
         if image.entry not in reasons
     ]
-    request = Request(
+    request = SamplingRequest(
         candidates=[_annotated(row) for row in rows if row.role == CANDIDATE and row.entry not in reasons],
         references=[_annotated(row) for row in rows if row.role == REFERENCE],
         classes=project.space.keys,
@@ -276,8 +275,8 @@ def _draw(
     return chosen
 
 
-def _annotated(row: ImageFrequency) -> Annotated:
-    return Annotated(row.digest, row.class_key, row.selected, row.annotations, row.keyword)
+def _annotated(row: ImageFrequency) -> AnnotatedImage:
+    return AnnotatedImage(row.digest, row.class_key, row.selected, row.annotations, row.keyword)
 
 
 def _pairs(chosen: Sample) -> set[tuple[str, str]]:
@@ -315,7 +314,7 @@ def _store_images(session: Session, revision: Revision, chosen: Sample, rows: Se
 
 
 def _carry_reviews(session: Session, before: Revision, after: Revision) -> None:
-    """A class whose images did not change need not be looked through again."""
+    """Classes whose images did not change need no second review."""
     old, new = (_by_class(session, revision.id) for revision in (before, after))
     for review in session.scalars(select(ClassReview).where(ClassReview.revision_id == before.id)):
         if old.get(review.class_key) == new.get(review.class_key):
@@ -334,7 +333,7 @@ def _by_class(session: Session, revision_id: int) -> dict[str, set[int]]:
 
 
 def read_images(session: Session, revision_id: int) -> list[SampledImage]:
-    query = select(RevisionImage, Entry).join(Entry, Entry.id == RevisionImage.entry_id)
+    query = select(RevisionImage, PoolEntry).join(PoolEntry, PoolEntry.id == RevisionImage.entry_id)
     query = query.where(RevisionImage.revision_id == revision_id).order_by(RevisionImage.position)
     return [
         SampledImage(entry.id, entry.image.digest, entry.image.suffix, entry.class_key, row.drawn_for, row.fallback)
@@ -343,7 +342,7 @@ def read_images(session: Session, revision_id: int) -> list[SampledImage]:
 
 
 def _notes(session: Session, images: Sequence[SampledImage]) -> dict[int, str]:
-    """The standing marks on images, in words."""
+    """The active marks on images as text."""
     wanted = {image.entry for image in images}
     notes: dict[int, str] = {}
     for mark in session.scalars(select(Mark).where(Mark.withdrawn_at.is_(None)).order_by(Mark.id)):
@@ -359,3 +358,38 @@ def _info(session: Session, row: Revision) -> RevisionInfo:
         row.id, row.set_name, row.number, row.made_at, session.scalars(count).one(), dict(row.sampling),
         dict(row.report), row.note, row.frozen_at, row.fingerprint,
     )  # fmt: skip
+
+
+SUSPECTED = "suspected near-duplicate, not yet reviewed"
+COPY = "the same bytes as a reference image"
+AMBIGUOUS = "a candidate of several classes, and of another as good or better"
+
+
+def exclusions(session: Session, rows: Sequence[ImageFrequency]) -> dict[int, str]:
+    """Why candidates must not be sampled, by entry id."""
+    reasons: dict[int, str] = dict.fromkeys(_ambiguous(rows), AMBIGUOUS)
+    twin = aliased(PoolEntry)
+    copies = select(PoolEntry.id).join(twin, twin.image_id == PoolEntry.image_id)
+    copies = copies.where(PoolEntry.role == CANDIDATE, twin.role == REFERENCE)
+    reasons.update(dict.fromkeys(session.scalars(copies), COPY))
+    open_pairs = select(NearPair.entry_id).where(NearPair.state == "open")
+    reasons.update(dict.fromkeys(session.scalars(open_pairs), SUSPECTED))
+    marks = select(Mark.entry_id, Mark.kind).where(Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc())
+    reasons.update(session.execute(marks).all())
+    return reasons
+
+
+def _ambiguous(rows: Sequence[ImageFrequency]) -> list[int]:
+    """An image that is a candidate of several classes belongs to the one with the highest frequency; in a tie, to
+    none."""
+    by_image: dict[str, list[ImageFrequency]] = defaultdict(list)
+    for row in rows:
+        if row.role == CANDIDATE:
+            by_image[row.digest].append(row)
+    losers = []
+    for same in by_image.values():
+        if len(same) > 1:
+            best = max(row.frequency or 0.0 for row in same)
+            winners = [row for row in same if (row.frequency or 0.0) == best]
+            losers += [row.entry for row in same if len(winners) > 1 or row is not winners[0]]
+    return losers

@@ -1,4 +1,4 @@
-"""Making tasks: candidates of one class in grids, with control images among them."""
+"""Create annotation tasks: grids of candidates of one class, mixed with control images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import exists, select
 from sqlalchemy.orm import Session, aliased
 
 from shiftbench.testsets.audit import record
-from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, Entry, Mark, Slot, Task
+from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, Mark, PoolEntry, Slot, Task
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
 
@@ -24,16 +24,16 @@ class TasksMade:
     tasks: int
     candidates: int
     references: int
-    #: Classes with fewer references than are to get a selection frequency, and how many they have.
+    #: Number of references, for classes with fewer than should get a selection frequency.
     few_references: Mapping[str, int]
 
 
 def make_tasks(project: Project) -> TasksMade:
-    """Grids for all candidates that are in none yet, and for references that still need a selection frequency.
+    """Create grids for all new candidates, and for references that still need a selection frequency.
 
-    Each grid has at least the wished controls of its class and of a near class. Beyond those, references are
-    planted until ``references_per_class`` of them are in grids of their class, because matched sampling needs
-    their frequencies. Grids of a class differ in size by one at most.
+    Each grid has at least the configured number of controls of its class and of near classes. Further references are
+    added until ``references_per_class`` of them appear in grids of their class, because matched sampling needs their
+    selection frequencies. Grids of a class differ in size by at most one.
     """
     wished = project.configuration.annotation.references_per_class
     made = Counter[str]()
@@ -55,10 +55,10 @@ def make_tasks(project: Project) -> TasksMade:
 
 
 def grid_plan(candidates: int, missing: int, grid: int, positive: int, negative: int) -> tuple[int, int]:
-    """(how many grids, how many positive controls in all).
+    """(number of grids, total number of positive controls).
 
-    Grids hold ``negative`` controls and at least ``positive`` ones each; ``missing`` references are to be
-    shown in all.
+    Each grid has ``negative`` negative and at least ``positive`` positive controls; ``missing`` references must be
+    shown in total.
 
     >>> grid_plan(420, 0, 48, 3, 3)
     (10, 30)
@@ -86,43 +86,43 @@ def _grids(
 
 
 def _fresh_candidates(project: Project, session: Session, key: str) -> list[int]:
-    """Candidates in no grid, without those that can't enter the set anyway: marked ones, copies of a reference."""
-    twin = aliased(Entry)
-    query = select(Entry.id).where(
-        Entry.role == CANDIDATE,
-        Entry.class_key == key,
-        ~exists().where(Slot.entry_id == Entry.id),
-        ~exists().where(twin.image_id == Entry.image_id, twin.role == REFERENCE),
-        ~exists().where(Mark.entry_id == Entry.id, Mark.withdrawn_at.is_(None)),
+    """Candidates that are in no grid, except marked ones and copies of a reference, which no set can contain."""
+    twin = aliased(PoolEntry)
+    query = select(PoolEntry.id).where(
+        PoolEntry.role == CANDIDATE,
+        PoolEntry.class_key == key,
+        ~exists().where(Slot.entry_id == PoolEntry.id),
+        ~exists().where(twin.image_id == PoolEntry.image_id, twin.role == REFERENCE),
+        ~exists().where(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None)),
     )
     return shuffled(session.scalars(query).all(), project, "candidates", key)
 
 
 class _References:
-    """Control images: within each class in a random order, those least shown first."""
+    """Control images: in random order within each class, the least shown first."""
 
     def __init__(self, project: Project, session: Session) -> None:
         self._project = project
         self._by_class: dict[str, list[int]] = {}
-        for entry, key in session.execute(select(Entry.id, Entry.class_key).where(Entry.role == REFERENCE)):
+        for entry, key in session.execute(select(PoolEntry.id, PoolEntry.class_key).where(PoolEntry.role == REFERENCE)):
             self._by_class.setdefault(key, []).append(entry)
         for key, entries in self._by_class.items():
             self._by_class[key] = shuffled(entries, project, "references", key)
-        #: How often each was planted in a grid of its own class, and of another.
+        #: How often each appears in grids of its own class, and of other classes.
         self._own_uses, self._other_uses = Counter[int](), Counter[int]()
-        planted = select(Slot.entry_id, Task.class_key == Entry.class_key).join(Task).join(Entry)
-        for entry, own in session.execute(planted.where(Entry.role == REFERENCE)):
+        planted = select(Slot.entry_id, Task.class_key == PoolEntry.class_key).join(Task).join(PoolEntry)
+        for entry, own in session.execute(planted.where(PoolEntry.role == REFERENCE)):
             (self._own_uses if own else self._other_uses)[entry] += 1
 
     def of_class(self, key: str) -> list[int]:
         return self._by_class.get(key, [])
 
     def shown(self, key: str) -> int:
-        """How many are in a grid of their own class."""
+        """Number of references that appear in a grid of their own class."""
         return sum(self._own_uses[entry] > 0 for entry in self.of_class(key))
 
     def take(self, key: str, count: int, least: int) -> list[int]:
-        """``count`` different references of the class, and at the very least ``least``."""
+        """``count`` different references of the class; an error if there are fewer than ``least``."""
         chosen = sorted(self.of_class(key), key=lambda entry: self._own_uses[entry])[:count]
         if len(chosen) < least:
             raise _too_few(key, len(chosen), f"{least} of that class in each grid", "positive_controls")
@@ -130,7 +130,7 @@ class _References:
         return chosen
 
     def take_near(self, key: str, count: int) -> list[int]:
-        """Different references of near classes, from as many of these as there are."""
+        """``count`` different references of near classes, spread over these classes."""
         chosen: list[int] = []
         near = shuffled(
             self._project.configuration.near(key), self._project, "near", key, sum(self._other_uses.values())
@@ -149,15 +149,15 @@ class _References:
 
 def _too_few(key: str, found: int, expected: str, rule: str) -> WorkshopError:
     return WorkshopError(
-        f"the class {key!r} has too few reference images for its controls",
+        f"too few reference images of near classes or of {key!r} for the controls",
         found=found,
         expected=expected,
-        hint=f"shiftbench testset import DIR DATA --reference, or a smaller {rule} in testset.toml",
+        hint=f"import more: shiftbench testset import DIR DATA --reference, or lower {rule} in testset.toml",
     )
 
 
 def add_task(project: Project, session: Session, key: str, entries: Sequence[int]) -> None:
-    """A grid of these entries for a class, with places for as many annotators as are wished."""
+    """Add a grid of these entries, to be answered by the configured number of annotators."""
     wished = project.configuration.annotation.annotators
     task = Task(class_key=key, wished=wished, places_left=wished, rank="", made_at=project.now())
     session.add(task)
@@ -168,7 +168,7 @@ def add_task(project: Project, session: Session, key: str, entries: Sequence[int
 
 
 def shuffled(items: Sequence[T], project: Project, *parts: object) -> list[T]:
-    """In an order that the seed and the items decide, however they come."""
+    """In an order that depends only on the seed and the items."""
     return sorted(items, key=lambda item: _hash(project.configuration.seed, *parts, item))
 
 

@@ -1,9 +1,8 @@
-"""One filtration as a process of its own, so that a test can kill it: FOLDER."""
+"""A filtration that reports when ``BLOCKS`` blocks are done and then waits to be killed: FOLDER."""
 
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,8 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.testsets.filtration import Filtration, filter_adversarially
 
-IMAGES = 640
+IMAGES, BLOCKS = 640, 3
+_seen = 0
 
 
 def brightest_corner(images: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -25,8 +25,13 @@ def brightest_corner(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.asarray(blocks / 25, np.float32)
 
 
-def slowly(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    time.sleep(0.0001 * len(images))
+def stalling(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Ten crops per image, 32 images per block."""
+    global _seen
+    _seen += len(images)
+    if _seen > BLOCKS * 320:
+        print("stalled", flush=True)
+        sys.stdin.read()
     return brightest_corner(images)
 
 
@@ -39,7 +44,7 @@ def classifier(function: object) -> Classifier:
     return sb.load_classifier(function, labels="cifar-10", name="corner", preprocessing=geometry)
 
 
-def run(folder: Path | None, function: object = slowly) -> Filtration:
+def run(folder: Path | None, function: object = stalling) -> Filtration:
     return filter_adversarially(
         pool(), [classifier(function)], max_confidence=0.2, per_confusion=5, folder=folder, workers=1
     )

@@ -17,10 +17,10 @@ def test_every_class_has_the_same_number() -> None:
     least = int(np.bincount(cifar.labels).min())
     balanced = class_balanced(cifar)
     assert np.bincount(balanced.labels, minlength=10).tolist() == [least] * 10
-    assert list(balanced.ids) == sorted(balanced.ids), "in the order of the data set"
+    assert list(balanced.ids) == sorted(balanced.ids), "in the order of the dataset"
     assert set(class_balanced(cifar, per_class=5).ids) <= set(balanced.ids)
     assert list(class_balanced(cifar, seed=1).ids) != list(balanced.ids) == list(class_balanced(cifar).ids)
-    with pytest.raises(DatasetError, match="every class can't give"):
+    with pytest.raises(DatasetError, match="images per class"):
         class_balanced(cifar, per_class=least + 1)
 
 

@@ -17,7 +17,7 @@ from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.followups import discriminate
 from shiftbench.testsets.followups.discriminator import _balanced, _gathered
-from shiftbench.testsets.followups.folds import deal
+from shiftbench.testsets.followups.splits import deal
 from shiftbench.testsets.near_duplicates.descriptors import NormalisedPixelDescriptor
 from shiftbench.testsets.near_duplicates.plant import Planted
 
@@ -90,7 +90,7 @@ def test_sets_that_can_not_be_compared(halves: tuple[Dataset, Dataset]) -> None:
         discriminate(halves[0], open_named("demo"))
     with pytest.raises(ShiftbenchError, match="folds"):
         discriminate(*halves, folds=1)
-    with pytest.raises(ShiftbenchError, match="describes no pictures"):
+    with pytest.raises(ShiftbenchError, match="unknown descriptor"):
         discriminate(*halves, by=("pixel",))
 
 

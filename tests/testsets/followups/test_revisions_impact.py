@@ -47,7 +47,7 @@ def test_accuracies_are_the_published_ones(
         table.accuracies("v6")["cudaconvnet"] - table.accuracies("v4")["cudaconvnet"]
     )
     shared = len(set(revisions["v4"]) & set(revisions["v6"]))
-    assert f"{shared:,} of the first revision's 2,021 images" in table.to_text(120)
+    assert f"{shared:,} of the 2,021 images" in table.to_text(120)
 
 
 def test_the_line_of_a_revision(union: tuple[dict[str, list[str]], list[Predictions]], published: Maker) -> None:
@@ -64,9 +64,9 @@ def test_pictures_that_could_not_be_read_and_images_nobody_predicted() -> None:
     one = predictions("a", "s", ["x", "y", "z"], np.array([1, 2, 3]), np.array([1, 2, -1]))
     table = impact_of_revisions({"1": ["x", "z"], "2": ["x", "y"]}, [one])
     assert [row["n"] for row in table.rows] == [1, 2]
-    with pytest.raises(ShiftbenchError, match="no predictions for 1 images of revision 2"):
+    with pytest.raises(ShiftbenchError, match="1 images of revision 2"):
         impact_of_revisions({"1": ["x"], "2": ["x", "w"]}, [one])
-    with pytest.raises(ShiftbenchError, match="no image that counts"):
+    with pytest.raises(ShiftbenchError, match="no valid images"):
         impact_of_revisions({"1": ["z"]}, [one])
     with pytest.raises(ShiftbenchError, match="nothing to compare"):
         impact_of_revisions({}, [one])

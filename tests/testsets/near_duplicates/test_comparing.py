@@ -10,10 +10,10 @@ from scipy.ndimage import gaussian_filter
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
-from shiftbench.testsets.near_duplicates.alignment import _BLUR, aligned_correlation
+from shiftbench.testsets.near_duplicates import similarity
 from shiftbench.testsets.near_duplicates.descriptors import squashed
 from shiftbench.testsets.near_duplicates.plant import EDITS
-from shiftbench.testsets.near_duplicates.ssim import ssim
+from shiftbench.testsets.near_duplicates.similarity import _BLUR, aligned_correlation, ssim
 
 Pictures = NDArray[np.uint8]
 
@@ -70,9 +70,8 @@ def test_pictures_that_can_not_be_compared(function: object, shapes: tuple[tuple
 
 def test_correlation_without_zoom_is_that_of_opencv(small_pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same detail, template by template; OpenCV knows no noise floor, so only pictures with much detail."""
-    from shiftbench.testsets.near_duplicates import alignment
 
-    monkeypatch.setattr(alignment, "_MAGNIFICATIONS", ((1.0, 1.0),))
+    monkeypatch.setattr(similarity, "_MAGNIFICATIONS", ((1.0, 1.0),))
 
     def detail(picture: Pictures) -> NDArray[np.float32]:
         light = picture.astype(np.float64) @ np.array([0.299, 0.587, 0.114])

@@ -72,8 +72,7 @@ def test_within_a_set_each_pair_once_and_none_with_itself(small_pictures: NDArra
 
 def test_values_are_those_of_the_pictures_and_decide_the_queue(small_pictures: NDArray[np.uint8]) -> None:
     """Brute force over all pairs of a small set: everything beyond a threshold, and nothing else."""
-    from shiftbench.testsets.near_duplicates.alignment import aligned_correlation
-    from shiftbench.testsets.near_duplicates.ssim import ssim
+    from shiftbench.testsets.near_duplicates.similarity import aligned_correlation, ssim
 
     images = small_pictures[:40]
     dataset = from_arrays(images, [0] * 40, space="cifar-10", name="pool")
@@ -221,7 +220,7 @@ def test_broken_pictures_are_named_and_the_search_goes_on(photographs: Dataset, 
     queue = find_near_duplicates(open_folder(tmp_path / "pool", space="folders"))
     assert [(p.candidate, p.reference) for p in queue.pairs] == [("things/0.png", "things/5.png")]
     assert [(entry[0], entry[1]) for entry in queue.unreadable] == [("pool", "things/0-broken.png")]
-    assert "could not be read" in queue.to_text(100)
+    assert "unreadable" in queue.to_text(100)
 
 
 def test_the_queue_as_text_and_as_data(small_pictures: NDArray[np.uint8]) -> None:
@@ -245,15 +244,15 @@ def test_bad_wishes(small_pictures: NDArray[np.uint8]) -> None:
     pool = from_arrays(small_pictures[:5], [0] * 5, space="cifar-10", name="pool")
     with pytest.raises(ShiftbenchError, match="nothing to compare"):
         find_near_duplicates(pool, within=False)
-    with pytest.raises(ShiftbenchError, match="nothing is measured"):
+    with pytest.raises(ShiftbenchError, match="unknown metric"):
         find_near_duplicates(pool, thresholds={"features": 0.1})
-    with pytest.raises(ShiftbenchError, match="bad threshold"):
+    with pytest.raises(ShiftbenchError, match="invalid threshold"):
         find_near_duplicates(pool, thresholds={"ssim": 1.5})
-    with pytest.raises(ShiftbenchError, match="nothing to search by"):
+    with pytest.raises(ShiftbenchError, match="no descriptors"):
         find_near_duplicates(pool, by=())
-    with pytest.raises(ShiftbenchError, match="two sets have the same name"):
+    with pytest.raises(ShiftbenchError, match="names of sets"):
         find_near_duplicates(pool, [take(pool, [0])])
-    with pytest.raises(ShiftbenchError, match="two descriptors have the same name"):
+    with pytest.raises(ShiftbenchError, match="names of descriptors"):
         find_near_duplicates(pool, by=("pixels", "pixels"))
     with pytest.raises(UnknownNameError, match="crop-99"):
         measure_recall(pool, edits=("crop-99",))

@@ -79,7 +79,7 @@ def test_a_lost_copy_is_made_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("odd", cabinet(), ids=lambda odd: odd.file)
 def test_odd_and_broken_pictures(odd: object, tmp_path: Path) -> None:
-    """What can be read is kept with the same pixels under an ending that data sets know; the rest leaves nothing."""
+    """What can be read is kept with the same pixels under an ending that datasets know; the rest leaves nothing."""
     from tests.datasets.odd_pictures import Odd
 
     assert isinstance(odd, Odd)

@@ -1,14 +1,12 @@
-"""Import: folders, manifests, data sets and plug-ins; each picture once, whatever happens in between."""
+"""Import: folders, manifests, datasets and plug-ins; each picture once, whatever happens in between."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,12 +18,11 @@ from sqlalchemy import func, select
 from shiftbench.datasets.images import bad_image, decode
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.testsets.audit import audit_log
-from shiftbench.testsets.database.tables import Entry, Image
+from shiftbench.testsets.database.tables import Image, PoolEntry
 from shiftbench.testsets.errors import BlindnessError, WorkshopError
-from shiftbench.testsets.pool.counts import pool_counts
-from shiftbench.testsets.pool.datasets import pool_dataset
-from shiftbench.testsets.pool.import_images import import_pictures
-from shiftbench.testsets.pool.sources import Offer, picture_sources
+from shiftbench.testsets.pool.entries import pool_counts, pool_dataset
+from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.pool.sources import Offer, image_sources
 from shiftbench.testsets.project import Project
 from tests.datasets.makers import assert_conforms
 from tests.datasets.odd_pictures import cabinet
@@ -33,9 +30,9 @@ from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import PETS, cifar
 
 
-def entries(project: Project) -> list[Entry]:
+def entries(project: Project) -> list[PoolEntry]:
     with project.reading() as session:
-        return list(session.scalars(select(Entry).order_by(Entry.id)))
+        return list(session.scalars(select(PoolEntry).order_by(PoolEntry.id)))
 
 
 def images(project: Project) -> int:
@@ -56,11 +53,11 @@ def pet_folders(root: Path, each: int = 3) -> Path:
 def test_class_folders_and_once_more(new_project: NewProject, tmp_path: Path) -> None:
     project = new_project()
     folder = pet_folders(tmp_path / "flickr")
-    done = import_pictures(project, folder)
+    done = import_images(project, folder)
     assert (done.new, done.known, done.refused, done.source) == (9, 0, [], "flickr")
     first = entries(project)[0]
     assert (first.class_key, first.source, first.source_id) == ("cat", "flickr", "cat/" + first.source_id[4:])
-    again = import_pictures(project, folder)
+    again = import_images(project, folder)
     assert (again.new, again.known) == (0, 9)
     assert [(c.class_key, c.candidates, c.references) for c in pool_counts(project)] == [
         ("cat", 3, 0), ("dog", 3, 0), ("frog", 3, 0),
@@ -71,8 +68,8 @@ def test_class_folders_and_once_more(new_project: NewProject, tmp_path: Path) ->
 def test_references_beside_candidates_share_the_picture(new_project: NewProject, tmp_path: Path) -> None:
     project = new_project()
     folder = pet_folders(tmp_path / "set")
-    import_pictures(project, folder)
-    done = import_pictures(project, folder, "reference")
+    import_images(project, folder)
+    done = import_images(project, folder, "reference")
     assert done.new == 9 and len(entries(project)) == 18 and images(project) == 9
 
 
@@ -82,7 +79,7 @@ def test_one_picture_for_two_classes(new_project: NewProject, tmp_path: Path) ->
     picture = next((folder / "cat").iterdir())
     (folder / "dog" / "same.png").write_bytes(picture.read_bytes())
     (folder / "cat" / "copy.png").write_bytes(picture.read_bytes())
-    done = import_pictures(project, folder)
+    done = import_images(project, folder)
     assert (done.new, done.known) == (4, 1) and images(project) == 3
 
 
@@ -92,7 +89,7 @@ def test_broken_pictures_are_named_and_counted(new_project: NewProject, tmp_path
     broken = [odd for odd in cabinet() if odd.reason is not None]
     for odd in broken:
         (folder / "cat" / odd.file).write_bytes(odd.data)
-    done = import_pictures(project, folder)
+    done = import_images(project, folder)
     assert done.new == 3 and sorted(name for name, _ in done.refused) == sorted(f"cat/{odd.file}" for odd in broken)
     reasons = dict(done.refused)
     assert "empty" in reasons["cat/empty.jpg"] and "bomb" in reasons["cat/bomb.png"]
@@ -112,7 +109,7 @@ def test_manifest_with_metadata(new_project: NewProject, tmp_path: Path) -> None
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    import_pictures(project, tmp_path / "list.csv")
+    import_images(project, tmp_path / "list.csv")
     entry = entries(project)[0]
     found = (entry.source, entry.query, entry.date, entry.licence, entry.author, entry.keyword, entry.url, entry.extra)
     expected = ("flickr", "kitten", "2013-05-04", "CC BY 2.0", "anna", "tabby", "https://example.org/1")
@@ -130,7 +127,7 @@ def test_json_lines_keep_their_types(new_project: NewProject, tmp_path: Path) ->
         "ok": True,
     }
     (tmp_path / "list.jsonl").write_text(json.dumps(row) + "\n")
-    import_pictures(project, tmp_path / "list.jsonl", name="archive")
+    import_images(project, tmp_path / "list.jsonl", name="archive")
     (entry,) = entries(project)
     assert entry.extra == {"tags": ["a", "b"], "views": 12, "ok": True} and entry.source == "archive"
 
@@ -142,7 +139,7 @@ def test_text_that_no_database_takes_is_mended(new_project: NewProject, tmp_path
     row = {"path": str(path.relative_to(tmp_path)), "label": path.parent.name, "author": "a\0nna", "query": "\ud800",
            "score_of_people": float("nan"), "tags": ["x\0", {"k\0": float("inf")}], "date": "2013-01-01"}  # fmt: skip
     (tmp_path / "list.jsonl").write_text(json.dumps(row) + "\n")
-    import_pictures(project, tmp_path / "list.jsonl", name="odd\0name")
+    import_images(project, tmp_path / "list.jsonl", name="odd\0name")
     (entry,) = entries(project)
     assert (entry.author, entry.source, entry.query) == ("anna", "oddname", "\\ud800")
     assert entry.extra == {"score_of_people": "nan", "tags": ["x", {"k": "inf"}]}
@@ -154,7 +151,7 @@ def test_file_names_that_are_no_text(new_project: NewProject, tmp_path: Path) ->
     folder = tmp_path / "frogs"
     folder.mkdir()
     Path(os.fsdecode(os.fsencode(folder) + b"/\xff\xfe.png")).write_bytes(picture)
-    assert import_pictures(project, folder, class_key="frog").new == 1
+    assert import_images(project, folder, class_key="frog").new == 1
     assert entries(project)[0].source_id == "\\udcff\\udcfe.png"
 
 
@@ -165,8 +162,8 @@ def test_predictions_are_refused(new_project: NewProject, tmp_path: Path, column
     path = next(pet_folders(tmp_path, each=1).rglob("*.png"))
     row = {"path": str(path.relative_to(tmp_path)), "label": path.parent.name, column: "cat"}
     (tmp_path / "list.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(BlindnessError, match="no predictions of models"):
-        import_pictures(project, tmp_path / "list.jsonl")
+    with pytest.raises(BlindnessError, match="predictions"):
+        import_images(project, tmp_path / "list.jsonl")
     assert entries(project) == []
 
 
@@ -174,21 +171,21 @@ def test_a_manifest_can_not_reach_out(new_project: NewProject, tmp_path: Path) -
     project = new_project()
     (tmp_path / "list.csv").write_text("path,label\n../secret.png,cat\n")
     with pytest.raises(DatasetError, match="leads out of the manifest's folder"):
-        import_pictures(project, tmp_path / "list.csv")
+        import_images(project, tmp_path / "list.csv")
 
 
 def test_a_flat_folder_of_one_class(new_project: NewProject, tmp_path: Path) -> None:
     project = new_project()
     folder = pet_folders(tmp_path / "set", each=2) / "frog"
-    done = import_pictures(project, folder, class_key="frog")
+    done = import_images(project, folder, class_key="frog")
     assert done.new == 2 and {entry.class_key for entry in entries(project)} == {"frog"}
     with pytest.raises(LabelError, match="no class 'newt'"):
-        import_pictures(project, folder, class_key="newt")
+        import_images(project, folder, class_key="newt")
     with pytest.raises(WorkshopError, match="not a folder"):
-        import_pictures(project, tmp_path / "none", class_key="frog")
+        import_images(project, tmp_path / "none", class_key="frog")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(WorkshopError, match="no pictures"):
-        import_pictures(project, tmp_path / "empty", class_key="frog")
+    with pytest.raises(WorkshopError, match="no images"):
+        import_images(project, tmp_path / "empty", class_key="frog")
 
 
 def test_unknown_classes_are_refused(new_project: NewProject, tmp_path: Path) -> None:
@@ -196,13 +193,13 @@ def test_unknown_classes_are_refused(new_project: NewProject, tmp_path: Path) ->
     folder = pet_folders(tmp_path / "set", each=1)
     (folder / "frog").rename(folder / "newt")
     with pytest.raises(LabelError, match="newt"):
-        import_pictures(project, folder)
+        import_images(project, folder)
 
 
 def test_arrays_become_lossless_pictures(new_project: NewProject) -> None:
     project = new_project()
     pictures = cifar("test", 2)
-    import_pictures(project, pictures)
+    import_images(project, pictures)
     dataset = pool_dataset(project, "candidate")
     assert_conforms(dataset)
     pixels = {dataset.read(i).pixels.tobytes() for i in range(len(dataset))}
@@ -234,25 +231,45 @@ def archive(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             key = PETS.keys[pictures.labels[i]] if i != 7 else "newt"
             yield Offer(str(i), download, key, {"keyword": target, "source": "elsewhere", "author": "anna"})
 
-    monkeypatch.setitem(picture_sources._items, "archive", fetch)
+    monkeypatch.setitem(image_sources._items, "archive", fetch)
     return fetched
 
 
 def test_a_fetch_plug_in(new_project: NewProject, archive: list[str]) -> None:
     project = new_project()
-    done = import_pictures(project, "archive:tabby")
+    done = import_images(project, "archive:tabby")
     assert (done.new, done.source, sorted(name for name, _ in done.refused)) == (10, "archive:tabby", ["5", "7"])
-    assert dict(done.refused)["7"] == "'newt' is no class of the project"
+    assert dict(done.refused)["7"] == "unknown class 'newt'"
     assert "404" in dict(done.refused)["5"]
     assert {(entry.keyword, entry.author, entry.source) for entry in entries(project)} == {
         ("tabby", "anna", "archive:tabby")
     }
     archive.clear()
-    again = import_pictures(project, "archive:tabby")
+    again = import_images(project, "archive:tabby")
     assert (again.new, again.known) == (0, 10) and archive == ["5"]  # only what is still missing
 
 
-def test_killed_half_way_and_given_again(new_project: NewProject, tmp_path: Path) -> None:
+#: Reports that two batches are stored, and waits to be killed.
+STALLING_IMPORT = """
+import sys
+from shiftbench.testsets import Project
+from shiftbench.testsets.pool import import_images as module
+
+batches = module._batches
+
+def stalling(offers):
+    for number, batch in enumerate(batches(offers)):
+        if number == 2:
+            print("stalled", flush=True)
+            sys.stdin.read()
+        yield batch
+
+module._batches = stalling
+module.import_images(Project.open(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_killed_half_way_and_repeated(new_project: NewProject, tmp_path: Path) -> None:
     project = new_project()
     folder = tmp_path / "many"
     rng = np.random.default_rng(0)
@@ -260,21 +277,15 @@ def test_killed_half_way_and_given_again(new_project: NewProject, tmp_path: Path
         path = folder / PETS.keys[i % 3] / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Pillow.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(path)
-    command = [sys.executable, "-c", "import sys; from shiftbench.testsets import Project; "
-               "from shiftbench.testsets.pool.import_images import import_pictures; "
-               "import_pictures(Project.open(sys.argv[1]), sys.argv[2])", str(project.folder), str(folder)]  # fmt: skip
-    process = subprocess.Popen(command)
-    limit = time.monotonic() + 60
-    while len(entries(project)) == 0 and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    command = [sys.executable, "-c", STALLING_IMPORT, str(project.folder), str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "stalled\n"
+        process.kill()
     there = len(entries(project))
-    assert 0 < there < 600, "killed too early or too late"
-    done = import_pictures(project, folder)
+    assert there == 256  # two batches
+    done = import_images(project, folder)
     assert (done.new, done.known, done.refused) == (600 - there, there, [])
     for entry in entries(project):
         original = project.images.original(entry.image.digest, entry.image.suffix)
         assert decode(original, "a").pixels.shape == (40, 40, 3)
         assert project.images.copy(entry.image.digest, entry.image.suffix).is_file()
-    assert not [path for path in project.folder.rglob("*.tmp") if time.time() - path.stat().st_mtime > 3600]

@@ -14,7 +14,7 @@ import pytest
 
 from shiftbench.labels import label_space
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.sampling.base import Annotated, Request
+from shiftbench.testsets.sampling.base import AnnotatedImage, SamplingRequest
 from shiftbench.testsets.sampling.keywords import Keywords
 
 CLASSES = label_space("cifar-10").keys
@@ -50,15 +50,15 @@ def class_of_keywords(published: dict[str, Any]) -> dict[str, str]:
     return {word: CLASSES[order[i // 25]] for i, word in enumerate(published["keywords_v4"])}
 
 
-def reference_images(published: dict[str, Any]) -> list[Annotated]:
+def reference_images(published: dict[str, Any]) -> list[AnnotatedImage]:
     """CIFAR-10's 60,000 images by keyword."""
     owner = class_of_keywords(published)
     images = []
     for word, count in published["keyword_counts_v4"].items():
-        images += [Annotated(f"{word}-{i}", owner[word], 0, 0, word) for i in range(count)]
+        images += [AnnotatedImage(f"{word}-{i}", owner[word], 0, 0, word) for i in range(count)]
     # The published counts are of keywords alone, over all classes; the rest of CIFAR-10 has rarer ones.
     rest = 60_000 - len(images)
-    images += [Annotated(f"rest-{i}", "ship", 0, 0, f"rest-{i}") for i in range(rest)]
+    images += [AnnotatedImage(f"rest-{i}", "ship", 0, 0, f"rest-{i}") for i in range(rest)]
     return images
 
 
@@ -70,7 +70,7 @@ def test_the_numbers_of_version_4(published: dict[str, Any]) -> None:
     """
     references = reference_images(published)
     assert len(references) == 60_000
-    sample = Keywords(top=25).sample(Request([], references, CLASSES, 200))
+    sample = Keywords(top=25).sample(SamplingRequest([], references, CLASSES, 200))
     wished = {word: count for one in sample.classes for word, count in one.wished.items()}
     assert set(wished) == set(published["keyword_counts_v4"])
     assert sum(wished.values()) == 2028 and len(published["labels"]) == 2021
@@ -86,7 +86,7 @@ def test_the_numbers_of_version_4(published: dict[str, Any]) -> None:
 
 def test_class_sizes_of_version_4(published: dict[str, Any]) -> None:
     """Not balanced: ships have many rare keywords."""
-    sample = Keywords(top=25).sample(Request([], reference_images(published), CLASSES, 200))
+    sample = Keywords(top=25).sample(SamplingRequest([], reference_images(published), CLASSES, 200))
     sizes = {one.class_key: one.target for one in sample.classes}
     found = np.bincount(published["labels"], minlength=10)
     assert all(abs(size - found[CLASSES.index(key)]) <= 5 for key, size in sizes.items())
@@ -98,9 +98,9 @@ def test_version_6_is_balanced_and_nearly_as_published(published: dict[str, Any]
     owner = class_of_keywords(published)
     for key in CLASSES:
         counts = {word: count for word, count in published["keyword_counts_v4"].items() if owner[word] == key}
-        references = [Annotated(f"{w}-{i}", key, 0, 0, w) for w, n in counts.items() for i in range(n)]
-        candidates = [Annotated(f"c-{w}-{i}", key, 0, 0, w) for w in counts for i in range(60)]
-        sample = Keywords(top=25, balanced=True).sample(Request(candidates, references, (key,), 200))
+        references = [AnnotatedImage(f"{w}-{i}", key, 0, 0, w) for w, n in counts.items() for i in range(n)]
+        candidates = [AnnotatedImage(f"c-{w}-{i}", key, 0, 0, w) for w in counts for i in range(60)]
+        sample = Keywords(top=25, balanced=True).sample(SamplingRequest(candidates, references, (key,), 200))
         assert len(sample.choices) == 200 and sample.fallbacks == 0
         theirs = published["keyword_counts_v6"][key]
         drawn = Counter(choice.drawn_for for choice in sample.choices)
@@ -112,9 +112,9 @@ def test_version_6_is_balanced_and_nearly_as_published(published: dict[str, Any]
 
 def test_balanced_by_hand() -> None:
     counts = {"tabby": 7, "manx": 5, "puss": 5, "persian": 1}
-    references = [Annotated(f"{w}{i}", "cat", 0, 0, w) for w, n in counts.items() for i in range(n)]
-    candidates = [Annotated(f"c-{w}{i}", "cat", 0, 0, w) for w in counts for i in range(20)]
-    sample = Keywords(top=4, balanced=True).sample(Request(candidates, references, ("cat",), 10))
+    references = [AnnotatedImage(f"{w}{i}", "cat", 0, 0, w) for w, n in counts.items() for i in range(n)]
+    candidates = [AnnotatedImage(f"c-{w}{i}", "cat", 0, 0, w) for w in counts for i in range(20)]
+    sample = Keywords(top=4, balanced=True).sample(SamplingRequest(candidates, references, ("cat",), 10))
     # quotas 3.89, 2.78, 2.78, 0.56: rounded down 3, 2, 2, 0, then one each to .89, .78 and .78
     assert sample.classes[0].wished == {"tabby": 4, "manx": 3, "puss": 3, "persian": 0}
 
@@ -122,9 +122,12 @@ def test_balanced_by_hand() -> None:
 def test_plain_shares_are_rounded_up() -> None:
     counts = {"cat": {"tabby": 70, "manx": 29, "gray": 1}, "dog": {"mutt": 60, "pug": 40}}
     references = [
-        Annotated(f"{w}{i}", key, 0, 0, w) for key, words in counts.items() for w, n in words.items() for i in range(n)
+        AnnotatedImage(f"{w}{i}", key, 0, 0, w)
+        for key, words in counts.items()
+        for w, n in words.items()
+        for i in range(n)
     ]
-    sample = Keywords(top=2).sample(Request([], references, ("cat", "dog"), 25))
+    sample = Keywords(top=2).sample(SamplingRequest([], references, ("cat", "dog"), 25))
     for one in sample.classes:
         for word, wished in one.wished.items():
             assert wished == math.ceil(Fraction(50 * counts[one.class_key][word], 200))
@@ -132,35 +135,35 @@ def test_plain_shares_are_rounded_up() -> None:
 
 
 def test_candidates_come_from_their_keywords() -> None:
-    references = [Annotated(f"r{i}", "cat", 0, 0, "tabby" if i < 6 else "manx") for i in range(10)]
-    candidates = [Annotated(f"{w}{i}", "cat", 0, 0, w) for w in ("tabby", "manx", "other") for i in range(50)]
-    sample = Keywords(balanced=True).sample(Request(candidates, references, ("cat",), 20, seed=2))
+    references = [AnnotatedImage(f"r{i}", "cat", 0, 0, "tabby" if i < 6 else "manx") for i in range(10)]
+    candidates = [AnnotatedImage(f"{w}{i}", "cat", 0, 0, w) for w in ("tabby", "manx", "other") for i in range(50)]
+    sample = Keywords(balanced=True).sample(SamplingRequest(candidates, references, ("cat",), 20, seed=2))
     assert Counter(choice.id.rstrip("0123456789") for choice in sample.choices) == {"tabby": 12, "manx": 8}
 
 
 def test_an_exhausted_keyword_stays_short_or_is_stood_in_for() -> None:
-    references = [Annotated(f"r{i}", "cat", 0, 0, "tabby" if i < 5 else "manx") for i in range(10)]
+    references = [AnnotatedImage(f"r{i}", "cat", 0, 0, "tabby" if i < 5 else "manx") for i in range(10)]
     candidates = [
-        Annotated("tabby0", "cat", 0, 0, "tabby"),
-        *(Annotated(f"m{i}", "cat", 0, 0, "manx") for i in range(9)),
+        AnnotatedImage("tabby0", "cat", 0, 0, "tabby"),
+        *(AnnotatedImage(f"m{i}", "cat", 0, 0, "manx") for i in range(9)),
     ]
-    plain = Keywords().sample(Request(candidates, references, ("cat",), 8))
+    plain = Keywords().sample(SamplingRequest(candidates, references, ("cat",), 8))
     assert len(plain.choices) == 5 and plain.short == {"cat": 3} and plain.fallbacks == 0
-    full = Keywords(balanced=True).sample(Request(candidates, references, ("cat",), 8))
+    full = Keywords(balanced=True).sample(SamplingRequest(candidates, references, ("cat",), 8))
     assert len(full.choices) == 8 and full.short == {} and full.fallbacks == 3
 
 
 def test_revision_keeps_and_fills_the_same_keyword() -> None:
-    references = [Annotated(f"r{i}", "cat", 0, 0, "tabby" if i < 5 else "manx") for i in range(10)]
-    candidates = [Annotated(f"{w}{i}", "cat", 0, 0, w) for w in ("tabby", "manx") for i in range(20)]
-    first = Keywords(balanced=True).sample(Request(candidates, references, ("cat",), 10))
+    references = [AnnotatedImage(f"r{i}", "cat", 0, 0, "tabby" if i < 5 else "manx") for i in range(10)]
+    candidates = [AnnotatedImage(f"{w}{i}", "cat", 0, 0, w) for w in ("tabby", "manx") for i in range(20)]
+    first = Keywords(balanced=True).sample(SamplingRequest(candidates, references, ("cat",), 10))
     gone = first.choices[0]
     left = [image for image in candidates if image.id != gone.id]
-    second = Keywords(balanced=True).sample(Request(left, references, ("cat",), 10, kept=first.choices[1:]))
+    second = Keywords(balanced=True).sample(SamplingRequest(left, references, ("cat",), 10, kept=first.choices[1:]))
     (new,) = set(second.choices) - set(first.choices)
     assert new.drawn_for == gone.drawn_for and set(first.choices[1:]) < set(second.choices)
 
 
 def test_references_without_keywords_are_refused() -> None:
-    with pytest.raises(WorkshopError, match="have no keywords"):
-        Keywords().sample(Request([], [Annotated("r", "cat", 0, 0)], ("cat",), 1))
+    with pytest.raises(WorkshopError, match="without keywords"):
+        Keywords().sample(SamplingRequest([], [AnnotatedImage("r", "cat", 0, 0)], ("cat",), 1))

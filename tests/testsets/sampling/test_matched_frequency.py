@@ -12,23 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.sampling.base import Annotated, Request, draw_rank, largest_remainder
-from shiftbench.testsets.sampling.matched_frequency import MatchedFrequency
+from shiftbench.testsets.sampling.base import AnnotatedImage, SamplingRequest, draw_rank, largest_remainder
+from shiftbench.testsets.sampling.selection_frequency import MatchedFrequency
 
 EDGES = [Fraction(0), Fraction(1, 5), Fraction(2, 5), Fraction(3, 5), Fraction(4, 5)]
 
 
-def pool(seed: int, count: int, key: str = "nail", people: int = 10) -> list[Annotated]:
+def pool(seed: int, count: int, key: str = "nail", people: int = 10) -> list[AnnotatedImage]:
     rng = random.Random(f"{seed}/{key}")
-    return [Annotated(f"{key}{seed}{i:04d}", key, rng.randint(0, people), people) for i in range(count)]
+    return [AnnotatedImage(f"{key}{seed}{i:04d}", key, rng.randint(0, people), people) for i in range(count)]
 
 
-def bin_by_hand(image: Annotated) -> int:
+def bin_by_hand(image: AnnotatedImage) -> int:
     share = Fraction(image.selected, image.annotations)
     return max(place for place, edge in enumerate(EDGES) if share >= edge)
 
 
-def matched_by_hand(request: Request, key: str) -> list[tuple[str, int, bool]]:
+def matched_by_hand(request: SamplingRequest, key: str) -> list[tuple[str, int, bool]]:
     """(id, bin it was drawn for, stand-in), by the words of the paper, one image at a time."""
     old = [image for image in request.references if image.class_key == key and image.annotations >= 10]
     shares = [Fraction(sum(bin_by_hand(image) == b for image in old) * request.per_class, len(old)) for b in range(5)]
@@ -64,7 +64,7 @@ def test_the_same_as_by_hand(seed: int) -> None:
         for image in pool(seed, rng.randint(8, 60), key, rng.choice([10, 10, 12, 7]))
     ]
     references = [image for key in ("nail", "elephant") for image in pool(seed + 100, rng.randint(20, 50), key)]
-    request = Request(candidates, references, ("elephant", "nail"), rng.randint(1, 20), seed)
+    request = SamplingRequest(candidates, references, ("elephant", "nail"), rng.randint(1, 20), seed)
     strategy = MatchedFrequency()
     sample = strategy.sample(request)
     for one in sample.classes:
@@ -76,7 +76,7 @@ def test_the_same_as_by_hand(seed: int) -> None:
 
 def test_enough_candidates_give_the_references_histogram_exactly() -> None:
     references = pool(1, 40)
-    request = Request(pool(2, 2000), references, ("nail",), 40, seed=7)
+    request = SamplingRequest(pool(2, 2000), references, ("nail",), 40, seed=7)
     sample = MatchedFrequency().sample(request)
     frequencies = {image.id: image for image in request.candidates}
     assert Counter(bin_by_hand(frequencies[choice.id]) for choice in sample.choices) == Counter(
@@ -86,9 +86,13 @@ def test_enough_candidates_give_the_references_histogram_exactly() -> None:
 
 
 def test_shortage_goes_upward_and_is_counted() -> None:
-    references = [Annotated(f"r{i}", "nail", 1, 10) for i in range(20)]  # all in the lowest bin
-    candidates = [Annotated("low", "nail", 1, 10), Annotated("mid", "nail", 5, 10), Annotated("top", "nail", 10, 10)]
-    request = Request(candidates, references, ("nail",), 3)
+    references = [AnnotatedImage(f"r{i}", "nail", 1, 10) for i in range(20)]  # all in the lowest bin
+    candidates = [
+        AnnotatedImage("low", "nail", 1, 10),
+        AnnotatedImage("mid", "nail", 5, 10),
+        AnnotatedImage("top", "nail", 10, 10),
+    ]
+    request = SamplingRequest(candidates, references, ("nail",), 3)
     sample = MatchedFrequency().sample(request)
     assert {(c.id, c.drawn_for, c.fallback) for c in sample.choices} == {
         ("low", "[0, 0.2)", False),
@@ -101,34 +105,36 @@ def test_shortage_goes_upward_and_is_counted() -> None:
 
 
 def test_nothing_goes_downward() -> None:
-    references = [Annotated(f"r{i}", "nail", 10, 10) for i in range(20)]
-    sample = MatchedFrequency().sample(Request([Annotated("low", "nail", 1, 10)], references, ("nail",), 1))
+    references = [AnnotatedImage(f"r{i}", "nail", 10, 10) for i in range(20)]
+    sample = MatchedFrequency().sample(
+        SamplingRequest([AnnotatedImage("low", "nail", 1, 10)], references, ("nail",), 1)
+    )
     assert sample.choices == [] and sample.short == {"nail": 1}
 
 
 def test_the_same_seed_the_same_set_whatever_the_order() -> None:
     candidates, references = pool(3, 200), pool(4, 30)
-    one = MatchedFrequency().sample(Request(candidates, references, ("nail",), 10, seed=5))
-    two = MatchedFrequency().sample(Request(candidates[::-1], references[::-1], ("nail",), 10, seed=5))
-    other = MatchedFrequency().sample(Request(candidates, references, ("nail",), 10, seed=6))
+    one = MatchedFrequency().sample(SamplingRequest(candidates, references, ("nail",), 10, seed=5))
+    two = MatchedFrequency().sample(SamplingRequest(candidates[::-1], references[::-1], ("nail",), 10, seed=5))
+    other = MatchedFrequency().sample(SamplingRequest(candidates, references, ("nail",), 10, seed=6))
     assert one.choices == two.choices
     assert {c.id for c in one.choices} != {c.id for c in other.choices}
 
 
 def test_every_image_of_a_bin_is_equally_likely() -> None:
     """1000 seeds; 10 of 40 images each: a binomial of mean 250, five standard deviations are 68."""
-    references = [Annotated(f"r{i}", "nail", 10, 10) for i in range(20)]
-    candidates = [Annotated(f"c{i}", "nail", 10, 10) for i in range(40)]
+    references = [AnnotatedImage(f"r{i}", "nail", 10, 10) for i in range(20)]
+    candidates = [AnnotatedImage(f"c{i}", "nail", 10, 10) for i in range(40)]
     counts = Counter[str]()
     for seed in range(1000):
-        sample = MatchedFrequency().sample(Request(candidates, references, ("nail",), 10, seed))
+        sample = MatchedFrequency().sample(SamplingRequest(candidates, references, ("nail",), 10, seed))
         counts.update(choice.id for choice in sample.choices)
     assert len(counts) == 40 and all(abs(count - 250) < 68 for count in counts.values())
 
 
 def test_removed_images_are_replaced_and_the_rest_stays() -> None:
     candidates, references = pool(5, 120), pool(6, 30)
-    request = Request(candidates, references, ("nail",), 10, seed=1)
+    request = SamplingRequest(candidates, references, ("nail",), 10, seed=1)
     first = MatchedFrequency().sample(request)
     gone = first.choices[3]
     kept = [choice for choice in first.choices if choice != gone]
@@ -140,18 +146,18 @@ def test_removed_images_are_replaced_and_the_rest_stays() -> None:
 
 
 def test_a_class_keeps_its_number_when_the_targets_moved() -> None:
-    low = [Annotated(f"a{i}", "nail", 1, 10) for i in range(20)]
-    high = [Annotated(f"b{i}", "nail", 10, 10) for i in range(20)]
-    before = MatchedFrequency().sample(Request([*low, *high], low, ("nail",), 6))
-    after = MatchedFrequency().sample(Request([*low, *high], high, ("nail",), 6, kept=before.choices[:4]))
+    low = [AnnotatedImage(f"a{i}", "nail", 1, 10) for i in range(20)]
+    high = [AnnotatedImage(f"b{i}", "nail", 10, 10) for i in range(20)]
+    before = MatchedFrequency().sample(SamplingRequest([*low, *high], low, ("nail",), 6))
+    after = MatchedFrequency().sample(SamplingRequest([*low, *high], high, ("nail",), 6, kept=before.choices[:4]))
     assert len(after.choices) == 6 and set(before.choices[:4]) < set(after.choices)
     assert sorted(choice.drawn_for for choice in after.choices).count("[0.8, 1]") == 2
 
 
 def test_too_few_references_are_named() -> None:
-    few = [Annotated(f"r{i}", "nail", 5, 10) for i in range(19)] + [Annotated("r19", "nail", 5, 9)]
+    few = [AnnotatedImage(f"r{i}", "nail", 5, 10) for i in range(19)] + [AnnotatedImage("r19", "nail", 5, 9)]
     with pytest.raises(WorkshopError, match="nail: 19"):
-        MatchedFrequency().sample(Request(pool(1, 50), few, ("nail",), 10))
+        MatchedFrequency().sample(SamplingRequest(pool(1, 50), few, ("nail",), 10))
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6).filter(sum), st.integers(0, 60), st.booleans())
@@ -173,5 +179,5 @@ def test_equal_fractions_go_to_the_higher_bin() -> None:
 
 
 def test_nothing_to_share() -> None:
-    with pytest.raises(WorkshopError, match="nothing to share"):
+    with pytest.raises(WorkshopError, match="invalid weights"):
         largest_remainder([0, 0], 5)

@@ -47,7 +47,7 @@ class Server:
         link = None
         for line in process.stdout:
             link = link or _group(re.search(r"/join/([\w-]+)", line))
-            found = re.search(r"^(https?://\S+)   \(Ctrl-C", line)
+            found = re.search(r"^(https?://\S+)   \(", line)
             if found:
                 return cls(process, found.group(1), link)
         raise AssertionError("the server did not start")

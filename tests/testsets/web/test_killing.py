@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field
 
 import httpx
 from sqlalchemy import func, select
 
 from shiftbench.testsets.accounts import invite
-from shiftbench.testsets.database.tables import Account, Assignment, Selection
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.database.tables import Account, Assignment, SelectedSlot
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import fill
 from tests.testsets.web.conftest import Server
@@ -26,6 +24,8 @@ class Stubborn:
 
     address: str
     link: str
+    server_up: threading.Event
+    answered: threading.Semaphore
     acknowledged: dict[str, int] = field(default_factory=dict)
     interruptions: int = 0
     finished: bool = False
@@ -37,7 +37,7 @@ class Stubborn:
                     self._answer_all(visitor)
                 except httpx.TransportError:
                     self.interruptions += 1
-                    time.sleep(0.05)
+                    self.server_up.wait(120)
 
     def _answer_all(self, visitor: Visitor) -> None:
         if "shiftbench-session" not in visitor.http.cookies:
@@ -47,21 +47,9 @@ class Stubborn:
             answer = visitor.answer(chosen, task=grid.task)
             assert answer.status == 303, (answer.status, answer.text)
             self.acknowledged[grid.task] = len(chosen)
-        assert "Nothing is left" in visitor.sheet.text, visitor.sheet.text
+            self.answered.release()
+        assert visitor.sheet.page == "done", visitor.sheet.text
         self.finished = True
-
-
-def answered(project: Project) -> int:
-    with project.reading() as session:
-        query = select(func.count()).select_from(Assignment).where(Assignment.state == "submitted")
-        return session.scalars(query).one()
-
-
-def wait_for(project: Project, answers: int) -> None:
-    until = time.monotonic() + 120
-    while answered(project) < answers:
-        assert time.monotonic() < until, f"{answered(project)} answers only"
-        time.sleep(0.01)
 
 
 def test_every_acknowledged_answer_survives(new_project: NewProject) -> None:
@@ -69,23 +57,26 @@ def test_every_acknowledged_answer_survives(new_project: NewProject) -> None:
     fill(project, 12, 8)
     people = [invite(project, "annotator", f"p{i}").token for i in range(PEOPLE)]
     server = Server.start(project)
-    stubborn = [Stubborn(server.address, token) for token in people]
+    server_up, answered = threading.Event(), threading.Semaphore(0)
+    stubborn = [Stubborn(server.address, token, server_up, answered) for token in people]
     threads = [threading.Thread(target=one.work, daemon=True) for one in stubborn]
     for thread in threads:
         thread.start()
-    for kill in range(KILLS):
-        wait_for(project, 8 * (kill + 1))
+    for _ in range(KILLS):
+        assert all(answered.acquire(timeout=120) for _ in range(8))
+        server_up.clear()
         server.kill()
         server = Server.start(project, server.port)
+        server_up.set()
     for thread in threads:
         thread.join(120)
     server.stop()
     assert all(one.finished for one in stubborn) and sum(one.interruptions for one in stubborn) >= KILLS
     acknowledged = {task: count for one in stubborn for task, count in one.acknowledged.items()}
     with project.reading() as session:
-        chosen = func.count(Selection.slot_id)
+        chosen = func.count(SelectedSlot.slot_id)
         query = select(Assignment.token, Account.name, Assignment.task_id, chosen).join(Account)
-        query = query.outerjoin(Selection, Selection.assignment_id == Assignment.id)
+        query = query.outerjoin(SelectedSlot, SelectedSlot.assignment_id == Assignment.id)
         query = query.where(Assignment.state == "submitted").group_by(Assignment.id, Account.name)
         rows = session.execute(query).all()
     stored = {token: count for token, _, _, count in rows}

@@ -29,7 +29,7 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
     work(project, annotators(project, 3), by_share)
     with served(project) as site, site.person("lead") as lead, site.person("reviewer") as reviewer:
         chosen = {"strategy": "top-images", "name": "top", "per_class": "4", "least": "3"}
-        assert reviewer.get("/review").status == 200 and "Sample a new set" not in reviewer.sheet.text
+        assert reviewer.get("/review").status == 200 and 'action="/review/sets"' not in reviewer.sheet.text
         assert lead.get("/review").status == 200
         assert lead.post("/review/sets", chosen).headers["location"] == "/review/sets/top"
         assert lead.post("/review/sets", chosen).status == 400  # taken
@@ -54,7 +54,7 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
         assert reviewer.post("/review/sets/top/revisions", {"note": "no toys"}).status == 303
         assert find_revision(project, "top").number == 2
         change = reviewer.get("/review/sets/top/differences/1/2").text
-        assert "blacklist: a toy" in change and f"/review/pictures/{gone}" in change
+        assert "blacklist: a toy" in change and f"/review/images/{gone}" in change
         assert len(difference(project, "top", 1, 2).removed) == 1
         for key in ("cat", "dog", "frog"):
             assert reviewer.post(f"/review/sets/top/classes/{key}/finish").status == 303
@@ -98,7 +98,7 @@ def test_suspected_pairs(new_project: NewProject) -> None:
     with served(project) as site, site.person("reviewer") as reviewer:
         assert "2 suspected near-duplicates" in reviewer.get("/review").text
         page = reviewer.get("/review/pairs")
-        assert "l2 0.25" in page.text and f"/review/pictures/{references[0]}" in page.text
+        assert "l2 0.25" in page.text and f"/review/images/{references[0]}" in page.text
         first, second = suspicions(project)
         assert reviewer.post(f"/review/pairs/{first.pair}", {"verdict": "duplicate", "note": "same"}).status == 303
         assert reviewer.post(f"/review/pairs/{second.pair}", {"verdict": "different"}).status == 303

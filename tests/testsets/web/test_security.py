@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import time
 from itertools import takewhile
 
 import httpx
@@ -43,7 +42,7 @@ ACCESS = {
     "POST /tasks/{task}/answer": ANNOTATORS,
     "POST /tasks/{task}/return": ANNOTATORS,
     "POST /tasks/{task}/renew": ANNOTATORS,
-    "GET /tasks/{task}/pictures/{image}": ANNOTATORS,
+    "GET /tasks/{task}/images/{image}": ANNOTATORS,
     "GET /lead": LEADS,
     "POST /lead/invitations": LEADS,
     "POST /lead/invitations/{invitation}/revoke": LEADS,
@@ -65,7 +64,7 @@ ACCESS = {
     "POST /review/sets/{name}/freeze": LEADS,
     "GET /review/pairs": REVIEWERS,
     "POST /review/pairs/{pair}": REVIEWERS,
-    "GET /review/pictures/{entry}": REVIEWERS,
+    "GET /review/images/{entry}": REVIEWERS,
     "GET /review/originals/{entry}": REVIEWERS,
 }
 #: Values that mean something where there is something, and are harmless everywhere.
@@ -102,9 +101,9 @@ def test_roles(site: Site, people: dict[str, Visitor], role: str) -> None:
             continue  # these change who one is; they have tests of their own
         answer = visitor.get(concrete(path)) if method == "GET" else visitor.post(concrete(path))
         turned_away = (answer.status == 303 and answer.headers["location"] == "/login" and path != "/") or (
-            answer.status == 403 and ("not for you" in answer.text or "sign in" in answer.text)
+            answer.status == 403 and answer.error in ("NotAllowedError", "SignedOutError")
         )
-        if path == "/tasks/{task}/pictures/{image}" and role == "reviewer":
+        if path == "/tasks/{task}/images/{image}" and role == "reviewer":
             turned_away = answer.status == 403
         assert turned_away == (role not in allowed), (entry, answer.status)
         assert answer.status < 500
@@ -117,10 +116,10 @@ def test_every_form_needs_the_token_of_its_session(site: Site, people: dict[str,
     for path in posts:
         for token in ("", "0" * 64, other.form):
             answer = lead.post(path, {"because": "x", "role": "lead"}, form=token)
-            assert answer.status == 403 and "does not belong to your session" in answer.text, path
+            assert answer.status == 403 and answer.error == "ForgedFormError", path
         for name, value in (("Origin", "https://evil.example"), ("Origin", "null"), ("Sec-Fetch-Site", "cross-site")):
             answer = lead.post(path, {"because": "x", "role": "lead"}, **{name: value})
-            assert answer.status == 403 and "another site" in answer.text, path
+            assert answer.status == 403 and answer.error == "ForgedFormError", path
     assert lead.get("/account").status == 200  # nobody was signed out
     new = audit_log(site.project, last=100_000)[:-lines]
     assert {line.action for line in new} == {"refused"} and len(new) > 50
@@ -212,9 +211,9 @@ def test_bad_links(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/tasks/x/pictures/..%2f..%2ftestset.toml", "/tasks/../../testset.sqlite", "/static/..%2fapp.py", "/static/",
-     "/review/pictures/..%2f1", "/review/pictures/1e3", "/review/originals/-1", "/images/", "/static/%00",
-     "/review/sets/..%2f..%2fx", "/review/sets/set/classes/..%2f..", "/tasks/%ff/pictures/%00", "/lead/frequencies.py"],
+    ["/tasks/x/images/..%2f..%2ftestset.toml", "/tasks/../../testset.sqlite", "/static/..%2fapp.py", "/static/",
+     "/review/images/..%2f1", "/review/images/1e3", "/review/originals/-1", "/images/", "/static/%00",
+     "/review/sets/..%2f..%2fx", "/review/sets/set/classes/..%2f..", "/tasks/%ff/images/%00", "/lead/frequencies.py"],
 )  # fmt: skip
 def test_no_way_out_of_the_pictures(people: dict[str, Visitor], path: str) -> None:
     answer = people["lead"].http.get(path)
@@ -309,7 +308,7 @@ def test_the_first_start_invites_a_lead_once(new_project: NewProject) -> None:
         assert found and "Bo &lt;b&gt;" in made.text
         with Visitor(site.server.address) as annotator:
             annotator.join(found.group(1).rpartition("/")[2])
-            assert "Nothing is left" in annotator.sheet.text
+            assert annotator.sheet.page == "done"
     with served(project) as site:
         assert site.server.lead_link is None
 
@@ -331,7 +330,7 @@ def test_behind_https(new_project: NewProject) -> None:
             httpx.post(f"{address}/login", data=fields, headers={**sent, "Origin": origin}, timeout=60)
             for origin in ("https://pets.example", address)
         )
-        assert "password is wrong" in ours.text and "another site" in theirs.text
+        assert 'data-page="login"' in ours.text and 'data-error="ForgedFormError"' in theirs.text
 
 
 def _port(site: Site) -> int:
@@ -389,10 +388,9 @@ def test_limits_refill() -> None:
 
 def test_limits_do_not_fill_the_memory() -> None:
     limit = Limit(1, 0)
-    begin = time.monotonic()
     for i in range(25_000):
         limit.try_take(str(i))
-    assert len(limit._left) <= 10_000 and time.monotonic() - begin < 60
+    assert len(limit._left) <= 10_000
 
 
 def test_a_broken_page_shows_no_trace(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,6 +405,6 @@ def test_a_broken_page_shows_no_trace(site: Site, monkeypatch: pytest.MonkeyPatc
     app = workshop_app(Project.open(site.project.folder, database=database_url(site.project)))
     monkeypatch.setattr(auth, "see_other", broken)
     answer = TestClient(shielded(app), raise_server_exceptions=False).get("/")
-    assert answer.status_code == 500 and "went wrong on our side" in answer.text
+    assert answer.status_code == 500 and 'data-page="refused"' in answer.text
     assert "secret detail" not in answer.text and "Traceback" not in answer.text
     assert answer.headers["content-security-policy"]

@@ -38,6 +38,16 @@ class Sheet:
         return unescape(self._one(r"<em>(.*?)</em>"))
 
     @property
+    def page(self) -> str:
+        """The template it was made from."""
+        return self._one(r'data-page="(\w+)"')
+
+    @property
+    def error(self) -> str:
+        """The class of the error that it shows."""
+        return self._one(r'data-error="(\w+)"')
+
+    @property
     def is_grid(self) -> bool:
         return 'id="review"' in self.text
 

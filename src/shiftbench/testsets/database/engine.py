@@ -1,20 +1,25 @@
-"""Connecting: SQLite with a write-ahead log, or PostgreSQL; one way to read and one to write."""
+"""Database connections: SQLite with a write-ahead log, or PostgreSQL; and schema upgrades."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from shiftbench.testsets.errors import WorkshopError
 
-#: How long a writer waits for another one.
+#: How long a writer waits for another.
 _BUSY_SECONDS = 60
 _BEGIN = "shiftbench_begin"
 
@@ -22,19 +27,19 @@ _BEGIN = "shiftbench_begin"
 class Database:
     """``with database.reading() as session`` and ``with database.writing() as session``.
 
-    A writing block is one transaction: it is committed at its end, or leaves nothing behind.
+    A writing block is one transaction: it is committed at the end, or rolled back.
     """
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = full_url(url, folder)
-        #: The URL without its password, for people.
+        #: The URL without its password, for messages.
         self.shown = self.url.render_as_string(hide_password=True)
         self.is_sqlite = self.url.drivername.startswith("sqlite")
         self.engine = _engine(self.url)
-        # SQLite lets one writer in at a time and has the others poll; a queue within the process is fairer.
+        # SQLite allows one writer at a time and lets others poll; a lock within the process is fairer.
         self._turn: AbstractContextManager[Any] = threading.RLock() if self.is_sqlite else nullcontext()
         self._read = sessionmaker(self.engine, expire_on_commit=False)
-        # Asking for the lock at the first write only could fail, after another has written what was read here.
+        # Taking the lock only at the first write could fail if another transaction has changed what was read here.
         immediate = self.engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
         self._write = sessionmaker(immediate, expire_on_commit=False)
 
@@ -50,7 +55,7 @@ class Database:
 
     @contextmanager
     def schema_change(self) -> Iterator[Connection]:
-        """A transaction that nobody else changes the tables in."""
+        """A transaction with exclusive access to the schema."""
         try:
             with self._turn, self.engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"}).begin() as connection:
                 if not self.is_sqlite:
@@ -58,8 +63,8 @@ class Database:
                 yield connection
         except OperationalError as error:
             raise WorkshopError(
-                f"the database {self.shown} can't be reached", found=str(error.orig).strip().splitlines()[0],
-                hint="check that the server runs; SHIFTBENCH_DATABASE may carry the whole URL with its password",
+                f"cannot connect to the database {self.shown}", found=str(error.orig).strip().splitlines()[0],
+                hint="check that the server is running; SHIFTBENCH_DATABASE may hold the full URL with its password",
             ) from None  # fmt: skip
 
     def close(self) -> None:
@@ -67,7 +72,7 @@ class Database:
 
 
 def full_url(url: str, folder: Path) -> URL:
-    """``sqlite`` is the file in the project's folder; ``postgres://`` and the like get their driver.
+    """``sqlite`` is the file in the project's folder; ``postgres://`` and similar schemes get their driver.
 
     >>> full_url("sqlite", Path("pets"))
     sqlite+pysqlite:///pets/testset.sqlite
@@ -86,7 +91,7 @@ def full_url(url: str, folder: Path) -> URL:
 
 
 def without_password(url: str) -> str:
-    """What may be written into a file.
+    """The URL as it may be written to a file.
 
     >>> without_password("postgresql+psycopg://lead:secret@db/pets")
     'postgresql+psycopg://lead@db/pets'
@@ -100,7 +105,7 @@ def without_password(url: str) -> str:
 
 def _unknown(scheme: str) -> WorkshopError:
     return WorkshopError(
-        "the database can't be used",
+        "unsupported database",
         found=f"{scheme}:...",
         expected="sqlite, or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE",
     )
@@ -121,10 +126,34 @@ def _engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
-    connection.isolation_level = None  # the driver shall not begin transactions on its own
+    connection.isolation_level = None  # the driver must not begin transactions on its own
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN, "BEGIN"))
+
+
+def upgrade(database: Database) -> None:
+    """Run missing migrations; refuse a database written by a later version of shiftbench."""
+    config = Config()
+    with resources.as_file(resources.files("shiftbench.testsets").joinpath("migrations")) as folder:
+        config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        with database.schema_change() as connection:
+            if _is_behind(connection, ScriptDirectory.from_config(config), database.shown):
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+
+
+def _is_behind(connection: Connection, scripts: ScriptDirectory, shown: str) -> bool:
+    found = MigrationContext.configure(connection).get_current_revision()
+    known = [script.revision for script in scripts.walk_revisions()]
+    if found is not None and found not in known:
+        raise WorkshopError(
+            f"the database {shown} was written by a later version of shiftbench",
+            found=f"schema version {found}",
+            expected=f"at most {known[0]}",
+            hint="update shiftbench",
+        )
+    return found != known[0]

@@ -1,9 +1,8 @@
 """The tables of a project.
 
-An *entry* of the pool is a picture in the role of a candidate or of a reference for one class. A *task* is a
-grid of entries (its *slots*) for one class; an *assignment* is a task in the hands of one annotator, and
-*selections* are the slots that the annotator chose. Whatever is not selected in a submitted assignment was seen
-and left.
+A *pool entry* is an image as a candidate or reference for one class. A *task* is a grid of entries (its *slots*) for
+one class; an *assignment* is a task leased to one annotator, and *selected slots* are the images they chose. Images of
+a submitted assignment that are not selected were seen and rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ CANDIDATE, REFERENCE = "candidate", "reference"
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """Moments in UTC; SQLite keeps no time zone, so that it is put back on reading."""
+    """Datetimes in UTC. SQLite stores no time zone, so it is restored on reading."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -50,7 +49,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class Base(DeclarativeBase):
-    # Constraints have names, so that migrations can speak of them on both databases.
+    # Constraints have names, so that migrations can refer to them on both databases.
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -64,19 +63,19 @@ class Base(DeclarativeBase):
 
 
 class ProjectRow(Base):
-    """One row: which project this database belongs to."""
+    """One row: the project that this database belongs to."""
 
     __tablename__ = "project"
 
     uid: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str]
-    #: Key of the opaque ids that annotators see.
+    #: HMAC key of the opaque ids that annotators see.
     secret: Mapped[str]
     made_at: Mapped[datetime]
 
 
 class Image(Base):
-    """Bytes of a picture, stored once under their digest."""
+    """An image file, stored once under the digest of its bytes."""
 
     __tablename__ = "images"
 
@@ -88,8 +87,8 @@ class Image(Base):
     size: Mapped[int]
 
 
-class Entry(Base):
-    """A picture as a candidate or a reference for one class, with what is known about it."""
+class PoolEntry(Base):
+    """An image as a candidate or reference for one class, with its metadata."""
 
     __tablename__ = "entries"
     __table_args__ = (
@@ -103,7 +102,7 @@ class Entry(Base):
     role: Mapped[str] = mapped_column(String(16))
     image_id: Mapped[int] = mapped_column(ForeignKey("images.id"), index=True)
     class_key: Mapped[str]
-    #: Where it comes from (a folder, a data set, a service), and its name there.
+    #: Where it comes from (a folder, dataset or service), and its id there.
     source: Mapped[str]
     source_id: Mapped[str]
     query: Mapped[str | None]
@@ -132,14 +131,14 @@ class Account(Base):
 
 
 class Invitation(Base):
-    """A personal link. Its holder becomes one account, and comes back to it by the same link."""
+    """A personal link, tied to one account."""
 
     __tablename__ = "invitations"
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     token_hash: Mapped[str] = mapped_column(String(64), unique=True)
     role: Mapped[str] = mapped_column(String(16))
-    #: For whom the lead made it.
+    #: The name given by the lead.
     name: Mapped[str]
     account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"), unique=True)
     made_at: Mapped[datetime]
@@ -148,7 +147,7 @@ class Invitation(Base):
 
 
 class SignIn(Base):
-    """A session of a signed-in person."""
+    """A session of a signed-in account."""
 
     __tablename__ = "sign_ins"
 
@@ -160,20 +159,20 @@ class SignIn(Base):
 
 
 class AuditEntry(Base):
-    """Who did what, when. Rows are added, never changed."""
+    """An entry of the audit log. Rows are added, never changed."""
 
     __tablename__ = "audit_log"
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     at: Mapped[datetime]
-    #: None: somebody with access to the folder, on the command line.
+    #: None: the command line.
     account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     action: Mapped[str]
     details: Mapped[dict[str, Any]]
 
 
 class Task(Base):
-    """A grid of one class. ``places_left`` counts down from ``wished`` with each annotator who holds or did it."""
+    """A grid of one class. ``places_left`` is ``wished`` minus the annotators who hold or have answered it."""
 
     __tablename__ = "tasks"
     __table_args__ = (Index(None, "places_left", "rank"),)
@@ -188,7 +187,7 @@ class Task(Base):
 
 
 class Slot(Base):
-    """One picture of a grid. What it is there for follows from its entry's role and class."""
+    """One image of a grid. Its purpose follows from its entry's role and class."""
 
     __tablename__ = "slots"
     __table_args__ = (UniqueConstraint("task_id", "entry_id"),)
@@ -197,11 +196,11 @@ class Slot(Base):
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"))
     entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"), index=True)
 
-    entry: Mapped[Entry] = relationship()
+    entry: Mapped[PoolEntry] = relationship()
 
 
 class Assignment(Base):
-    """A task in the hands of one annotator."""
+    """A task leased to one annotator."""
 
     __tablename__ = "assignments"
     __table_args__ = (
@@ -224,7 +223,7 @@ class Assignment(Base):
     task: Mapped[Task] = relationship()
 
 
-class Selection(Base):
+class SelectedSlot(Base):
     __tablename__ = "selections"
 
     assignment_id: Mapped[int] = mapped_column(ForeignKey("assignments.id"), primary_key=True)
@@ -232,7 +231,7 @@ class Selection(Base):
 
 
 class NearPair(Base):
-    """A candidate and a picture suspiciously like it, for a person to judge."""
+    """A candidate and a similar image, to be judged by a person."""
 
     __tablename__ = "near_pairs"
     __table_args__ = (
@@ -249,12 +248,12 @@ class NearPair(Base):
     decided_by: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     decided_at: Mapped[datetime | None]
 
-    entry: Mapped[Entry] = relationship(foreign_keys=[entry_id])
-    other: Mapped[Entry] = relationship(foreign_keys=[other_id])
+    entry: Mapped[PoolEntry] = relationship(foreign_keys=[entry_id])
+    other: Mapped[PoolEntry] = relationship(foreign_keys=[other_id])
 
 
 class Mark(Base):
-    """A candidate that must not be in any set. Taken back, the row stays."""
+    """Excludes a candidate from all sets. Withdrawn marks are kept."""
 
     __tablename__ = "marks"
     __table_args__ = (CheckConstraint("kind IN ('blacklist', 'near-duplicate')", name="kind"),)
@@ -269,7 +268,7 @@ class Mark(Base):
 
 
 class Revision(Base):
-    """A sample of candidates: number 1, 2, ... of the set of a name. A frozen one is final."""
+    """A sample of candidates: revision 1, 2, ... of a named set. A frozen one is final."""
 
     __tablename__ = "revisions"
     __table_args__ = (UniqueConstraint("set_name", "number"),)
@@ -279,7 +278,7 @@ class Revision(Base):
     number: Mapped[int]
     made_at: Mapped[datetime]
     made_by: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
-    #: Strategy, its options and the seed.
+    #: strategy, options, per_class, seed
     sampling: Mapped[dict[str, Any]]
     report: Mapped[dict[str, Any]]
     note: Mapped[str]
@@ -293,15 +292,15 @@ class RevisionImage(Base):
     revision_id: Mapped[int] = mapped_column(ForeignKey("revisions.id"), primary_key=True)
     entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"), primary_key=True, index=True)
     position: Mapped[int]
-    #: The bin or keyword it was drawn for, and whether it stands in for one that had run out.
+    #: The bin or keyword it was drawn for, and whether it replaces one that ran out of images.
     drawn_for: Mapped[str]
     fallback: Mapped[bool]
 
-    entry: Mapped[Entry] = relationship()
+    entry: Mapped[PoolEntry] = relationship()
 
 
 class ClassReview(Base):
-    """Somebody looked through all images of a class in a revision."""
+    """All images of a class in a revision have been reviewed."""
 
     __tablename__ = "class_reviews"
 

@@ -1,8 +1,8 @@
-"""ImageNet-A's recipe (003 section 3): images that classifiers get wrong, and not by a hair.
+"""The recipe of ImageNet-A (003 section 3): images that models misclassify by a clear margin.
 
-An image stays if no crop of any classifier is right, and none gives the true class more than 15 % confidence. Then
-each confusion (label, class it is taken for) keeps at most 15 images, so that no single one fills the set. People
-choose from the rest. The paper's two ResNet-50s see 200 of ImageNet's classes; name those as ``space``.
+An image is kept if no crop is classified correctly by any model, and no crop gives the true class more than 15 %
+confidence. Each confusion (label, predicted class) then keeps at most 15 images, so that none dominates the set. People
+choose from the rest. The paper's two ResNet-50s predict 200 of ImageNet's classes; pass those as ``space``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import IntArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import of_classes
 from shiftbench.errors import ShiftbenchError
 from shiftbench.labels.space import LabelSpace
-from shiftbench.testsets.filtration.funnel import Funnel, Step
 from shiftbench.testsets.filtration.shortlist import (
     Filtration,
+    Funnel,
+    FunnelStep,
     capped,
     check_classifiers,
     check_share,
@@ -51,14 +53,14 @@ def filter_adversarially(
     workers: int | None = None,
     show: bool = False,
 ) -> Filtration:
-    """The images that fool all ``classifiers``, for people to review.
+    """The images that fool all ``classifiers``, for human review.
 
-    ``space``: the classes of the new test set, without which those of the data set are taken; images of other
-    classes are left out. ``confidence``: whether the ``most`` confident crop or the ``mean`` over crops counts
-    against ``max_confidence``; the paper does not say, and the former is stricter. A confusion that has more than
-    ``per_confusion`` images (None: no limit) keeps those with the least confidence in the truth, or a ``random``
-    choice by ``seed``; which class an image is taken for is the first classifier's matter. ``folder`` keeps what
-    was computed, so that a filtration that was stopped continues.
+    ``space``: the classes of the new test set (default: those of the dataset); images of other classes are dropped.
+    ``confidence``: whether the ``most`` confident crop or the ``mean`` over crops is compared with ``max_confidence``;
+    the paper does not specify it, and the former is stricter. A confusion with more than ``per_confusion`` images
+    (None: no limit) keeps those with the lowest confidence in the true class, or a ``random`` choice by ``seed``; the
+    first classifier determines the predicted class. ``folder`` caches results, so that an interrupted filtration
+    resumes.
     """
     _check(classifiers, max_confidence, confidence, per_confusion, order)
     space = space or dataset.space
@@ -74,13 +76,13 @@ def filter_adversarially(
     confusions = [(int(pool.labels[i]), int(rows[0]["taken_for"][i])) for i in ranked]
     chosen = capped(ranked, confusions, per_confusion)
     steps = [
-        Step("candidates", len(dataset)),
-        Step(f"of a class of {space.name}, and readable", int(readable.sum())),
-        Step("no crop right" if ten_crop else "not right", int(wrong.sum())),
-        Step(f"at most {max_confidence:.0%} sure of the truth", int(unsure.sum())),
+        FunnelStep("candidates", len(dataset)),
+        FunnelStep(f"readable, in a class of {space.name}", int(readable.sum())),
+        FunnelStep("no crop correct" if ten_crop else "not correct", int(wrong.sum())),
+        FunnelStep(f"confidence in the true class at most {max_confidence:.0%}", int(unsure.sum())),
     ]
     if per_confusion is not None:
-        steps.append(Step(f"at most {per_confusion} of a confusion", len(chosen)))
+        steps.append(FunnelStep(f"at most {per_confusion} per confusion", len(chosen)))
     funnel = Funnel(steps, title="Adversarial filtration", notes=[described(classifiers, space)])
     labels = [space.names[pool.labels[i]] for i in chosen]
     return Filtration(pool, funnel, listed(pool, chosen, labels, rows, space), unreadable_of(pool, views[0]))
@@ -88,13 +90,13 @@ def filter_adversarially(
 
 def _ranked(
     pool: Dataset,
-    indices: NDArray[np.int64],
+    indices: IntArray,
     rows: Sequence[NDArray[Any]],
     confidence: str,
     order: str,
     seed: int,
 ) -> list[int]:
-    """The order in which images claim a place; ids break ties, so that the order of the pool does not matter."""
+    """Images in order of priority; ids break ties, so that the order of the pool does not matter."""
     if order == "random":
         return sorted(indices.tolist(), key=lambda i: _rank(seed, pool.ids[i]))
     truth = np.max([one[confidence] for one in rows], axis=0)
@@ -111,7 +113,7 @@ def _check(
     check_classifiers(classifiers)
     check_share("max_confidence", max_confidence)
     if per_confusion is not None and per_confusion < 1:
-        raise ShiftbenchError("bad limit for a confusion", found=per_confusion, expected="1 or more, or None")
+        raise ShiftbenchError("invalid per_confusion", found=per_confusion, expected="1 or more, or None")
     for what, value, choices in (
         ("confidence", confidence, ("most", "mean")),
         ("order", order, ("confidence", "random")),

@@ -1,15 +1,18 @@
-"""What classifiers make of every candidate, kept on disk as it is computed.
+"""Predictions for every candidate, on ten crops or one view, cached as they are computed.
 
 | field | meaning |
 |---|---|
-| ``right`` | how many of the views are classified right |
-| ``most`` | the greatest confidence in the true class over the views |
+| ``right`` | number of correctly classified views |
+| ``most`` | maximum confidence in the true class over the views |
 | ``mean`` | its mean over the views |
-| ``taken_for`` | the class, other than the true one, of the greatest mean confidence |
+| ``taken_for`` | the class, other than the true one, with the highest mean confidence |
 | ``confidence`` | that confidence |
 
-Confidence is softmax over the classes of the new test set alone. Candidates of no class have -1 as the true one:
-``taken_for`` is then simply the predicted class.
+Confidence is softmax over the classes of the new test set only. Without a true class (-1), ``taken_for`` is simply the
+predicted class.
+
+This is separate from ``runs``, which stores one prediction per image: the ten crops need per-crop confidences, and
+candidates are no dataset that may be evaluated before the set is frozen.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray, Pixels
+from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.defences import TenCrop
 from shiftbench.classifiers.hashing import digest
@@ -43,15 +46,15 @@ VIEW = np.dtype(
         ("confidence", np.float32),
     ]
 )
-#: Raised when the rows change.
+#: Part of the cache key; raised when the rows change.
 _VERSION = 1
-#: Pictures at once; ten crops each.
+#: Images per block; ten crops each.
 _BLOCK = 32
 
 
 @dataclass(frozen=True)
 class Views:
-    """The views of a picture that a classifier is shown: ten crops, or its own single one."""
+    """The views of an image that a classifier receives: ten crops, or its own single one."""
 
     classifier: Classifier
     ten_crop: TenCrop | None
@@ -59,17 +62,17 @@ class Views:
 
     @classmethod
     def of(cls, classifier: Classifier, *, ten: bool) -> Views:
-        """Ten crops come from the whole picture, resized as the classifier does but not cut; where its resize leaves
-        no room for them, the short side becomes 8/7 of the crop, the proportion of 256 to 224."""
+        """Ten crops are taken from the whole image, resized as for the classifier but not cropped. If that leaves no
+        room, the short side becomes 8/7 of the crop, the ratio of 256 to 224."""
         own = classifier.preprocessing.geometry
         if not ten:
             return cls(classifier, None, own)
         crop = TenCrop.for_input(classifier)
         return cls(classifier, crop, replace(crop.geometry(own), crop=None))
 
-    def __call__(self, picture: Pixels) -> Pixels:
+    def __call__(self, image: Pixels) -> Pixels:
         """(views, H, W, 3)."""
-        resized = self.geometry(picture)
+        resized = self.geometry(image)
         if self.ten_crop is None:
             return resized[None]
         size = max(resized.shape[0], self.ten_crop.height), max(resized.shape[1], self.ten_crop.width)
@@ -92,7 +95,7 @@ def look_at(
     workers: int | None = None,
     show: bool = False,
 ) -> list[PerImage]:
-    """For each classifier a ``VIEW`` row an image; ``labels`` are those of the data set's images in ``space``."""
+    """A ``VIEW`` row per image, for each classifier; ``labels`` are the images' labels in ``space``."""
     computations = [_computation(classifier, labels, space, ten) for classifier in classifiers]
     what = f"{'ten crops' if ten else 'views'} of {dataset.name}"
     return per_image(dataset, computations, what=what, folder=folder, size=_BLOCK, workers=workers, show=show)
@@ -100,23 +103,25 @@ def look_at(
 
 def _computation(classifier: Classifier, labels: Labels, space: LabelSpace, ten: bool) -> Computation:
     if isinstance(classifier, RecordedPredictions):
-        raise ClassifierError(f"{classifier.name} holds answers and can't look at crops", expected="a network")
+        raise ClassifierError(
+            f"{classifier.name} contains recorded predictions and cannot classify crops", expected="a network"
+        )
     views = Views.of(classifier, ten=ten)
     projection = space.projection_from(classifier.space)
 
-    def compute(pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> NDArray[Any]:
-        if not pictures:
+    def compute(images: Sequence[Pixels], indices: IntArray) -> NDArray[Any]:
+        if not images:
             return np.zeros(0, VIEW)
-        shown = [views(picture) for picture in pictures]
+        shown = [views(image) for image in images]
         scores = projection(classifier.scores(np.concatenate(shown)))
-        chances = probabilities(scores, classifier).reshape(len(pictures), -1, len(space))
+        chances = probabilities(scores, classifier).reshape(len(images), -1, len(space))
         return judged(chances, labels[indices])
 
     return Computation(compute, ["views", _VERSION, views.identity, space.fingerprint, digest(labels.tobytes())])
 
 
 def judged(chances: FloatArray, labels: Labels) -> NDArray[Any]:
-    """(N, views, classes) probabilities and true classes to ``VIEW`` rows.
+    """``VIEW`` rows from (N, views, classes) probabilities and true classes.
 
     >>> rows = judged(np.array([[[0.1, 0.9, 0.0], [0.2, 0.0, 0.8]]]), np.array([0], np.int32))
     >>> rows["right"].tolist(), rows["taken_for"].tolist()
@@ -127,7 +132,7 @@ def judged(chances: FloatArray, labels: Labels) -> NDArray[Any]:
     true = np.where(known, labels, 0)
     in_true = np.where(known[:, None], np.take_along_axis(chances, true[:, None, None], axis=2)[:, :, 0], 0)
     mean = chances.mean(axis=1)
-    mean[np.flatnonzero(known), true[known]] = -1  # never the class it is taken for
+    mean[np.flatnonzero(known), true[known]] = -1  # the true class is excluded
     rows = np.zeros(count, VIEW)
     rows["right"] = (chances.argmax(axis=2) == labels[:, None]).sum(axis=1)
     rows["most"], rows["mean"] = in_true.max(axis=1), in_true.mean(axis=1)
@@ -137,7 +142,7 @@ def judged(chances: FloatArray, labels: Labels) -> NDArray[Any]:
 
 
 def probabilities(scores: NDArray[np.float32], classifier: Classifier) -> FloatArray:
-    """Over the classes that are left: restricted first, then softmax, or shared out anew."""
+    """Probabilities over the remaining classes: softmax of logits, or renormalised probabilities."""
     if classifier.outputs == "logits":
         return softmax(scores)
     totals = scores.sum(axis=1, keepdims=True, dtype=np.float64)

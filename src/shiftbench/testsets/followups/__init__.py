@@ -1,4 +1,4 @@
-"""Follow-up experiments of 004: why are accuracies on the new test set what they are?"""
+"""Follow-up experiments of 004: what explains the accuracies on the new test set?"""
 
 from shiftbench.testsets.followups.class_balance import balance_effect, class_balanced
 from shiftbench.testsets.followups.discriminator import discriminate

@@ -1,4 +1,4 @@
-"""Hard images: those that no classifier, or hardly any, gets right, and how people do on them (004 B.2.4, B.2.5)."""
+"""Hard images, which few or no models classify correctly, and human accuracy on them (004 B.2.4, B.2.5)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN = 30
 
 @dataclass(frozen=True)
 class HardImage:
-    """An image, how many classifiers get it right, and what most of the others say."""
+    """An image, how many models classify it correctly, and the most common wrong prediction."""
 
     image: str
     label: str
@@ -38,27 +38,27 @@ class HardImage:
 
 
 class HardImages(Table):
-    """The hardest images of a setting, the hardest first; written as CSV, a list to annotate."""
+    """The hardest images of a setting, the hardest first."""
 
     def __init__(self, setting: str, models: Sequence[str], total: int, images: Sequence[HardImage]) -> None:
         self.setting, self.models, self.total, self.images = setting, list(models), total, list(images)
         rows: list[dict[str, Any]] = [asdict(image) for image in images]
         most = max((image.right for image in images), default=0)
-        notes = [f"the first {_SHOWN} of {len(rows):,}; write a .csv file for all"] if len(rows) > _SHOWN else []
+        notes = [f"first {_SHOWN} of {len(rows):,}; write a .csv file for all"] if len(rows) > _SHOWN else []
         super().__init__(
             [
                 Column("image", "image"),
                 Column("label", "label"),
-                Column("right", "right", "count"),
-                Column("common_answer", "most others say"),
-                Column("common_count", "of them", "count", optional=True),
+                Column("right", "correct", "count"),
+                Column("common_answer", "most common error"),
+                Column("common_count", "models", "count", optional=True),
             ],
             rows,
             shown=rows[:_SHOWN],
             title=f"Hard images of {setting}",
             lead=[
-                f"{len(self.missed_by_all):,} of {total:,} images are missed by all {len(models)} classifiers",
-                f"{len(images):,} images ({len(images) / total:.1%}) are got right by {most} at most",
+                f"{len(self.missed_by_all):,} of {total:,} images are misclassified by all {len(models)} models",
+                f"{len(images):,} images ({len(images) / total:.1%}) are classified correctly by at most {most}",
             ],
             notes=notes,
         )
@@ -68,29 +68,29 @@ class HardImages(Table):
         return [image for image in self.images if image.right == 0]
 
     def subset(self, dataset: Dataset, name: str | None = None) -> Subset:
-        """The hard images of the data set itself, to be shown to people."""
+        """The hard images of the dataset."""
         places = {image: i for i, image in enumerate(dataset.ids)}
         missing = [image.image for image in self.images if image.image not in places]
         if missing:
             raise DatasetError(
-                f"{dataset.name!r} lacks {len(missing)} of the hard images",
+                f"{len(missing)} hard images are missing in {dataset.name!r}",
                 found=f"no {missing[0]}",
-                expected=f"the data set of the setting {self.setting!r}",
+                expected=f"the dataset of the setting {self.setting!r}",
             )
         chosen = sorted(places[image.image] for image in self.images)
         return Subset(dataset, chosen, name=name or f"{dataset.name} hard")
 
 
 def hardest_images(predictions: Sequence[Predictions], *, share: float = HARDEST_SHARE) -> HardImages:
-    """The ``share`` of images that the fewest classifiers get right, and all that are as hard as the last of them.
+    """The ``share`` of images that the fewest models classify correctly, and all that are as hard as the last of them.
 
-    So did 004, which took 500 of CIFAR-10's images and 115 of the new ones for the hardest 5 %. With ``share`` 0
-    only images that all classifiers miss are taken.
+    004 did the same: 500 images of CIFAR-10 and 115 of the new set are the hardest 5 %. ``share=0`` selects the images
+    that all models misclassify.
     """
     if not predictions:
         raise ShiftbenchError("no predictions to find hard images in")
     if not 0 <= share <= 1:
-        raise ShiftbenchError("bad share of images", found=share, expected="0 to 1", hint="5 % is 0.05")
+        raise ShiftbenchError("invalid share of images", found=share, expected="0 to 1", hint="5 % is 0.05")
     hits, ids = common_hits(predictions)
     right = hits.sum(axis=0)
     limit = int(np.sort(right)[max(0, int(np.ceil(share * len(ids))) - 1)]) if share > 0 else 0
@@ -110,30 +110,30 @@ def hardest_images(predictions: Sequence[Predictions], *, share: float = HARDEST
 def hardest_images_in(
     workspace: str | Path | Workspace, setting: str, classifiers: Iterable[str] = (), *, share: float = HARDEST_SHARE
 ) -> HardImages:
-    """The same from what runs left in a workspace; without names, of all classifiers."""
+    """The hardest images by the stored predictions of a workspace, of the named models or of all."""
     run = StoredResults.open(workspace, classifiers, [setting])
     found = [run.workspace.read(result, top_k=1, confidence=False, scores=False) for result in run.results]
     if not found:
         known = ", ".join(StoredResults.open(run.workspace).settings[:8])
-        raise ShiftbenchError(f"the workspace has no predictions for {setting!r}", found=known or "none at all")
+        raise ShiftbenchError(f"no predictions for {setting!r} in the workspace", found=known or "none at all")
     return hardest_images(found, share=share)
 
 
 def _answers(predictions: Sequence[Predictions], ids: Sequence[str]) -> NDArray[np.int32]:
-    """(classifiers, images) top-1 answers on the images ``ids``, which all have."""
+    """(models, images) top-1 predictions on the images ``ids``."""
     place = {image: i for i, image in enumerate(predictions[0].ids)}
     rows = [place[image] for image in ids]
     return np.stack([one.top[aligned(predictions[0], one), 0][rows] for one in predictions])
 
 
 class HumanAccuracy(Table):
-    """One row a participant, as table 3 of 004: accuracy on either set, and the gap."""
+    """One row per participant, as in table 3 of 004: accuracy on both sets, and the gap."""
 
 
 def human_accuracy(
     answers: Mapping[str, Mapping[str, Sequence[bool]]], *, original: str, new: str, level: float = 0.95
 ) -> HumanAccuracy:
-    """From each participant's right and wrong answers on the images of two sets, by participant and set.
+    """From correct and wrong answers on the images of two sets, by participant and set.
 
     >>> table = human_accuracy({"Ann": {"old": [1, 1, 0, 1], "new": [1, 0]}}, original="old", new="new")
     >>> row = table.rows[0]
@@ -144,9 +144,7 @@ def human_accuracy(
     for participant, sets in answers.items():
         missing = [name for name in (original, new) if not len(sets.get(name, ()))]
         if missing:
-            raise ShiftbenchError(
-                f"{participant} gave no answers on {missing[0]!r}", found=", ".join(sets) or "nothing"
-            )
+            raise ShiftbenchError(f"no answers of {participant} on {missing[0]!r}", found=", ".join(sets) or "nothing")
         row: dict[str, Any] = {"participant": participant}
         for role, name in (("original", original), ("new", new)):
             right, count = int(np.sum(sets[name])), len(sets[name])
@@ -154,7 +152,7 @@ def human_accuracy(
             row |= {role: right / count, f"{role}_low": low, f"{role}_high": high, f"{role}_n": count}
         rows.append(row | {"gap": row["original"] - row["new"]})
     if not rows:
-        raise ShiftbenchError("nobody gave answers")
+        raise ShiftbenchError("no answers")
     rows.sort(key=lambda row: (-row["original"], row["participant"]))
     mean = float(np.mean([row["gap"] for row in rows]))
     better = sum(row["gap"] > 0 for row in rows)

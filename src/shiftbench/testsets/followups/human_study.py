@@ -1,9 +1,9 @@
-"""How people do on the hard images of a frozen set and of its reference, asked by the workshop's pages (004 B.2.5).
+"""A human study on the hard images of a frozen set and of its references, on the annotation pages (004 B.2.5).
 
-A study is a project of its own: a folder with a database, served and invited to as any other, so that what people say
-there never enters the selection frequencies of the set. Each hard picture is shown to every participant twice: in the
-grid of its own class, and in the grid of the class that most models take it for. Right is who selects it in the one
-and leaves it in the other. Pictures of both sets stand in the same grids, and nothing tells them apart.
+A study is a separate project with its own database, so that its answers never enter the selection frequencies of the
+set. Each hard image is shown to every participant twice: in a grid of its own class, and in a grid of the class that
+most models predict. An answer is correct if the image is selected in the first and not in the second. Images of both
+sets are mixed in the same grids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.configuration import Configuration
-from shiftbench.testsets.database.tables import Account, Entry, Selection, Task
+from shiftbench.testsets.database.tables import Account, PoolEntry, SelectedSlot, Task
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.followups.hard_images import (
     HARDEST_SHARE,
@@ -31,15 +31,15 @@ from shiftbench.testsets.followups.hard_images import (
 )
 from shiftbench.testsets.frequencies import answers
 from shiftbench.testsets.frozen import Part
-from shiftbench.testsets.pool.import_images import import_pictures
+from shiftbench.testsets.pool.import_images import import_images
 from shiftbench.testsets.predictions import predictions_on, require_frozen
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import add_task, shuffled
 
-#: What the pictures of either set are called in the study: the source of their entries.
+#: Names of the two sets in the study: the source of their entries.
 SIDES: dict[str, Part] = {"original": "reference", "new": "images"}
 PARTICIPANTS = 9
-#: Pictures of either set that a terminal shows.
+#: Rows per set shown in a terminal.
 _SHOWN = 15
 
 
@@ -47,7 +47,7 @@ _SHOWN = 15
 class StudyMade:
     folder: Path
     tasks: int
-    #: Hard pictures of either set.
+    #: Number of hard images per set.
     original: int
     new: int
 
@@ -60,7 +60,7 @@ def hard_images_of(
     *,
     share: float = HARDEST_SHARE,
 ) -> dict[str, HardImages]:
-    """The hardest pictures of the reference ("original") and of the set ("new"); BlindnessError before it is frozen."""
+    """The hardest images of the references ("original") and of the set ("new"); requires a frozen set."""
     return {
         side: hardest_images(predictions_on(project, set_name, workspace, part, classifiers), share=share)
         for side, part in SIDES.items()
@@ -68,7 +68,7 @@ def hard_images_of(
 
 
 def hard_table(hard: Mapping[str, HardImages]) -> Table:
-    """Both sets in one table: of each the hardest first."""
+    """Both sets in one table, the hardest images of each first."""
     rows = [{"set": side, **row} for side, found in hard.items() for row in found.rows]
     shown = [{"set": side, **row} for side, found in hard.items() for row in found.rows[:_SHOWN]]
     return Table(
@@ -77,7 +77,7 @@ def hard_table(hard: Mapping[str, HardImages]) -> Table:
         shown=shown,
         title="Hard images",
         lead=[f"{side}: {line}" for side, found in hard.items() for line in found.lead],
-        notes=[f"the first {len(shown)} of {len(rows):,}; write a .csv file for all"] if len(rows) > len(shown) else [],
+        notes=[f"first {len(shown)} of {len(rows):,}; write a .csv file for all"] if len(rows) > len(shown) else [],
     )
 
 
@@ -90,18 +90,18 @@ def make_study(
     participants: int = PARTICIPANTS,
     database: str | None = None,
 ) -> StudyMade:
-    """A project whose grids hold the hard pictures; ``participants`` people can answer all of them."""
+    """Create a project with grids of hard images, to be answered by ``participants`` people each."""
     frozen = require_frozen(project, set_name, "showing hard images to people")
     empty = [side for side in SIDES if not hard[side].images]
     if empty:
         raise WorkshopError(
-            f"there are no hard images of the {empty[0]} set", found=f"{hard[empty[0]].total} images",
-            hint="take a larger share: 0.05 are the hardest 5 %",
+            f"no hard images in the {empty[0]} set", found=f"{hard[empty[0]].total} images",
+            hint="use a larger share: 0.05 selects the hardest 5 %",
         )  # fmt: skip
     study = Project.create(folder, _configuration(project, set_name, participants), database=database)
     try:
         for side, part in SIDES.items():
-            import_pictures(study, _pictures(hard[side].subset(frozen.open(part)), frozen.folder / part), name=side)
+            import_images(study, _images(hard[side].subset(frozen.open(part)), frozen.folder / part), name=side)
         made = _make_tasks(study, hard)
     finally:
         study.close()
@@ -109,25 +109,33 @@ def make_study(
 
 
 def human_accuracy_of(study: Project, *, level: float = 0.95) -> HumanAccuracy:
-    """Of everybody who has answered all grids of a study."""
+    """The accuracy of all participants who have answered all grids."""
     found = study_answers(study)
     if not found:
         raise WorkshopError(
-            "nobody has answered all grids of the study yet",
-            hint=f"invite people and serve the pages: shiftbench testset status {study.folder}",
+            "no participant has answered all grids of the study yet",
+            hint=f"invite people and serve the pages; see: shiftbench testset status {study.folder}",
         )
     return human_accuracy(found, original="original", new="new", level=level)
 
 
 def study_answers(study: Project) -> dict[str, dict[str, list[bool]]]:
-    """Right or wrong on each picture, by participant and set; without people who are not done, or were excluded."""
-    columns = (Account.name, Entry.source, Entry.id, Task.id, Entry.class_key == Task.class_key, Selection.slot_id)
+    """Correct or wrong on each image, by participant and set; only of participants who are finished and not
+    excluded."""
+    columns = (
+        Account.name,
+        PoolEntry.source,
+        PoolEntry.id,
+        Task.id,
+        PoolEntry.class_key == Task.class_key,
+        SelectedSlot.slot_id,
+    )
     right: dict[tuple[str, str, int], bool] = {}
     done: dict[str, set[int]] = defaultdict(set)
     with study.reading() as session:
-        _check_study(study, set(session.scalars(select(Entry.source).distinct())))
+        _check_study(study, set(session.scalars(select(PoolEntry.source).distinct())))
         tasks = session.scalars(select(func.count()).select_from(Task)).one()
-        rows = session.execute(answers(*columns).where(Account.excluded_at.is_(None)).order_by(Entry.id))
+        rows = session.execute(answers(*columns).where(Account.excluded_at.is_(None)).order_by(PoolEntry.id))
         for name, side, entry, task, own, slot in rows:
             done[name].add(task)
             right[name, side, entry] = right.get((name, side, entry), True) and own == (slot is not None)
@@ -141,21 +149,21 @@ def study_answers(study: Project) -> dict[str, dict[str, list[bool]]]:
 def _check_study(study: Project, sources: set[str]) -> None:
     if sources != set(SIDES):
         raise WorkshopError(
-            f"{study.folder} is no study of hard images", found=", ".join(sorted(sources)[:3]) or "an empty pool",
-            hint="shiftbench testset follow-up hard DIR -w WORKSPACE --study FOLDER makes one",
+            f"{study.folder} is not a study of hard images", found=", ".join(sorted(sources)[:3]) or "an empty pool",
+            hint="create one: shiftbench testset follow-up hard DIR -w WORKSPACE --study FOLDER",
         )  # fmt: skip
 
 
 def _configuration(project: Project, set_name: str, participants: int) -> Configuration:
-    """The classes and definitions of the project. No controls: pictures of other classes are among them."""
+    """The project's classes and definitions, without controls: images of other classes are in the grids anyway."""
     own = project.configuration
     rules = replace(own.annotation, annotators=participants, positive_controls=0, negative_controls=0)
     name = f"{own.name}-{set_name}-hard"[:60]
     return Configuration(name, own.classes, own.labels, own.seed, annotation=rules)
 
 
-def _pictures(hard: Subset, root: Path) -> FileDataset:
-    """The files alone: where a picture came from once would stand in place of the set that it is of."""
+def _images(hard: Subset, root: Path) -> FileDataset:
+    """The files without metadata: a stored source would replace the name of the set."""
     return FileDataset(hard.name, hard.space, root, list(hard.ids), hard.labels.tolist(), ids=list(hard.ids))
 
 
@@ -164,7 +172,7 @@ def _make_tasks(study: Project, hard: Mapping[str, HardImages]) -> int:
     asked: dict[str, list[int]] = defaultdict(list)
     made = 0
     with study.writing() as session:
-        for entry in session.scalars(select(Entry).order_by(Entry.id)):
+        for entry in session.scalars(select(PoolEntry).order_by(PoolEntry.id)):
             asked[entry.class_key].append(entry.id)
             asked[_other_class(study, entry, taken_for[entry.source, entry.source_id])].append(entry.id)
         for key in study.space.keys:
@@ -174,8 +182,8 @@ def _make_tasks(study: Project, hard: Mapping[str, HardImages]) -> int:
     return made
 
 
-def _other_class(study: Project, entry: Entry, taken_for: str) -> str:
-    """The class that most models say; any other one, always the same, where they say nothing or none of the set's."""
+def _other_class(study: Project, entry: PoolEntry, taken_for: str) -> str:
+    """The class that most models predict; else a fixed random class, if there is none in the set."""
     others = [key for key in study.space.keys if key != entry.class_key]
     named = [key for key in others if study.configuration.class_of(key).title == taken_for]
     number = hashlib.blake2b(f"{study.configuration.seed}/{entry.image.digest}".encode(), digest_size=8).digest()
@@ -183,7 +191,7 @@ def _other_class(study: Project, entry: Entry, taken_for: str) -> str:
 
 
 def _grids(entries: Sequence[int], most: int) -> Iterator[Sequence[int]]:
-    """As few grids as will do, of sizes that differ by one at most."""
+    """As few grids as possible, with sizes that differ by at most one."""
     count = -(-len(entries) // most)
     for i in range(count):
         yield entries[i * len(entries) // count : (i + 1) * len(entries) // count]

@@ -1,7 +1,7 @@
-"""Cross-validation splits with a linear model: each picture is described once, and only the last layer is trained.
+"""Cross-validation splits with a linear model: descriptors are computed once, and only the last layer is trained.
 
-On the features of a network it stands for that network with its head trained anew. The network itself must not have
-been trained on the pictures that are dealt out, or every fold is as easy as its training set.
+On the features of a network, this retrains its head. The network must not have been trained on the images of the folds,
+or every fold is as easy as its training set.
 """
 
 from __future__ import annotations
@@ -9,29 +9,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import BoolArray, IntArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, MissingExtraError
 from shiftbench.jobs.progress import progress_bar
-from shiftbench.testsets.followups.linear import Classes, Rows, by_logistic_regression
 from shiftbench.testsets.followups.splits import Measured, Split
 from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe, descriptor
+
+Rows = NDArray[Any]
+
+
+def by_logistic_regression(rows: Rows, classes: IntArray, others: Rows, seed: int) -> IntArray:
+    """Predict the classes of ``others``; standardised features and strong regularisation, as there are often more
+    features than images. Runs on one thread, so that the result depends on the seed alone.
+    """
+    try:
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtraError("scikit-learn", "sklearn", "logistic regression") from error
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300, random_state=seed))
+    with threadpool_limits(1):
+        model.fit(rows.astype(np.float32), classes)
+        return np.asarray(model.predict(others.astype(np.float32)))
 
 
 @dataclass(frozen=True)
 class _Described:
-    """The rows of a data set, their classes, and where each image is; what can't be read or has no label counts not."""
+    """Rows and classes of a dataset, by image id; unreadable and unlabelled images do not count."""
 
     rows: Rows
-    classes: Classes
-    counts: NDArray[np.bool_]
+    classes: IntArray
+    counts: BoolArray
     places: dict[str, int]
 
-    def part(self, ids: Sequence[str]) -> tuple[Rows, Classes]:
+    def part(self, ids: Sequence[str]) -> tuple[Rows, IntArray]:
         chosen = np.array([self.places[image] for image in ids], np.int64)
         chosen = chosen[self.counts[chosen]]
         return self.rows[chosen], self.classes[chosen]
@@ -49,7 +69,7 @@ def measure_linear_splits(
     workers: int | None = None,
     show: bool = False,
 ) -> list[Measured]:
-    """Train on the original training set and on each split, and count what is right on the test sets."""
+    """Train on the original training set and on each split, and count correct predictions on the test sets."""
     described = descriptor(by)
     name = f"logistic on {described.name}"
     kept = None if folder is None else Path(folder)
@@ -78,7 +98,7 @@ def _described(
 ) -> _Described:
     if dataset.space.keys != like.space.keys:
         raise DatasetError(
-            f"{dataset.name!r} has other classes than {like.name!r}",
+            f"{dataset.name!r} and {like.name!r} have different classes",
             found=", ".join(dataset.space.keys[:3]),
             expected=", ".join(like.space.keys[:3]),
         )

@@ -1,7 +1,7 @@
-"""What reviewing did to a test set's accuracies, revision by revision (004 appendix C.3.2).
+"""The effect of the review on a test set's accuracies, by revision (004 appendix C.3.2).
 
-Images that reviewers remove are replaced. If that made the set easier or harder, the accuracies of the revisions
-show it. Predictions are looked at only after the set is final, as in 004: nothing here runs a classifier.
+Images that reviewers remove are replaced. If that makes the set easier or harder, the accuracies of the revisions show
+it. As in 004, predictions are only compared after the set is final: nothing here runs a model.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _SHOWN = 40
 
 
 class RevisionsImpact(Table):
-    """Accuracy of every classifier on every revision, and its change since the first."""
+    """Accuracy of every model on every revision, and its change since the first."""
 
     def __init__(self, revisions: Mapping[str, Sequence[str]], rows: Sequence[Mapping[str, Any]]) -> None:
         self.revisions = {name: list(ids) for name, ids in revisions.items()}
         names = list(self.revisions)
         means = [float(np.mean([row["accuracy"] for row in rows if row["revision"] == name])) for name in names]
         way = " -> ".join(f"{name} {100 * mean:.2f}" for name, mean in zip(names, means, strict=True))
-        notes = [f"the first {_SHOWN} of {len(rows):,} rows; write a .csv file for all"] if len(rows) > _SHOWN else []
+        notes = [f"first {_SHOWN} of {len(rows):,} rows; write a .csv file for all"] if len(rows) > _SHOWN else []
         super().__init__(
             [
                 Column("model", "model"),
                 Column("revision", "revision"),
                 Column("n", "images", "count"),
                 Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
-                Column("change", "since the first", "points", times=100),
+                Column("change", "change", "points", times=100),
             ],
             rows,
             shown=rows[:_SHOWN],
@@ -45,27 +45,27 @@ class RevisionsImpact(Table):
         )
 
     def accuracies(self, revision: str) -> dict[str, float]:
-        """By model."""
+        """Accuracies by model."""
         return {row["model"]: row["accuracy"] for row in self.rows if row["revision"] == revision}
 
     def line(self, revision: str, original: Mapping[str, float], *, scale: str = "probit", **options: Any) -> Fit:
-        """The line of a revision's accuracies over those on the original set, as fractions (004 figure 8)."""
+        """The fit of a revision's accuracies against those on the original set, as fractions (004 figure 8)."""
         return fit(original, self.accuracies(revision), scale=scale, unit="fraction", **options)
 
     def _turnover(self) -> str:
         first, last = (set(ids) for ids in (next(iter(self.revisions.values())), list(self.revisions.values())[-1]))
-        return f"{len(first & last):,} of the first revision's {len(first):,} images are in the last"
+        return f"{len(first & last):,} of the {len(first):,} images of the first revision are in the last"
 
 
 def impact_of_revisions(
     revisions: Mapping[str, Sequence[str]], predictions: Sequence[Predictions], *, level: float = 0.95
 ) -> RevisionsImpact:
-    """``revisions`` are lists of image ids, oldest first; ``predictions`` cover every image of each of them.
+    """``revisions``: image ids, oldest first; ``predictions`` must cover all of them.
 
-    A picture that could not be read counts in no revision.
+    Unreadable images are ignored.
     """
     if not revisions or not predictions:
-        raise ShiftbenchError("nothing to compare", expected="at least one revision and one classifier's predictions")
+        raise ShiftbenchError("nothing to compare", expected="at least one revision and the predictions of one model")
     rows = []
     for one in predictions:
         places = {image: i for i, image in enumerate(one.ids)}
@@ -86,12 +86,12 @@ def _places(name: str, ids: Sequence[str], one: Predictions, places: Mapping[str
     missing = [image for image in ids if image not in places]
     if missing:
         raise ShiftbenchError(
-            f"{one.classifier!r} has no predictions for {len(missing)} images of revision {name}",
+            f"no predictions of {one.classifier!r} for {len(missing)} images of revision {name}",
             found=f"none for {missing[0]}",
-            expected="predictions of all images that were ever in the set",
+            expected="predictions on all images that were ever in the set",
             hint="evaluate on the union of the revisions",
         )
     chosen = [places[image] for image in ids if one.valid[places[image]]]
     if not chosen:
-        raise ShiftbenchError(f"revision {name} has no image that counts", found=f"{len(ids)} images")
+        raise ShiftbenchError(f"revision {name} has no valid images", found=f"{len(ids)} images")
     return chosen

@@ -1,19 +1,22 @@
-"""Would cross-validation have foretold the drop on a new test set? (004 appendices B.2.7 and C.3.1)
+"""Would cross-validation have predicted the drop on a new test set? (004 appendices B.2.7 and C.3.1)
 
-The training set is dealt into class-balanced folds. Each fold in turn becomes a test set, and the rest of the
-training set together with the original test set trains. If accuracies on the folds are those on the original test
-set, neither its images nor the way they were split explain a drop on new ones.
+The training set is split into class-balanced folds. Each fold in turn is the test set; the rest of the training set and
+the original test set are used for training. If accuracies on the folds match those on the original test set, neither
+its images nor the split explain a drop on new images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from shiftbench.arrays import IntArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.fingerprint import ContentDataset
@@ -23,15 +26,14 @@ from shiftbench.io.atomic import read_json, write_json
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.filtration.views import look_at
-from shiftbench.testsets.followups.folds import deal, shuffled_groups
 
-#: Trains on a data set.
-Fit = Callable[[Dataset], Classifier]
+#: Trains a classifier on a dataset.
+TrainFunction = Callable[[Dataset], Classifier]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which images train and which test, by id: a file of it makes an experiment repeatable anywhere."""
+    """Ids of training and test images; written to a file, it makes an experiment reproducible."""
 
     name: str
     seed: int
@@ -53,10 +55,14 @@ class Split:
             lists = {key: tuple(map(str, value[key])) for key in ("train", "train_from_test", "test")}
             return cls(str(value["name"]), int(value["seed"]), **lists)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DatasetError(f"{path} is no split", found=error, expected="what Split.write wrote") from error
+            raise DatasetError(
+                f"{path} is not a valid split", found=error, expected="a file written by Split.write"
+            ) from error
 
-    def training_set(self, train: Dataset, test: Dataset) -> Joined:
-        return Joined([_chosen(train, self.train), _chosen(test, self.train_from_test)], name=f"{self.name} train")
+    def training_set(self, train: Dataset, test: Dataset) -> ConcatenatedDataset:
+        return ConcatenatedDataset(
+            [_chosen(train, self.train), _chosen(test, self.train_from_test)], name=f"{self.name} train"
+        )
 
     def test_set(self, train: Dataset) -> Subset:
         return _chosen(train, self.test, name=f"{self.name} test")
@@ -67,8 +73,8 @@ def cross_validation_splits(
 ) -> list[Split]:
     """``folds`` splits with class-balanced held-out folds of the training set.
 
-    Without ``fold_size`` the folds share out the whole training set (004 for CIFAR-10). With it each fold has that
-    many images, the same number of every class, and what no fold takes always trains (004 for ImageNet: 50,000).
+    Without ``fold_size`` the folds partition the training set (004 for CIFAR-10). Otherwise each fold has that many
+    images, the same number per class, and the remaining images are always used for training (004 for ImageNet: 50,000).
     """
     _check(train, test, folds)
     fold = _folds(train, folds, fold_size, seed)
@@ -79,8 +85,8 @@ def cross_validation_splits(
     ]
 
 
-def _folds(train: Dataset, folds: int, fold_size: int | None, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The fold of each image; -1 for those in none."""
+def _folds(train: Dataset, folds: int, fold_size: int | None, seed: int) -> IntArray:
+    """The fold of each image, or -1."""
     labels = train.labels.tolist()
     if fold_size is None:
         return deal(train.ids, labels, folds, seed)
@@ -89,7 +95,7 @@ def _folds(train: Dataset, folds: int, fold_size: int | None, seed: int) -> np.n
     least = min(len(members) for members in classes.values())
     if rest or not 1 <= each * folds <= least:
         raise DatasetError(
-            f"{folds} folds of {fold_size} images can't be balanced",
+            f"cannot balance {folds} folds of {fold_size} images",
             found=f"{len(classes)} classes, the smallest of {least} images",
             expected=f"a multiple of {len(classes)}, at most {least // folds * len(classes)}",
         )
@@ -102,7 +108,7 @@ def _folds(train: Dataset, folds: int, fold_size: int | None, seed: int) -> np.n
 
 @dataclass(frozen=True)
 class Measured:
-    """One model on one test set."""
+    """The result of one model on one test set."""
 
     model: str
     test_set: str
@@ -111,7 +117,7 @@ class Measured:
 
 
 def measure_splits(
-    fit: Fit,
+    train_model: TrainFunction,
     train: Dataset,
     test: Dataset,
     splits: Sequence[Split],
@@ -119,11 +125,12 @@ def measure_splits(
     *,
     model: str = "model",
 ) -> list[Measured]:
-    """Train once on the original training set and once on each split, and count what is right on the test sets."""
-    trained = fit(train)
+    """Train once on the original training set and once per split, and count correct predictions on the test sets."""
+    trained = train_model(train)
     measured = [_measured(trained, test, model, "original")]
     measured += [
-        _measured(fit(split.training_set(train, test)), split.test_set(train), model, split.name) for split in splits
+        _measured(train_model(split.training_set(train, test)), split.test_set(train), model, split.name)
+        for split in splits
     ]
     return [*measured, _measured(trained, new, model, "new")] if new is not None else measured
 
@@ -136,7 +143,7 @@ def _measured(classifier: Classifier, dataset: Dataset, model: str, name: str) -
 
 
 class SplitComparison(Table):
-    """Test sets by models, as table 4 of 004."""
+    """Test sets by models, as in table 4 of 004."""
 
     def __init__(self, measured: Sequence[Measured], *, level: float = 0.95) -> None:
         if not measured:
@@ -149,7 +156,7 @@ class SplitComparison(Table):
                 Column("test_set", "test set"),
                 Column("n", "images", "count"),
                 Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
-                Column("change", "against the original", "points", times=100),
+                Column("change", "change", "points", times=100),
             ],
             self._with_changes(rows),
             title="Cross-validation splits",
@@ -161,13 +168,13 @@ class SplitComparison(Table):
         return {one.test_set: one.correct / one.n for one in self.measured if one.model == model}
 
     def spread(self, model: str) -> float:
-        """Between the best and the worst of the splits."""
+        """The difference between the best and the worst split."""
         splits = [value for name, value in self.accuracies(model).items() if name not in ("original", "new")]
         return max(splits) - min(splits) if splits else float("nan")
 
     def _summary(self, model: str) -> str:
         found = self.accuracies(model)
-        text = f"{model}: the splits spread over {100 * self.spread(model):.2f} points"
+        text = f"{model}: the splits range over {100 * self.spread(model):.2f} points"
         if {"original", "new"} <= found.keys():
             text += f"; the new test set drops by {100 * (found['original'] - found['new']):.2f}"
         return text
@@ -185,8 +192,8 @@ def _row(one: Measured, level: float) -> dict[str, Any]:
     return {**asdict(one), "accuracy": one.correct / one.n if one.n else None, "low": low, "high": high}
 
 
-class Joined(ContentDataset):
-    """Data sets of one label space, one after the other."""
+class ConcatenatedDataset(ContentDataset):
+    """Datasets of one label space, concatenated."""
 
     def __init__(self, parts: Sequence[ContentDataset], *, name: str) -> None:
         self.parts, self.name, self.space = list(parts), name, parts[0].space
@@ -195,9 +202,9 @@ class Joined(ContentDataset):
         self._starts = np.cumsum([0, *(len(part) for part in parts)])
         if len(set(self.ids)) < len(self.ids):
             raise DatasetError(
-                f"{name!r} would have two images of one id",
+                f"duplicate image id in {name!r}",
                 found=next(image for image in parts[-1].ids if image in set(parts[0].ids)),
-                expected="ids that name the set, such as train/00001 and test/00001",
+                expected="ids that are unique over all parts, such as train/00001 and test/00001",
             )
 
     def read(self, index: int) -> DecodedImage:
@@ -218,19 +225,52 @@ def _chosen(dataset: Dataset, ids: Sequence[str], name: str | None = None) -> Su
     missing = [image for image in ids if image not in places]
     if missing:
         raise DatasetError(
-            f"{dataset.name!r} lacks {len(missing)} images of the split",
+            f"{len(missing)} images of the split are missing in {dataset.name!r}",
             found=f"no {missing[0]}",
-            expected="the data sets that the split was made of",
+            expected="the datasets that the split was made from",
         )
     return Subset(dataset, [places[image] for image in ids], name=name)
 
 
 def _check(train: Dataset, test: Dataset, folds: int) -> None:
     if folds < 2:
-        raise ShiftbenchError("bad number of folds", found=folds, expected="2 or more")
+        raise ShiftbenchError("invalid number of folds", found=folds, expected="2 or more")
     if train.space.keys != test.space.keys:
         raise ShiftbenchError(
-            "the training and the test set have other classes", found=f"{train.space.name} and {test.space.name}"
+            "the training and the test set have different classes", found=f"{train.space.name} and {test.space.name}"
         )
     if (train.labels < 0).any():
-        raise DatasetError(f"{train.name!r} has images without a label, which can't be dealt out by class")
+        raise DatasetError(f"{train.name!r} has images without a label, which cannot be balanced over classes")
+
+
+Group = TypeVar("Group", bound=Hashable)
+
+
+def shuffled_groups(ids: Sequence[str], groups: Iterable[Group], seed: int) -> dict[Group, list[int]]:
+    """The images of each group, in a random order that depends only on the seed and their ids.
+
+    >>> shuffled_groups(["a", "b", "c"], ["x", "y", "x"], seed=0)
+    {'x': [2, 0], 'y': [1]}
+    """
+    members: dict[Group, list[int]] = defaultdict(list)
+    for i, group in enumerate(groups):
+        members[group].append(i)
+    return {group: sorted(found, key=lambda i: _rank(seed, ids[i])) for group, found in members.items()}
+
+
+def deal(ids: Sequence[str], groups: Iterable[Hashable], folds: int, seed: int) -> IntArray:
+    """The fold of every image. Fold sizes differ by at most one, both within each group and in total.
+
+    >>> deal(["a", "b", "c", "d"], "xxyy", 2, seed=0).tolist()
+    [0, 1, 0, 1]
+    """
+    fold, turn = np.empty(len(ids), np.int64), 0
+    for members in shuffled_groups(ids, groups, seed).values():
+        for i in members:
+            fold[i] = turn % folds
+            turn += 1
+    return fold
+
+
+def _rank(seed: int, image: str) -> bytes:
+    return hashlib.blake2b(f"{seed}/{image}".encode("utf-8", "surrogateescape"), digest_size=16).digest()

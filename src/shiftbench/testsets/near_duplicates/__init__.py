@@ -1,4 +1,4 @@
-"""Near-duplicates: within a set of candidates, and against the sets that it must not repeat."""
+"""Near-duplicates within a set of candidates, and between candidates and reference sets."""
 
 from shiftbench.testsets.near_duplicates.find import find_near_duplicates
 from shiftbench.testsets.near_duplicates.plant import measure_recall

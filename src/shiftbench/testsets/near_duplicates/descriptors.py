@@ -1,11 +1,11 @@
-"""Descriptors: a picture as one row of numbers, so that near-duplicates are near in l2.
+"""Descriptors: images as vectors, so that near-duplicates are close in l2.
 
-| name | a row | its distance |
+| name | row | distance |
 |---|---|---|
-| ``pixels`` | the picture squashed to 32 x 32, uint8 | root mean square difference in grey levels |
-| ``pixels-normalised`` | squashed to 16 x 16, brightness and contrast removed | the same in standard deviations |
-| ``features:NAME`` | what classifier NAME has before its last layer, at length 1 | 0 (same direction) to 2 |
-| ``scores:NAME`` | its scores, where it can't be cut | 0 to 2 |
+| ``pixels`` | the image resized to 32 x 32, uint8 | root mean square difference in grey levels |
+| ``pixels-normalised`` | resized to 16 x 16, brightness and contrast removed | the same in standard deviations |
+| ``features:NAME`` | penultimate layer of model NAME, normalised to length 1 | 0 (same direction) to 2 |
+| ``scores:NAME`` | its scores, if its last layer cannot be removed | 0 to 2 |
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray, Pixels
+from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError, ShiftbenchError
 from shiftbench.jobs.base import Executor
 from shiftbench.jobs.blocks import Computation, PerImage, per_image
-from shiftbench.testsets.near_duplicates.kernels import pair_squares
 from shiftbench.testsets.near_duplicates.penultimate import Layer, features_of
+from shiftbench.testsets.near_duplicates.search import pair_squares
 
 Rows = NDArray[Any]
-#: Side of the squashed picture, which SSIM and alignment compare too.
+#: Side of the resized image that SSIM and alignment also compare.
 SIDE = 32
 
 
 class Descriptor(ABC):
-    """Pictures to rows; ``scale`` times l2 between rows is the distance that people read."""
+    """Maps images to rows; ``scale`` times the l2 distance of rows is the reported distance."""
 
     name: str
     scale: float = 1.0
@@ -43,16 +43,16 @@ class Descriptor(ABC):
     @property
     @abstractmethod
     def identity(self) -> list[object]:
-        """JSON-able: all that decides the rows."""
+        """JSON-serialisable: everything that determines the rows."""
 
     @abstractmethod
-    def __call__(self, pictures: Sequence[Pixels]) -> Rows:
+    def __call__(self, images: Sequence[Pixels]) -> Rows:
         """(N, D), uint8 or float32."""
 
 
 @dataclass(frozen=True)
 class PixelDescriptor(Descriptor):
-    """The picture as it is, squashed into a small square: a stretch drops out.
+    """The image resized to a small square, which ignores its aspect ratio.
 
     >>> PixelDescriptor()([np.zeros((48, 64, 3), np.uint8)]).shape
     (1, 3072)
@@ -68,19 +68,19 @@ class PixelDescriptor(Descriptor):
     def identity(self) -> list[object]:
         return [self.name, self.side]
 
-    def __call__(self, pictures: Sequence[Pixels]) -> Rows:
-        return squashed(pictures, self.side).reshape(len(pictures), 3 * self.side**2)
+    def __call__(self, images: Sequence[Pixels]) -> Rows:
+        return squashed(images, self.side).reshape(len(images), 3 * self.side**2)
 
 
-#: Levels of a byte for one standard deviation: four of them to either side fit.
+#: Byte levels per standard deviation: the range is four standard deviations in either direction.
 _LEVELS = 31.75
-#: Grey levels added to the standard deviation, so that the noise of a flat picture is not blown up.
+#: Grey levels added to the standard deviation, so that the noise of a flat image is not amplified.
 _FLOOR = 8.0
 
 
 @dataclass(frozen=True)
 class NormalisedPixelDescriptor(Descriptor):
-    """Each colour minus its mean, all divided by their common standard deviation: exposure and contrast drop out."""
+    """Each channel minus its mean, divided by the common standard deviation: ignores exposure and contrast."""
 
     side: int = 16
     name = "pixels-normalised"
@@ -92,16 +92,16 @@ class NormalisedPixelDescriptor(Descriptor):
     def identity(self) -> list[object]:
         return [self.name, self.side, _LEVELS, _FLOOR]
 
-    def __call__(self, pictures: Sequence[Pixels]) -> Rows:
-        values = squashed(pictures, self.side).astype(np.float64)
+    def __call__(self, images: Sequence[Pixels]) -> Rows:
+        values = squashed(images, self.side).astype(np.float64)
         values -= values.mean(axis=(1, 2), keepdims=True)
         values /= values.std(axis=(1, 2, 3), keepdims=True) + _FLOOR
         levels = np.clip(np.rint(values * _LEVELS + 128), 0, 255).astype(np.uint8)
-        return levels.reshape(len(pictures), 3 * self.side**2)
+        return levels.reshape(len(images), 3 * self.side**2)
 
 
 class FeatureDescriptor(Descriptor):
-    """What a classifier sees, as a direction: rows have length 1."""
+    """Features of a classifier, normalised to length 1."""
 
     def __init__(self, classifier: Classifier, layer: Layer = "auto") -> None:
         self.features = features_of(classifier, layer)
@@ -113,11 +113,11 @@ class FeatureDescriptor(Descriptor):
         network = self.features.network
         return ["features", network.fingerprint, network.preprocessing.describe()]
 
-    def __call__(self, pictures: Sequence[Pixels]) -> Rows:
+    def __call__(self, images: Sequence[Pixels]) -> Rows:
         network = self.features.network
-        if not pictures:
+        if not images:
             return np.empty((0, self.features.size), np.float32)
-        rows = network.scores(np.stack([network.preprocessing.geometry(picture) for picture in pictures]))
+        rows = network.scores(np.stack([network.preprocessing.geometry(image) for image in images]))
         rows = rows.astype(np.float64)
         if not np.isfinite(rows).all():
             raise ClassifierError(f"{network.name} returned nan or inf")
@@ -127,13 +127,13 @@ class FeatureDescriptor(Descriptor):
 
 @dataclass(frozen=True)
 class _Described:
-    """A descriptor as a computation; picklable, so that workers elsewhere can have it."""
+    """A descriptor as a computation that can be pickled for remote workers."""
 
     by: Descriptor
     mirrored: bool
 
-    def __call__(self, pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> Rows:
-        return self.by([picture[:, ::-1] for picture in pictures] if self.mirrored else pictures)
+    def __call__(self, images: Sequence[Pixels], indices: IntArray) -> Rows:
+        return self.by([image[:, ::-1] for image in images] if self.mirrored else images)
 
     def computation(self) -> Computation:
         return Computation(self, [*self.by.identity, self.mirrored])
@@ -149,16 +149,16 @@ def describe(
     executor: Executor | None = None,
     show: bool = False,
 ) -> list[PerImage]:
-    """The rows of a whole data set, or of its mirror images, by each descriptor; kept in ``folder``, if given."""
+    """The rows of a dataset, or of its mirror images, for each descriptor; cached in ``folder`` if given."""
     what = f"describing {dataset.name}" + (" mirrored" if mirrored else "")
     computations = [_Described(one, mirrored).computation() for one in descriptors]
     return per_image(dataset, computations, what=what, folder=folder, workers=workers, executor=executor, show=show)
 
 
-def pair_distances(a: Rows, b: Rows, first: NDArray[np.int64], second: NDArray[np.int64]) -> FloatArray:
-    """l2 between given pairs of rows; a descriptor's ``scale`` makes it the distance that people read."""
+def pair_distances(a: Rows, b: Rows, first: IntArray, second: IntArray) -> FloatArray:
+    """l2 between pairs of rows; multiply by the descriptor's ``scale`` to get its distance."""
     squares = np.empty(len(first))
-    # Sorted by the second row: a memory-mapped reference set is then read from front to back.
+    # Sorted by the second row, so that a memory-mapped reference set is read sequentially.
     order = np.argsort(second, kind="stable")
     pair_squares(a, b, first[order], second[order], squares)
     distances = np.empty(len(first))
@@ -166,14 +166,14 @@ def pair_distances(a: Rows, b: Rows, first: NDArray[np.int64], second: NDArray[n
     return distances
 
 
-def squashed(pictures: Sequence[Pixels], side: int) -> Pixels:
-    """(N, side, side, 3): all of each picture, its proportions given up."""
+def squashed(images: Sequence[Pixels], side: int) -> Pixels:
+    """(N, side, side, 3): whole images, resized without keeping their aspect ratio."""
     geometry = Geometry(resize=side, crop=None, resize_rule="exact", interpolation="bilinear")
-    return np.stack([geometry(picture) for picture in pictures]) if pictures else np.empty((0, side, side, 3), np.uint8)
+    return np.stack([geometry(image) for image in images]) if images else np.empty((0, side, side, 3), np.uint8)
 
 
 def descriptor(spec: str | Classifier | Descriptor) -> Descriptor:
-    """By name ("pixels", "pixels-normalised"), or the features of a classifier or of its spec.
+    """A descriptor by name ("pixels", "pixels-normalised"), or the features of a classifier or model spec.
 
     >>> descriptor("pixels").name
     'pixels'
@@ -193,7 +193,7 @@ def descriptor(spec: str | Classifier | Descriptor) -> Descriptor:
         return FeatureDescriptor(load_classifier(spec))
     except ClassifierError as error:
         raise ShiftbenchError(
-            f"{spec!r} describes no pictures",
+            f"unknown descriptor {spec!r}",
             found=error.message,
-            expected=f"{', '.join(plain)}, or a classifier such as demo:squeezenet1_1",
+            expected=f"{', '.join(plain)}, or a model such as demo:squeezenet1_1",
         ) from error

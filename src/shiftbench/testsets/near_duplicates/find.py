@@ -1,37 +1,134 @@
-"""Near-duplicates within a set of candidates and against reference sets (004 appendices B.2.2 and C.1.1).
+"""Find near-duplicates within a set of candidates and against reference sets (004 appendices B.2.2 and C.1.1).
 
-Each descriptor finds the k nearest neighbours of every candidate, exactly. All pairs that any of them found are then
-measured by all metrics, among them SSIM and the correlation after alignment, which would be too dear for every pair.
-What lies within a threshold of any metric goes to the review queue; a person decides.
+Each descriptor finds the exact k nearest neighbours of every candidate. The union of these pairs is measured by all
+metrics, including SSIM and aligned correlation, which would be too expensive for all pairs. Pairs within the threshold
+of any metric go to the review queue, where a person decides.
+
+The steps are computations on numbered items, so that they run here or on remote workers, are cached, and give the same
+result either way. They hold no images, only rows that workers memory-map from the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.base import Executor
-from shiftbench.jobs.blocks import Numbers, PerImage, kept_rows, per_image
-from shiftbench.testsets.near_duplicates.computations import Compared, Nearest, Prepared, Projected
-from shiftbench.testsets.near_duplicates.descriptors import Descriptor, PixelDescriptor, describe, descriptor
+from shiftbench.jobs.blocks import Computation, Numbers, PerImage, kept_rows, per_image
+from shiftbench.testsets.near_duplicates.descriptors import (
+    SIDE,
+    Descriptor,
+    PixelDescriptor,
+    describe,
+    descriptor,
+    pair_distances,
+)
 from shiftbench.testsets.near_duplicates.review_queue import ReviewQueue, SuspectedPair, metrics_for
-from shiftbench.testsets.near_duplicates.search import QUERIES, REFERENCES
+from shiftbench.testsets.near_duplicates.search import QUERIES, REFERENCES, ExactIndex, RowProjection, RowSubset
+from shiftbench.testsets.near_duplicates.similarity import aligned_correlation, ssim
 
-Indices = NDArray[np.int64]
-
-#: What candidates are searched by where nothing else is said: needs no classifier.
+#: Default descriptors; they need no classifier.
 PLAIN = ("pixels", "pixels-normalised")
 NEIGHBOURS = 10
-#: Pairs whose pictures are compared at once.
+#: Pairs per block.
 _BLOCK = 1024
+#: Part of every cache key; raised when search or comparison change their results.
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SearchTarget:
+    """The rows of a target set for one descriptor, prepared for searching."""
+
+    described: PerImage
+    projection: RowProjection
+    projected: PerImage
+
+    def index(self) -> ExactIndex:
+        rows, projected = (_of_readable(rows, self.described) for rows in (self.described.rows, self.projected.rows))
+        return ExactIndex(rows, self.projection, projected)
+
+
+@dataclass(frozen=True)
+class Projected:
+    """The projection of rows as a computation."""
+
+    described: PerImage
+    projection: RowProjection
+
+    @classmethod
+    def of(cls, described: PerImage) -> Projected:
+        return cls(described, RowProjection.learnt(_of_readable(described.rows, described)))
+
+    def __call__(self, images: Sequence[Pixels], indices: IntArray) -> NDArray[Any]:
+        return self.projection(self.described.rows[indices])
+
+    def computation(self) -> Computation:
+        return Computation(self, ["projected", _VERSION, self.described.fingerprint, self.projection.identity])
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The search as a computation: the ``k`` nearest target rows of each candidate, -1 if there are fewer."""
+
+    described: PerImage
+    target: SearchTarget
+    k: int
+    #: Whether the target set is the candidates themselves.
+    same: bool
+
+    def __call__(self, images: Sequence[Pixels], indices: IntArray) -> IntArray:
+        found, asked = np.full((len(indices), self.k), -1), self.described.readable[indices]
+        queries, readable = indices[asked], self.target.described.readable
+        places = np.flatnonzero(readable)
+        own = np.where(readable[queries], np.searchsorted(places, queries), -1) if self.same else None
+        nearest = self.target.index().nearest(self.described.rows[queries], self.k, own).indices
+        there = nearest >= 0
+        nearest[there] = places[nearest[there]]
+        found[asked] = nearest
+        return found
+
+    def computation(self) -> Computation:
+        sides = self.described.fingerprint, self.target.described.fingerprint
+        return Computation(self, ["nearest", _VERSION, *sides, self.k, self.same])
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The comparison as a computation: l2 by each descriptor, SSIM and aligned correlation of each pair."""
+
+    #: Rows of the candidates and of the target set.
+    pairs: PerImage
+    #: For each descriptor, then the small images.
+    own: Sequence[PerImage]
+    known: Sequence[PerImage]
+
+    def __call__(self, images: Sequence[Pixels], indices: IntArray) -> FloatArray:
+        candidates, targets = self.pairs.rows[indices].T
+        described = zip(self.own[:-1], self.known[:-1], strict=True)
+        columns = [pair_distances(a.rows, b.rows, candidates, targets) for a, b in described]
+        first = self.own[-1].rows[candidates].reshape(-1, SIDE, SIDE, 3)
+        second = self.known[-1].rows[targets].reshape(-1, SIDE, SIDE, 3)
+        return np.stack([*columns, ssim(first, second), aligned_correlation(first, second)], axis=1)
+
+    def computation(self) -> Computation:
+        sides = [one.fingerprint for one in (*self.own, *self.known)]
+        return Computation(self, ["compared", _VERSION, self.pairs.fingerprint, *sides])
+
+
+def _of_readable(rows: NDArray[Any], described: PerImage) -> NDArray[Any] | RowSubset:
+    """The rows of readable images."""
+    return RowSubset(rows, np.flatnonzero(described.readable)) if described.problems else rows
 
 
 def find_near_duplicates(
@@ -48,16 +145,15 @@ def find_near_duplicates(
     executor: Executor | None = None,
     show: bool = False,
 ) -> ReviewQueue:
-    """Pairs that may show the same picture, the most suspicious first.
+    """Pairs that may show the same image, the most similar first.
 
-    ``by`` names what neighbours are searched by: "pixels", "pixels-normalised", and any classifier or its spec, for
-    its features. ``thresholds`` replaces some of the default ones, by metric. ``flips`` also searches for mirror
-    images, which 004 did not count as duplicates. ``folder`` keeps the descriptors, so that the next search need
-    not look at the pictures again, and what was found. An ``executor`` describes the pictures, searches and compares
-    pairs, by way of the folder, which all its workers must see; what is found does not depend on where.
+    ``by``: descriptors for the neighbour search: "pixels", "pixels-normalised", or any classifier or model spec, for
+    its features. ``thresholds`` overrides default thresholds by metric. ``flips`` also searches for mirror images,
+    which 004 did not count as duplicates. ``folder`` caches descriptors and results for the next search. An
+    ``executor`` runs all steps through that folder, which all its workers must be able to read; the result is the same.
     """
     if not within and not references:
-        raise ShiftbenchError("nothing to compare the candidates with", hint="name a reference set, or say within=True")
+        raise ShiftbenchError("nothing to compare the candidates with", hint="pass a reference set, or within=True")
     targets = ([candidates] if within else []) + list(references)
     descriptors = [descriptor(spec) for spec in by]
     _check_names("sets", [target.name for target in targets])
@@ -71,10 +167,10 @@ def find_near_duplicates(
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:
-    """The queue tells them apart by name."""
+    """The queue identifies them by name."""
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
-        raise ShiftbenchError(f"two {what} have the same name", found=twice[0], hint="give one of them another name")
+        raise ShiftbenchError(f"duplicate names of {what}", found=twice[0], hint="rename one of them")
 
 
 class _Search:
@@ -94,8 +190,8 @@ class _Search:
         self.folder, self.workers, self.executor, self.show = folder, workers, executor, show
         self.descriptors = list(descriptors)
         if not self.descriptors:
-            raise ShiftbenchError("nothing to search by", expected="at least one descriptor, such as 'pixels'")
-        # SSIM and alignment look at the small pictures, whether or not they are searched by.
+            raise ShiftbenchError("no descriptors", expected="at least one, such as 'pixels'")
+        # SSIM and alignment need the small images even if they are not a descriptor of the search.
         self.pixels = PixelDescriptor()
         self.metrics = metrics_for([one.name for one in self.descriptors], thresholds)
 
@@ -120,7 +216,7 @@ class _Search:
         )  # fmt: skip
 
     def _described(self, dataset: Dataset, mirrored: bool) -> list[PerImage]:
-        """By all descriptors that are searched by, and last by the small pictures."""
+        """Rows for each descriptor of the search, then the small images."""
         wanted = self.descriptors if self.pixels in self.descriptors else [*self.descriptors, self.pixels]
         found = describe(
             dataset, wanted, mirrored=mirrored, folder=self.folder, workers=self.workers, executor=self.executor,
@@ -136,18 +232,19 @@ class _Search:
             workers=self.workers, executor=self.executor, show=self.show,
         )  # fmt: skip
 
-    def _prepared(self, known: Sequence[PerImage], target: Dataset) -> list[Prepared]:
-        """By each descriptor. The projections are learnt here, once, so that all workers have the same ones."""
+    def _prepared(self, known: Sequence[PerImage], target: Dataset) -> list[SearchTarget]:
+        """For each descriptor. Projections are fitted once, here, so that all workers use the same."""
         parts = [Projected.of(one) for one in known]
         numbers = Numbers(known[0].fingerprint, len(target))
         projected = self._computed(numbers, parts, f"preparing {target.name}", REFERENCES)
-        return [Prepared(part.described, part.projection, rows) for part, rows in zip(parts, projected, strict=True)]
+        return [
+            SearchTarget(part.described, part.projection, rows) for part, rows in zip(parts, projected, strict=True)
+        ]
 
     def _neighbours(
-        self, own: Sequence[PerImage], prepared: Sequence[Prepared], target: Dataset, mirrored: bool
-    ) -> Indices:
-        """The union of what the descriptors find: (pairs, 2) candidates and rows of the target set, in ascending order,
-        each pair once."""
+        self, own: Sequence[PerImage], prepared: Sequence[SearchTarget], target: Dataset, mirrored: bool
+    ) -> IntArray:
+        """The union of the pairs found by all descriptors: (pairs, 2) candidate and target rows, sorted and unique."""
         same = target is self.candidates
         parts = [Nearest(one, other, self.k, same) for one, other in zip(own, prepared, strict=True)]
         numbers = Numbers(own[0].fingerprint, len(self.candidates))
@@ -156,14 +253,14 @@ class _Search:
         for found in self._computed(numbers, parts, what, QUERIES):
             there = found.rows >= 0
             first, second = np.repeat(np.arange(len(there)), there.sum(axis=1)), found.rows[there]
-            if same:  # both ways are one pair
+            if same:  # (a, b) and (b, a) are the same pair
                 first, second = np.minimum(first, second), np.maximum(first, second)
             keys.append(first * len(target) + second)
         unique = np.unique(np.concatenate(keys))
         return np.stack([unique // len(target), unique % len(target)], axis=1)
 
     def _suspected(
-        self, pairs: Indices, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset, mirrored: bool
+        self, pairs: IntArray, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset, mirrored: bool
     ) -> list[SuspectedPair]:
         values = self._compared(pairs, own, known, target)
         closeness = np.stack([metric.closeness(values[metric.name]) for metric in self.metrics])
@@ -184,7 +281,7 @@ class _Search:
         ]
 
     def _compared(
-        self, pairs: Indices, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset
+        self, pairs: IntArray, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset
     ) -> dict[str, FloatArray]:
         """All metrics of all pairs, by name."""
         part = Compared(kept_rows(pairs, self.folder), own, known)
@@ -195,5 +292,5 @@ class _Search:
 
 
 def _problems(dataset: Dataset, described: Sequence[PerImage]) -> list[tuple[str, str, str]]:
-    """(set, image, why) of pictures that could not be read."""
+    """(set, image, reason) of unreadable images."""
     return [(dataset.name, dataset.ids[index], why) for index, why in sorted(described[-1].problems.items())]

@@ -1,4 +1,4 @@
-"""What a classifier sees of a picture: its network cut before the last layer, or its scores where it can't be cut."""
+"""Features of a classifier: the output before its last layer, or its scores if that layer cannot be removed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Layer = Literal["auto", "penultimate", "scores"]
 
 #: Part of every cache key; raised when the cut changes.
 _CUT_VERSION = 1
-#: From the output back to the last layer, what may lie between and does not mix features: means over places, shapes,
-#: a softmax, a bias or a temperature.
+#: Operations that may follow the last layer because they do not mix features: spatial means, reshapes, softmax, bias,
+#: temperature.
 _BETWEEN = {
     "Softmax", "LogSoftmax", "Sigmoid", "Relu", "Identity", "Dropout", "Cast", "Clip", "Flatten", "Reshape",
     "Squeeze", "Unsqueeze", "ReduceMean", "GlobalAveragePool", "AveragePool", "Add", "Sub", "Mul", "Div",
@@ -34,12 +34,12 @@ _LAST_LAYERS = {"Gemm", "MatMul", "Conv"}
 
 
 @dataclass(frozen=True)
-class Features:
-    """A network whose ``scores`` are the features, and what they honestly are."""
+class NetworkFeatures:
+    """A network whose ``scores`` are the features, and which layer they come from."""
 
     network: Classifier
     layer: Literal["penultimate", "scores"]
-    #: Why they are not those before the last layer, where these were wished for.
+    #: Why scores are used although features were requested.
     why_scores: str = ""
 
     @property
@@ -47,26 +47,27 @@ class Features:
         return len(self.network.space)
 
 
-def features_of(classifier: Classifier, layer: Layer = "auto") -> Features:
-    """The values before the last layer where the classifier is an ONNX graph or a torch module, else its scores.
+def features_of(classifier: Classifier, layer: Layer = "auto") -> NetworkFeatures:
+    """The penultimate layer of an ONNX graph or torch module; the scores of other classifiers.
 
-    ``layer="penultimate"`` refuses to fall back, ``"scores"`` asks for the scores themselves. A map of features is
-    averaged over its places.
+    ``layer="penultimate"`` raises an error instead of falling back, ``"scores"`` always uses the scores. Feature maps
+    are averaged over space.
     """
     if isinstance(classifier, RecordedPredictions):
         raise ClassifierError(
-            f"{classifier.name} holds answers, not a network", expected="a classifier that can look at new pictures"
+            f"{classifier.name} contains recorded predictions, not a network",
+            expected="a model that accepts new images",
         )
     if layer not in ("auto", "penultimate", "scores"):
         raise ClassifierError(f"unknown layer {layer!r}", expected="auto, penultimate or scores")
     if layer == "scores":
-        return Features(classifier, "scores")
+        return NetworkFeatures(classifier, "scores")
     try:
-        return Features(_cut(classifier), "penultimate")
+        return NetworkFeatures(_cut(classifier), "penultimate")
     except ShiftbenchError as error:
         if layer == "penultimate":
             raise
-        return Features(classifier, "scores", why_scores=error.message)
+        return NetworkFeatures(classifier, "scores", why_scores=error.message)
 
 
 def _cut(classifier: Classifier) -> Classifier:
@@ -77,7 +78,7 @@ def _cut(classifier: Classifier) -> Classifier:
     if isinstance(classifier, TorchClassifier):
         return _cut_module(classifier)
     raise ClassifierError(
-        f"{classifier.name} has no layers to look into",
+        f"{classifier.name} has no accessible layers",
         found=type(classifier).__name__,
         expected="an ONNX graph or a torch module",
         hint='use layer="scores"',
@@ -119,9 +120,9 @@ def _write_cut(source: Path, target: Path, name: str) -> None:
     last = last_layer(model.graph)
     if last is None:
         raise ClassifierError(
-            f"the last layer of {name} was not found",
+            f"cannot find the last layer of {name}",
             found=f"a graph that ends in {', '.join(node.op_type for node in model.graph.node[-4:])}",
-            expected="a Gemm, MatMul or Conv, and then nothing that mixes features",
+            expected="a Gemm, MatMul or Conv followed by nothing that mixes features",
             hint='use layer="scores"',
         )
     features = next(tensor for tensor in last.input if tensor not in constants(model.graph))
@@ -137,7 +138,7 @@ def _write_cut(source: Path, target: Path, name: str) -> None:
 
 
 def last_layer(graph: Any) -> Any:
-    """The node that makes the classes out of the features, or None where the graph's end is of another kind."""
+    """The node that computes class scores from features, or None if the graph ends differently."""
     maker = {output: node for node in graph.node for output in node.output}
     fixed = constants(graph)
     tensor = graph.output[0].name
@@ -146,7 +147,7 @@ def last_layer(graph: Any) -> Any:
         moving = [name for name in node.input if name and name not in fixed]
         if node.op_type in _LAST_LAYERS:
             return node if len(moving) == 1 else None
-        # A reshape may compute its shape from the batch, so that only its first input is the data.
+        # A reshape may compute its shape from the batch; its first input is the data.
         if node.op_type not in _BETWEEN or (len(moving) != 1 and node.op_type != "Reshape"):
             return None
         tensor = moving[0]
@@ -154,7 +155,7 @@ def last_layer(graph: Any) -> Any:
 
 
 def constants(graph: Any) -> set[str]:
-    """The tensors that do not depend on the pictures."""
+    """The tensors that do not depend on the input."""
     fixed = {tensor.name for tensor in graph.initializer}
     for node in graph.node:  # in topological order, by the standard
         if all(name in fixed for name in node.input if name):
@@ -186,7 +187,7 @@ def _cut_module(classifier: Any) -> Classifier:
 
 
 def _head_of(classifier: Any, images: Any) -> Any:
-    """The last linear or convolutional part that ran, if the scores come from it alone."""
+    """The last linear or convolutional layer that ran, if its output gives the scores."""
     import torch
 
     seen: list[tuple[Any, Any]] = []
@@ -199,20 +200,20 @@ def _head_of(classifier: Any, images: Any) -> Any:
     if seen and _explains(scores, seen[-1][1].detach().float().cpu().numpy()):
         return seen[-1][0]
     raise ClassifierError(
-        f"the last layer of {classifier.name} was not found",
+        f"cannot find the last layer of {classifier.name}",
         expected="a Linear or Conv2d whose output is the scores",
         hint='use layer="scores"',
     )
 
 
 def _explains(scores: Scores, output: NDArray[np.float32]) -> bool:
-    """Whether the scores are a layer's output, or its mean over places, with or without a ReLU before it."""
+    """Whether the scores are a layer's output, or its spatial mean, with or without a ReLU."""
     candidates = [output] if output.ndim == 2 else [output.mean((2, 3)), np.maximum(output, 0).mean((2, 3))]
     return any(disagreement(scores, candidate[: len(scores)]) is None for candidate in candidates)
 
 
 def _before(module: Any, head: Any) -> Any:
-    """The module with what enters ``head`` as its output."""
+    """The module with the input of ``head`` as its output."""
     import torch
 
     class Cut(torch.nn.Module):

@@ -1,7 +1,7 @@
-"""How many duplicates a search finds: known ones are planted, and what comes back is counted.
+"""Recall of a near-duplicate search: plant known duplicates and count how many are found.
 
-Defaults are a promise made on other pictures. Before trusting them with your own, plant edited copies of your
-reference pictures among the candidates and look at the recall of each kind of edit.
+The default thresholds were chosen on other images. Before relying on them, plant edited copies of your reference images
+among the candidates and check the recall of each kind of edit.
 """
 
 from __future__ import annotations
@@ -29,61 +29,60 @@ Edit = Callable[[Pixels], Pixels]
 _VERSION = 1
 
 
-def recompressed(picture: Pixels, quality: int) -> Pixels:
-    """Through JPEG and back."""
+def recompressed(image: Pixels, quality: int) -> Pixels:
+    """Compressed as JPEG and decoded."""
     buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, "JPEG", quality=quality)
+    Image.fromarray(image).save(buffer, "JPEG", quality=quality)
     return np.array(Image.open(buffer))
 
 
-def cropped(picture: Pixels, share: float, place: float = 0.5) -> Pixels:
-    """A part of ``share`` of each side, enlarged to the old size; ``place`` 0 is the corner, 0.5 the middle."""
-    height, width = picture.shape[:2]
+def cropped(image: Pixels, share: float, place: float = 0.5) -> Pixels:
+    """A crop of ``share`` of each side, resized to the original size; ``place`` 0 is the corner, 0.5 the centre."""
+    height, width = image.shape[:2]
     tall, wide = max(1, round(height * share)), max(1, round(width * share))
     top, left = int((height - tall) * place), int((width - wide) * place)
-    return _resized(picture[top : top + tall, left : left + wide], width, height)
+    return _resized(image[top : top + tall, left : left + wide], width, height)
 
 
-def shifted(picture: Pixels, down: int, right: int) -> Pixels:
-    """By thirty-seconds of the sides, which are pixels for CIFAR; the border is repeated."""
-    height, width = picture.shape[:2]
+def shifted(image: Pixels, down: int, right: int) -> Pixels:
+    """Shifted by 1/32 of the sides (a pixel for CIFAR) per unit; the border is repeated."""
+    height, width = image.shape[:2]
     rows = np.clip(np.arange(height) - round(down * height / 32), 0, height - 1)
     columns = np.clip(np.arange(width) - round(right * width / 32), 0, width - 1)
-    return np.asarray(picture[rows][:, columns])
+    return np.asarray(image[rows][:, columns])
 
 
-def stretched(picture: Pixels, factor: float) -> Pixels:
-    """Wider by ``factor``, cut to the old width."""
-    height, width = picture.shape[:2]
-    wide = _resized(picture, max(width, round(width * factor)), height)
+def stretched(image: Pixels, factor: float) -> Pixels:
+    """Stretched horizontally by ``factor`` and cropped to the original width."""
+    height, width = image.shape[:2]
+    wide = _resized(image, max(width, round(width * factor)), height)
     left = (wide.shape[1] - width) // 2
     return wide[:, left : left + width]
 
 
-def shrunk(picture: Pixels, factor: float) -> Pixels:
-    """Made smaller, and stored at the old size."""
-    height, width = picture.shape[:2]
-    small = _resized(picture, max(1, round(width * factor)), max(1, round(height * factor)))
+def shrunk(image: Pixels, factor: float) -> Pixels:
+    """Downscaled by ``factor`` and upscaled again."""
+    height, width = image.shape[:2]
+    small = _resized(image, max(1, round(width * factor)), max(1, round(height * factor)))
     return _resized(small, width, height)
 
 
-def enhanced(picture: Pixels, what: str, factor: float) -> Pixels:
-    """Pillow's Brightness, Contrast or Color."""
-    return np.array(getattr(ImageEnhance, what)(Image.fromarray(picture)).enhance(factor))
+def enhanced(image: Pixels, what: str, factor: float) -> Pixels:
+    """Changed by Pillow's Brightness, Contrast or Color."""
+    return np.array(getattr(ImageEnhance, what)(Image.fromarray(image)).enhance(factor))
 
 
-def warmed(picture: Pixels) -> Pixels:
-    """More red, less blue: another white balance."""
-    return np.asarray(np.clip(np.rint(picture * np.array([1.15, 1.0, 0.85])), 0, 255), np.uint8)
+def warmed(image: Pixels) -> Pixels:
+    """More red, less blue: a different white balance."""
+    return np.asarray(np.clip(np.rint(image * np.array([1.15, 1.0, 0.85])), 0, 255), np.uint8)
 
 
-def mirrored(picture: Pixels) -> Pixels:
-    return picture[:, ::-1]
+def mirrored(image: Pixels) -> Pixels:
+    return image[:, ::-1]
 
 
-def _resized(picture: Pixels, width: int, height: int) -> Pixels:
-    image = Image.fromarray(np.ascontiguousarray(picture))
-    return np.array(image.resize((width, height), Image.Resampling.BICUBIC))
+def _resized(image: Pixels, width: int, height: int) -> Pixels:
+    return np.array(Image.fromarray(np.ascontiguousarray(image)).resize((width, height), Image.Resampling.BICUBIC))
 
 
 EDITS: dict[str, Edit] = {
@@ -110,7 +109,7 @@ EDITS: dict[str, Edit] = {
 
 
 class Planted(Dataset):
-    """Every picture of a data set under every edit, one edit after the other."""
+    """All images of a dataset under each edit."""
 
     def __init__(self, sources: Dataset, edits: Sequence[str]) -> None:
         unknown = [edit for edit in edits if edit not in EDITS]
@@ -131,12 +130,12 @@ class Planted(Dataset):
 
 
 class RecallReport(Table):
-    """For each edit how many of the planted pictures came back with their source."""
+    """For each edit, how many planted images were matched with their source."""
 
     def __init__(self, planted: Planted, queue: ReviewQueue, level: float) -> None:
         self.queue = queue
         rows = [self._row(edit, planted, level) for edit in planted.edits]
-        #: Pairs in the queue that nobody planted: chance resemblances, or duplicates that were there before.
+        #: Pairs in the queue that were not planted: false positives or actual duplicates.
         self.others = sum(1 for pair in queue.pairs if not _is_planted(pair.candidate, pair.reference))
         super().__init__(
             [
@@ -174,11 +173,11 @@ def measure_recall(
     level: float = 0.95,
     **search: Any,
 ) -> RecallReport:
-    """Plant edited copies of ``sources`` pictures, drawn by ``seed``, and search for them among ``references``.
+    """Plant edited copies of ``sources`` random images, and search for them among ``references``.
 
-    ``search`` are the options of ``find_near_duplicates``: what to search by, thresholds, flips, ...
+    ``search``: options of ``find_near_duplicates`` such as by, thresholds and flips.
     """
     if sources < 1 or not len(references):
-        raise ShiftbenchError("nothing can be planted", found=f"{sources} of {len(references)} pictures")
+        raise ShiftbenchError("no images to plant", found=f"{sources} of {len(references)} images")
     planted = Planted(sample(references, sources, seed=seed), edits)
     return RecallReport(planted, find_near_duplicates(planted, [references], within=False, **search), level)

@@ -1,4 +1,4 @@
-"""The review queue: suspected pairs with all their distances, the most suspicious first."""
+"""The review queue: suspected pairs with all their distances, the most similar first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.table import Column, Table
 
-#: Distances up to these are suspicious, and similarities from these on. They come from the ten nearest training
-#: images of each of CIFAR-10's 10,000 test images, of which 004 called about 800 near-duplicates by eye, and from
-#: edited photographs:
+#: Upper limits of distances and lower limits of similarities for suspected pairs. They come from the ten nearest
+#: training images of each of CIFAR-10's 10,000 test images, of which 004 judged about 800 near-duplicates by eye, and
+#: from edited photographs:
 #: * pixels: JPEG at quality 50 stays below 12 grey levels, and not one pair of CIFAR-10's test and training images;
-#: * pixels-normalised, features, ssim: at these, 99, 93 and 99 % of the pairs of CIFAR-10 also align;
+#: * pixels-normalised, features, ssim: at these, 99, 93 and 99 % of the pairs of CIFAR-10 are also aligned;
 #: * aligned: from 0.7 on 899 of the test images have a partner, from 0.75 on 710; most pairs above 0.8 are
 #:   duplicates to the eye, and some six in ten between 0.7 and 0.8. Distinct photographs stay below 0.55.
 THRESHOLDS: dict[str, float] = {
@@ -28,25 +28,25 @@ THRESHOLDS: dict[str, float] = {
     "aligned": 0.7,
 }
 _SIMILARITIES = ("ssim", "aligned")
-#: What a terminal shows of the queue.
+#: Rows shown in a terminal.
 _SHOWN = 30
 
 
 @dataclass(frozen=True)
-class Metric:
-    """How one metric judges a pair."""
+class PairMetric:
+    """A distance or similarity of two images, and its threshold."""
 
     name: str
     threshold: float
-    #: Whether larger values are more alike; 1 is then the same picture, and 0 for distances.
+    #: Whether larger values mean more similar, with 1 for identical images (0 for distances).
     similarity: bool = False
 
     def closeness(self, values: FloatArray) -> FloatArray:
-        """1 for the same picture, 0 at the threshold, negative beyond.
+        """1 for identical images, 0 at the threshold, negative beyond.
 
-        >>> Metric("pixels", 10.0).closeness(np.array([0.0, 5.0, 20.0])).tolist()
+        >>> PairMetric("pixels", 10.0).closeness(np.array([0.0, 5.0, 20.0])).tolist()
         [1.0, 0.5, -1.0]
-        >>> Metric("ssim", 0.5, similarity=True).closeness(np.array([1.0, 0.5])).tolist()
+        >>> PairMetric("ssim", 0.5, similarity=True).closeness(np.array([1.0, 0.5])).tolist()
         [1.0, 0.0]
         """
         distances = 1.0 - values if self.similarity else values
@@ -54,49 +54,49 @@ class Metric:
         return np.asarray(1.0 - distances / limit)
 
 
-def metrics_for(descriptors: Sequence[str], thresholds: Mapping[str, float]) -> list[Metric]:
-    """The descriptors' metrics and the two that compare pictures, with the thresholds asked for.
+def metrics_for(descriptors: Sequence[str], thresholds: Mapping[str, float]) -> list[PairMetric]:
+    """The metrics of the descriptors, SSIM and aligned correlation, with their thresholds.
 
-    A threshold for "features" holds for all classifiers, one for "features:resnet50" for that one.
+    A threshold for "features" applies to all models, one for "features:resnet50" to that model.
     """
     names = [*descriptors, *_SIMILARITIES]
     known = {*names, *(name.partition(":")[0] for name in names)}
     unknown = [name for name in thresholds if name not in known]
     if unknown:
         raise ShiftbenchError(
-            f"a threshold for {unknown[0]!r}, by which nothing is measured",
+            f"threshold for an unknown metric {unknown[0]!r}",
             expected=f"one of {', '.join(sorted(known))}",
         )
     return [_metric(name, thresholds) for name in names]
 
 
-def _metric(name: str, thresholds: Mapping[str, float]) -> Metric:
+def _metric(name: str, thresholds: Mapping[str, float]) -> PairMetric:
     kind = name.partition(":")[0]
     threshold = float(thresholds.get(name, thresholds.get(kind, THRESHOLDS[kind])))
     similarity = kind in _SIMILARITIES
     if not (0 < threshold < np.inf) or (similarity and threshold >= 1):
         raise ShiftbenchError(
-            f"bad threshold for {name}", found=threshold, expected="0 to 1" if similarity else "a positive distance"
+            f"invalid threshold for {name}", found=threshold, expected="0 to 1" if similarity else "a positive distance"
         )
-    return Metric(name, threshold, similarity)
+    return PairMetric(name, threshold, similarity)
 
 
 @dataclass(frozen=True)
 class SuspectedPair:
-    """A candidate and a picture of a target set (which may be the candidates themselves)."""
+    """A candidate and an image of a target set (which may be the candidates themselves)."""
 
     candidate: str
     candidate_index: int
     target: str
     reference: str
     reference_index: int
-    #: Whether it is the candidate's mirror image that resembles the other.
+    #: Whether the candidate's mirror image matched.
     mirrored: bool
     #: By metric.
     values: Mapping[str, float]
-    #: The greatest closeness over the metrics: 1 for the same picture, 0 at a threshold.
+    #: The highest closeness of all metrics: 1 for identical images, 0 at the threshold.
     suspicion: float
-    #: The metrics that found it.
+    #: The metrics within their threshold.
     reasons: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,12 +104,12 @@ class SuspectedPair:
 
 
 class ReviewQueue(Table):
-    """What a person should look at. Terminals show the head of the queue; CSV and JSON have all of it."""
+    """Pairs for human review. Terminals show the first rows; CSV and JSON contain all."""
 
     def __init__(
         self,
         pairs: Sequence[SuspectedPair],
-        metrics: Sequence[Metric],
+        metrics: Sequence[PairMetric],
         *,
         candidates: tuple[str, int],
         targets: Sequence[tuple[str, int]],
@@ -117,7 +117,7 @@ class ReviewQueue(Table):
         flips: bool,
         unreadable: Sequence[tuple[str, str, str]] = (),
     ) -> None:
-        # The ids break ties, so that the order does not depend on how the pairs were found.
+        # Ids break ties, so that the order does not depend on the order of discovery.
         self.pairs = sorted(pairs, key=lambda p: (-p.suspicion, p.candidate, p.target, p.reference, p.mirrored))
         self.metrics, self.k, self.flips = list(metrics), k, flips
         self.candidates, self.targets, self.unreadable = candidates, list(targets), list(unreadable)
@@ -129,7 +129,7 @@ class ReviewQueue(Table):
 
     @property
     def suspects(self) -> list[str]:
-        """The candidates that stand in the queue, each once, the most suspicious first."""
+        """The suspected candidates without repetition, the most similar first."""
         return list(dict.fromkeys(pair.candidate for pair in self.pairs))
 
     def _columns(self) -> list[Column]:
@@ -149,18 +149,18 @@ class ReviewQueue(Table):
         found = (
             f"{len(self.pairs):,} pairs, {len(self.suspects):,} of {count:,} candidates of {name}, against {against}"
         )
-        rules = ", ".join(f"{m.name} {'from' if m.similarity else 'up to'} {m.threshold:g}" for m in self.metrics)
-        return [found, f"suspicious: {rules}; looked at: the {self.k} nearest by each descriptor"]
+        rules = ", ".join(f"{m.name} {'>=' if m.similarity else '<='} {m.threshold:g}" for m in self.metrics)
+        return [found, f"thresholds: {rules}; {self.k} nearest neighbours per descriptor"]
 
     def _notes(self) -> list[str]:
         notes = []
         if len(self.pairs) > _SHOWN:
-            notes.append(f"the first {_SHOWN} of {len(self.pairs):,} pairs; write a .csv or .json file for all")
+            notes.append(f"first {_SHOWN} of {len(self.pairs):,} pairs; write a .csv or .json file for all")
         if not self.flips:
-            notes.append("mirror images were not searched for (flips)")
+            notes.append("mirror images were not searched (flips)")
         if self.unreadable:
             first = self.unreadable[0]
-            notes.append(f"{len(self.unreadable):,} pictures could not be read, the first {first[1]}: {first[2]}")
+            notes.append(f"{len(self.unreadable):,} unreadable images, such as {first[1]}: {first[2]}")
         return notes
 
     def _data(self) -> dict[str, Any]:

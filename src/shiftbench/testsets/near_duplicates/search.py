@@ -1,14 +1,14 @@
-"""The exact k nearest neighbours in l2, faster than comparing everything with everything.
+"""Exact k nearest neighbours in l2, faster than brute force.
 
-Rows are projected onto a few directions that hold most of their variance. In an orthonormal basis
+Rows are projected onto a few directions that explain most of their variance. In an orthonormal basis
 
     |a - b|² = |Pa - Pb|² + |rest a - rest b|²  >=  |Pa - Pb|² + (|rest a| - |rest b|)²,
 
-so that the short vectors and the lengths of the rests give a bound from below, by one small matrix product for all
-pairs. Only where the bound beats the k-th best distance so far is the true distance computed, in integers for uint8
-rows and in float64 for others. The bound is lowered by all that rounding can have added to it: nothing is missed,
-and neither the order of the work, nor the number of threads, nor the quality of the basis changes the result. Of
-equal distances the lower index comes first.
+so the short vectors and the norms of the rests give a lower bound, with one small matrix product for all pairs. The
+true distance is only computed if the bound is below the k-th best distance so far, in integers for uint8 rows and in
+float64 for others. The bound is reduced by the largest possible rounding error: nothing is missed, and neither the
+order of the work, nor the number of threads, nor the quality of the basis changes the result. Ties go to the lower
+index.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import FloatArray, IntArray
 from shiftbench.classifiers.hashing import digest
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.blocks import cut
 from shiftbench.jobs.threads import on_threads
-from shiftbench.testsets.near_duplicates.kernels import least_bounds, refine, square_distance
+from shiftbench.shifts.corruptions.kernels.compiling import compiled
 
 Rows = NDArray[Any]
 
-#: Directions of the basis; fewer let more pairs through to the true distance, more make the product dearer.
+#: Directions of the basis; with fewer, more true distances are computed, with more, the product costs more.
 DIRECTIONS = 128
-#: Worked on at once.
+#: Block sizes.
 QUERIES, REFERENCES = 512, 4096
-#: How many rows the basis is learnt from.
+#: Rows that the basis is fitted to.
 _SAMPLE = 4096
 _UNIT = 2.0**-24  # of float32 rounding
-_LARGEST = 1e30  # squared lengths, so that products stay far from where float32 ends
+_LARGEST = 1e30  # squared norms, so that products do not overflow float32
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """For each query its neighbours, nearest first."""
+    """The neighbours of each query, nearest first."""
 
-    #: (queries, k) rows of the references; -1 where there are fewer than k.
-    indices: NDArray[np.int64]
-    #: (queries, k) l2; inf where there is no neighbour.
+    #: (queries, k) reference rows; -1 if there are fewer than k.
+    indices: IntArray
+    #: (queries, k) l2 distances; inf if there are fewer than k.
     distances: FloatArray
 
 
 @dataclass(frozen=True)
-class Projection:
-    """Onto orthonormal directions that hold most of the variance of some rows."""
+class RowProjection:
+    """A projection onto orthonormal directions that explain most of the variance."""
 
     mean: FloatArray
     basis: FloatArray
 
     @classmethod
-    def learnt(cls, rows: Rows | Chosen, *, directions: int = DIRECTIONS, seed: int = 0) -> Projection:
+    def learnt(cls, rows: Rows | RowSubset, *, directions: int = DIRECTIONS, seed: int = 0) -> RowProjection:
         sample = _sampled(rows, seed)
         mean = sample.mean(axis=0) if len(sample) else np.zeros(rows.shape[1])
         return cls(mean, _basis(sample - mean, directions, seed))
@@ -66,10 +66,10 @@ class Projection:
     def identity(self) -> str:
         return digest(self.mean.tobytes(), self.basis.tobytes())
 
-    def __call__(self, rows: Rows | Chosen) -> Rows:
-        """A projected row: ``short`` is P x, ``square`` its squared length, ``rest`` the length of what is left.
+    def __call__(self, rows: Rows | RowSubset) -> Rows:
+        """Projected rows: ``short`` is P x, ``square`` its squared norm, ``rest`` the norm of the remainder.
 
-        In float64, so that only the final rounding to float32 enters the bound.
+        Computed in float64, so that only the final rounding to float32 affects the bound.
         """
         width = self.basis.shape[1]
         out = np.empty(len(rows), [("short", np.float32, (width,)), ("square", np.float64), ("rest", np.float64)])
@@ -78,7 +78,9 @@ class Projection:
             centred = rows[part].astype(np.float64) - self.mean
             whole = np.einsum("ij,ij->i", centred, centred)
             if not (whole < _LARGEST).all():  # nan too
-                raise ShiftbenchError("descriptors hold nan, inf or numbers beyond all reason", expected="below 1e15")
+                raise ShiftbenchError(
+                    "descriptors contain NaN, infinite or very large values", expected="finite values below 1e15"
+                )
             short = centred @ self.basis
             square = np.einsum("ij,ij->i", short, short)
             out["short"][part], out["square"][part] = short, square
@@ -86,23 +88,23 @@ class Projection:
         return out
 
 
-class Chosen:
-    """``rows[places]``, left where they are until some of them are looked at."""
+class RowSubset:
+    """A lazy view of ``rows[places]``."""
 
-    def __init__(self, rows: Rows, places: NDArray[np.int64]) -> None:
+    def __init__(self, rows: Rows, places: IntArray) -> None:
         self._rows, self._places = rows, places
         self.shape, self.dtype, self.ndim = (len(places), *rows.shape[1:]), rows.dtype, rows.ndim
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def __getitem__(self, key: slice | NDArray[np.int64]) -> Rows:
+    def __getitem__(self, key: slice | IntArray) -> Rows:
         chosen: Rows = self._rows[self._places[key]]
         return chosen
 
 
 class ExactIndex:
-    """Reference rows, (N, D) uint8 or float32, prepared for searching. A memory-mapped array stays on disk.
+    """Reference rows, (N, D) uint8 or float32, prepared for searching. Memory-mapped arrays stay on disk.
 
     >>> index = ExactIndex(np.array([[0, 0], [3, 4], [6, 8]], np.uint8))
     >>> found = index.search(np.array([[3, 3]], np.uint8), k=2)
@@ -111,12 +113,12 @@ class ExactIndex:
     """
 
     def __init__(
-        self, rows: Rows | Chosen, projection: Projection | None = None, projected: Rows | Chosen | None = None
+        self, rows: Rows | RowSubset, projection: RowProjection | None = None, projected: Rows | RowSubset | None = None
     ) -> None:
-        """``projected`` are the rows under ``projection``, where that was done before."""
+        """``projected``: the rows under ``projection``, if already computed."""
         _check(rows)
         self.rows = rows
-        self.projection = projection or Projection.learnt(rows)
+        self.projection = projection or RowProjection.learnt(rows)
         self._projected = self.projection(rows) if projected is None else projected
 
     def search(
@@ -128,11 +130,11 @@ class ExactIndex:
         workers: int | None = None,
         advance: Callable[[int], None] = lambda count: None,
     ) -> Neighbours:
-        """The ``k`` nearest references of every query; with ``same``, query i is reference i and not its own
-        neighbour. ``advance`` is told how many queries are done."""
+        """The ``k`` nearest references of each query. With ``same``, query i is reference i and not its own neighbour.
+        ``advance``: progress callback, called with the number of newly finished queries."""
         if same and len(queries) != len(self.rows):
             raise ShiftbenchError(
-                "a set is searched within itself with all its rows", found=len(queries), expected=len(self.rows)
+                "same=True needs as many queries as references", found=len(queries), expected=len(self.rows)
             )
         self._check_queries(queries, k)
         found = Neighbours(np.empty((len(queries), k), np.int64), np.empty((len(queries), k)))
@@ -145,11 +147,11 @@ class ExactIndex:
         on_threads(work, [block.slice for block in cut(len(queries), QUERIES)], workers)
         return found
 
-    def nearest(self, queries: Rows, k: int, own: NDArray[np.int64] | None = None) -> Neighbours:
-        """For some queries at once, in two passes over the references; ``own`` says which references they are.
+    def nearest(self, queries: Rows, k: int, own: IntArray | None = None) -> Neighbours:
+        """Neighbours of a block of queries, in two passes; ``own`` are the reference rows of the queries themselves.
 
-        The references of the least bounds are good ones, if not the best: their true distances limit the search
-        from its beginning, so that the second pass looks at few others.
+        The references with the lowest bounds are good candidates: their true distances limit the search from the
+        start, so the second pass computes few others.
         """
         self._check_queries(queries, k)
         queries, asked = np.ascontiguousarray(queries), self.projection(queries)
@@ -173,8 +175,8 @@ class ExactIndex:
             known = self._projected[start : start + REFERENCES]
             yield start, known, asked["short"] @ known["short"].T
 
-    def _limits(self, queries: Rows, guesses: NDArray[np.int64]) -> FloatArray:
-        """For each query the largest true squared distance to its guesses: the k-th best is no further."""
+    def _limits(self, queries: Rows, guesses: IntArray) -> FloatArray:
+        """The largest true squared distance of each query to its guesses: an upper limit for the k-th best."""
         limits = np.full(len(queries), np.inf)
         for i in np.flatnonzero(guesses[:, -1] >= 0).tolist():
             rows = np.ascontiguousarray(self.rows[guesses[i]])
@@ -185,19 +187,19 @@ class ExactIndex:
         _check(queries)
         if queries.shape[1] != self.rows.shape[1] or queries.dtype != self.rows.dtype:
             raise ShiftbenchError(
-                "queries and references are not described alike",
+                "queries and references have different descriptors",
                 found=f"{queries.dtype} rows of {queries.shape[1]}",
                 expected=f"{self.rows.dtype} rows of {self.rows.shape[1]}",
             )
         if k < 1:
-            raise ShiftbenchError("bad number of neighbours", found=k, expected="1 or more")
+            raise ShiftbenchError("invalid number of neighbours", found=k, expected="1 or more")
 
 
 def _lengths(projected: Rows) -> tuple[FloatArray, FloatArray]:
     return np.ascontiguousarray(projected["square"]), np.ascontiguousarray(projected["rest"])
 
 
-def _sampled(rows: Rows | Chosen, seed: int) -> FloatArray:
+def _sampled(rows: Rows | RowSubset, seed: int) -> FloatArray:
     chosen = np.arange(len(rows))
     if len(rows) > _SAMPLE:
         chosen = np.sort(np.random.default_rng(seed).choice(len(rows), _SAMPLE, replace=False))
@@ -205,10 +207,10 @@ def _sampled(rows: Rows | Chosen, seed: int) -> FloatArray:
 
 
 def _basis(centred: FloatArray, directions: int, seed: int) -> FloatArray:
-    """(D, d) orthonormal directions of large variance, by a randomised range finder (Halko et al. 2011) with two
-    power iterations; all of space where it has no more."""
+    """(D, d) orthonormal directions of large variance, by a randomised range finder (Halko et al. 2011) with two power
+    iterations; the identity if there are no more than d dimensions."""
     width = centred.shape[1]
-    # Among few references the true distances cost less than a good basis.
+    # With few references, true distances cost less than a good basis.
     directions = max(1, min(directions, len(centred) // 16))
     if width <= directions:
         return np.eye(width)
@@ -218,10 +220,129 @@ def _basis(centred: FloatArray, directions: int, seed: int) -> FloatArray:
     return np.asarray(found)
 
 
-def _check(rows: Rows | Chosen) -> None:
+def _check(rows: Rows | RowSubset) -> None:
     if rows.ndim != 2 or rows.dtype not in (np.uint8, np.float32):
         raise ShiftbenchError(
-            "descriptors are rows of numbers",
+            "invalid descriptors",
             found=f"{rows.dtype} {rows.shape}",
             expected="uint8 or float32, (images, values)",
         )
+
+
+#: Number of squared byte differences whose sum fits into 32 bits.
+_STRIDE = 16384
+
+
+@compiled
+def _square_of_bytes(a: NDArray[Any], b: NDArray[Any]) -> np.int32:
+    """In 32-bit integers: exact and vectorised."""
+    total = np.int32(0)
+    for i in range(len(a)):
+        gap = np.int32(np.int32(a[i]) - np.int32(b[i]))
+        total = np.int32(total + np.int32(gap * gap))
+    return total
+
+
+@compiled
+def _square_of_floats(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """In float64 and in order: bit-identical on every processor."""
+    total = 0.0
+    for i in range(len(a)):
+        gap = np.float64(a[i]) - np.float64(b[i])
+        total += gap * gap
+    return total
+
+
+@compiled
+def square_distance(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """|a - b|²."""
+    total = 0.0
+    for start in range(0, len(a), _STRIDE):
+        if a.itemsize == 1:  # known at compile time
+            total += _square_of_bytes(a[start : start + _STRIDE], b[start : start + _STRIDE])
+        else:
+            total += _square_of_floats(a[start : start + _STRIDE], b[start : start + _STRIDE])
+    return total
+
+
+@compiled
+def _insert(square: float, index: int, squares: FloatArray, indices: IntArray) -> None:
+    """Insert into the sorted list of the best so far; indices ascend, so ties go behind."""
+    place = len(squares) - 1
+    while place > 0 and squares[place - 1] > square:
+        squares[place], indices[place] = squares[place - 1], indices[place - 1]
+        place -= 1
+    squares[place], indices[place] = square, index
+
+
+@compiled
+def _bound(
+    product: float, query_square: float, query_rest: float, reference_square: float, reference_rest: float
+) -> float:
+    """A lower bound of the squared distance, from the projected rows and the norms of the remainders."""
+    gap = query_rest - reference_rest
+    return query_square + reference_square - 2.0 * product + gap * gap
+
+
+@compiled
+def least_bounds(
+    products: NDArray[np.float32],
+    query_square: FloatArray,
+    query_rest: FloatArray,
+    reference_square: FloatArray,
+    reference_rest: FloatArray,
+    first: int,
+    own: IntArray,
+    bounds: FloatArray,
+    indices: IntArray,
+) -> None:
+    """Update the k lowest bounds of each query with a block of references that starts at row ``first``.
+
+    ``products``: inner products of the projected rows; ``own``: the reference row of the query itself, or -1.
+    """
+    last = bounds.shape[1] - 1
+    for i in range(len(products)):
+        for j in range(products.shape[1]):
+            bound = _bound(products[i, j], query_square[i], query_rest[i], reference_square[j], reference_rest[j])
+            if bound < bounds[i, last] and first + j != own[i]:
+                _insert(bound, first + j, bounds[i], indices[i])
+
+
+@compiled
+def refine(
+    products: NDArray[np.float32],
+    query_square: FloatArray,
+    query_rest: FloatArray,
+    reference_square: FloatArray,
+    reference_rest: FloatArray,
+    first: int,
+    own: IntArray,
+    queries: NDArray[Any],
+    references: NDArray[Any],
+    slack: float,
+    limits: FloatArray,
+    squares: FloatArray,
+    indices: IntArray,
+) -> None:
+    """Update the best squared distances of each query with a block of references.
+
+    Bounds are reduced by ``slack`` times the squared norms that went into them. References above ``limits`` cannot be
+    among the best.
+    """
+    last = squares.shape[1] - 1
+    for i in range(len(products)):
+        length = query_square[i] + query_rest[i] * query_rest[i]
+        for j in range(products.shape[1]):
+            bound = _bound(products[i, j], query_square[i], query_rest[i], reference_square[j], reference_rest[j])
+            bound -= slack * (length + reference_square[j] + reference_rest[j] * reference_rest[j])
+            if bound <= limits[i] and bound < squares[i, last] and first + j != own[i]:
+                square = square_distance(queries[i], references[j])
+                if square < squares[i, last]:
+                    _insert(square, first + j, squares[i], indices[i])
+
+
+@compiled
+def pair_squares(a: NDArray[Any], b: NDArray[Any], first: IntArray, second: IntArray, out: FloatArray) -> None:
+    """|a[first] - b[second]|² for each pair of rows."""
+    for i in range(len(first)):
+        out[i] = square_distance(a[first[i]], b[second[i]])

@@ -1,1 +1,1 @@
-"""The pool: pictures by content, candidates and references, and where they come from."""
+"""The pool: candidate and reference images, stored by content, and their sources."""

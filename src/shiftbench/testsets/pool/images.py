@@ -1,4 +1,4 @@
-"""Pictures on disk: the originals under the digest of their bytes, and the copies that annotators see."""
+"""Image files: originals under the digest of their bytes, and the copies that annotators see."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.images import bad_image, decode
 from shiftbench.io.atomic import write_atomically
 
-#: Pictures come from strangers: no file is read, and none decoded, beyond these.
+#: Images come from untrusted sources: larger ones are refused.
 MAX_BYTES = 64 << 20
 MAX_PIXELS = 64_000_000
 _QUALITY = 90
-#: Endings of the originals, by what their bytes begin with: the formats that folders of pictures are made of.
+#: File extensions by magic bytes, for the formats that image folders are made of.
 _MARKS = (
     (b"\xff\xd8\xff", ".jpg"),
     (b"\x89PNG\r\n\x1a\n", ".png"),
@@ -44,26 +44,26 @@ def image_digest(data: bytes) -> str:
 
 
 class ImageStore:
-    """``images/`` and ``copies/`` of a project. A picture's name is its digest, never what a stranger chose."""
+    """``images/`` and ``copies/`` of a project. Files are named by digest, never by untrusted names."""
 
     def __init__(self, folder: Path, copy_pixels: int) -> None:
         self.originals, self.copies = folder / "images", folder / "copies"
         self._copy_pixels = copy_pixels
 
     def put(self, data: bytes, image_id: str) -> StoredImage:
-        """Keep a picture and its copy; BadImageError, and nothing kept, for one that can't be used."""
+        """Store an image and its copy; BadImageError if it cannot be used."""
         if len(data) > MAX_BYTES:
             raise bad_image(image_id, f"{len(data):,} bytes are more than the limit of {MAX_BYTES:,}")
         pixels = decode(data, image_id, max_pixels=MAX_PIXELS).pixels
         suffix = _suffix(data)
-        if suffix is None:  # GIF, AVIF, ...: kept as a PNG of the same pixels, which every reader of folders knows
+        if suffix is None:  # GIF, AVIF, ...: stored as PNG, which every dataset reader supports
             data, suffix = as_png(pixels), ".png"
         height, width = pixels.shape[:2]
         stored = StoredImage(image_digest(data), suffix, width, height, len(data))
         original = self.original(stored.digest, suffix)
         if not original.exists():
-            write_atomically(original, lambda path: _write(path, data))
-            original.chmod(0o444)  # frozen sets hold the same file under another name
+            write_atomically(original, lambda path: path.write_bytes(data))
+            original.chmod(0o444)  # frozen sets hard-link this file
         self._make_copy(stored.digest, pixels)
         return stored
 
@@ -71,7 +71,7 @@ class ImageStore:
         return self.originals / digest[:2] / f"{digest[2:]}{suffix}"
 
     def copy(self, digest: str, suffix: str) -> Path:
-        """What annotators see, always a JPEG; made anew from the original if it was lost."""
+        """The JPEG that annotators see; recreated from the original if it is missing."""
         path = self._copy_path(digest)
         if not path.exists():
             original = self.original(digest, suffix)
@@ -82,17 +82,17 @@ class ImageStore:
         path = self._copy_path(digest)
         if not path.exists():
             data = annotators_copy(pixels, self._copy_pixels)
-            write_atomically(path, lambda temporary: _write(temporary, data), durable=False)
+            write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
 
     def _copy_path(self, digest: str) -> Path:
         return self.copies / digest[:2] / f"{digest[2:]}.jpg"
 
 
 def annotators_copy(pixels: Pixels, longest: int) -> bytes:
-    """A JPEG with no side above ``longest``, from pixels alone: no EXIF, no place, no hint at its origin.
+    """A JPEG with no side above ``longest``, encoded from pixels: no EXIF, no location, no hint at its source.
 
-    All copies are encoded alike, so that a control image can't be told by its file. The pixels are those that a
-    classifier gets: EXIF orientation is not applied to them either.
+    All copies are encoded alike, so that the file does not reveal control images. The pixels are those that a model
+    receives: EXIF orientation is not applied.
     """
     image = Pillow.fromarray(pixels)
     image.thumbnail((longest, longest), Pillow.Resampling.LANCZOS)
@@ -112,7 +112,3 @@ def _suffix(data: bytes) -> str | None:
         if data.startswith(mark):
             return suffix
     return ".webp" if data[8:12] == b"WEBP" else None
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Import: offers become entries of the pool, each picture once, whatever happens in between."""
+"""Import images into the pool; each image once, even if the import is interrupted and repeated."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import worker_count
 from shiftbench.testsets.audit import record
-from shiftbench.testsets.database.tables import Entry, Image
+from shiftbench.testsets.database.tables import Image, PoolEntry
 from shiftbench.testsets.pool.images import StoredImage
-from shiftbench.testsets.pool.sources import Offer, Supply, check_columns, clean, known_details, open_supply
+from shiftbench.testsets.pool.sources import Offer, SourceImages, check_columns, clean, known_details, open_source
 from shiftbench.testsets.project import Project
 
-Role = Literal["candidate", "reference"]
-#: Pictures between two commits: what a killed import may have to do again.
+EntryRole = Literal["candidate", "reference"]
+#: Images per commit: what a killed import has to repeat at most.
 _BATCH = 128
 
 
 @dataclass
-class Imported:
-    """What became of the pictures of one source."""
+class ImportSummary:
+    """The result of importing one source."""
 
     source: str
     role: str
     new: int = 0
-    #: Bytes that the pool had already, in this role and class.
+    #: Images that the pool already had in this role and class.
     known: int = 0
-    #: Name and reason.
+    #: (image id, reason)
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -46,26 +46,26 @@ class Imported:
         return self.new + self.known + len(self.refused)
 
 
-def import_pictures(
+def import_images(
     project: Project,
     source: str | Path | Dataset,
-    role: Role = "candidate",
+    role: EntryRole = "candidate",
     *,
     class_key: str | None = None,
     name: str | None = None,
     workers: int | None = None,
     progress: bool = False,
     console: Console | None = None,
-) -> Imported:
-    """Add all pictures of a source to the pool, as candidates or as references.
+) -> ImportSummary:
+    """Add all images of a source to the pool, as candidates or references.
 
-    Pictures that the pool has are not added twice, so that an import which was stopped is simply given again.
-    Broken pictures are refused by name, and the import goes on.
+    Images that the pool already has are skipped, so an interrupted import can simply be repeated. Broken images are
+    listed in the result, and the import continues.
     """
-    supply = open_supply(project, source, class_key=class_key)
-    done = Imported(clean(name or supply.name), role)
+    supply = open_source(project, source, class_key=class_key)
+    done = ImportSummary(clean(name or supply.name), role)
     with (
-        # One import at a time: two would both find a picture missing.
+        # One import at a time: two could add the same image.
         file_lock(project.folder / "import.lock", wait=True),
         ThreadPoolExecutor(worker_count(workers)) as pool,
         progress_bar(f"{role}s", supply.count or 0, show=progress and bool(supply.count), console=console) as advance,
@@ -87,14 +87,14 @@ def _batches(offers: Iterator[Offer]) -> Iterator[list[Offer]]:
 
 
 def _import_batch(
-    project: Project, batch: Sequence[Offer], supply: Supply, done: Imported, pool: ThreadPoolExecutor
+    project: Project, batch: Sequence[Offer], supply: SourceImages, done: ImportSummary, pool: ThreadPoolExecutor
 ) -> None:
     wanted = [offer for offer in batch if _has_class(project, offer, done)]
     if supply.stable:
         wanted = _unfetched(project, wanted, done)
     for offer in wanted:
         check_columns(offer.details)
-    # The files first: a row in the database always has its picture on disk.
+    # Files first: every row in the database has its image on disk.
     stored = list(pool.map(lambda offer: _store(project, offer), wanted))
     good: list[tuple[Offer, StoredImage]] = []
     for offer, result in zip(wanted, stored, strict=True):
@@ -107,20 +107,20 @@ def _import_batch(
             _add_entries(project, session, good, supply, done)
 
 
-def _has_class(project: Project, offer: Offer, done: Imported) -> bool:
+def _has_class(project: Project, offer: Offer, done: ImportSummary) -> bool:
     if offer.class_key is not None and offer.class_key in project.space:
         return True
-    done.refused.append(
-        (offer.id, f"{offer.class_key!r} is no class of the project" if offer.class_key else "no class")
-    )
+    done.refused.append((offer.id, f"unknown class {offer.class_key!r}" if offer.class_key else "no class"))
     return False
 
 
-def _unfetched(project: Project, batch: Sequence[Offer], done: Imported) -> list[Offer]:
-    """Without those that the pool has from this source; what was fetched once is not fetched again."""
+def _unfetched(project: Project, batch: Sequence[Offer], done: ImportSummary) -> list[Offer]:
+    """Images of this source that the pool does not have yet; the others need not be fetched."""
     with project.reading() as session:
-        here = select(Entry.source_id, Entry.class_key).where(Entry.source == done.source, Entry.role == done.role)
-        found = session.execute(here.where(Entry.source_id.in_([clean(offer.id) for offer in batch])))
+        here = select(PoolEntry.source_id, PoolEntry.class_key).where(
+            PoolEntry.source == done.source, PoolEntry.role == done.role
+        )
+        found = session.execute(here.where(PoolEntry.source_id.in_([clean(offer.id) for offer in batch])))
         known = {(source_id, key) for source_id, key in found}
     new = [offer for offer in batch if (clean(offer.id), offer.class_key) not in known]
     done.known += len(batch) - len(new)
@@ -128,7 +128,7 @@ def _unfetched(project: Project, batch: Sequence[Offer], done: Imported) -> list
 
 
 def _store(project: Project, offer: Offer) -> StoredImage | str:
-    """The stored picture, or why it is refused."""
+    """The stored image, or the reason why it is refused."""
     try:
         data = offer.data if isinstance(offer.data, bytes) else offer.data()
         return project.images.put(data, offer.id)
@@ -137,12 +137,16 @@ def _store(project: Project, offer: Offer) -> StoredImage | str:
 
 
 def _add_entries(
-    project: Project, session: Session, good: Sequence[tuple[Offer, StoredImage]], supply: Supply, done: Imported
+    project: Project,
+    session: Session,
+    good: Sequence[tuple[Offer, StoredImage]],
+    supply: SourceImages,
+    done: ImportSummary,
 ) -> None:
     image_ids = _image_ids(session, [stored for _, stored in good])
     pairs = [(image_ids[stored.digest], offer.class_key) for offer, stored in good]
-    listed = tuple_(Entry.image_id, Entry.class_key).in_(set(pairs))
-    found = session.execute(select(Entry.image_id, Entry.class_key).where(Entry.role == done.role, listed))
+    listed = tuple_(PoolEntry.image_id, PoolEntry.class_key).in_(set(pairs))
+    found = session.execute(select(PoolEntry.image_id, PoolEntry.class_key).where(PoolEntry.role == done.role, listed))
     known = {(image_id, key) for image_id, key in found}
     rows: dict[tuple[int, str | None], dict[str, Any]] = {}
     for pair, (offer, _) in zip(pairs, good, strict=True):
@@ -151,7 +155,7 @@ def _add_entries(
         else:
             rows[pair] = _row(project, offer, pair[0], supply, done)
     if rows:
-        session.execute(insert(Entry), list(rows.values()))
+        session.execute(insert(PoolEntry), list(rows.values()))
     done.new += len(rows)
 
 
@@ -168,14 +172,14 @@ def _image_ids(session: Session, images: Sequence[StoredImage]) -> dict[str, int
     return ids
 
 
-def _row(project: Project, offer: Offer, image_id: int, supply: Supply, done: Imported) -> dict[str, Any]:
+def _row(project: Project, offer: Offer, image_id: int, supply: SourceImages, done: ImportSummary) -> dict[str, Any]:
     known, extra = known_details(clean(offer.details))
     named = known.pop("source")
     return {
         "role": done.role,
         "image_id": image_id,
         "class_key": offer.class_key,
-        # a plug-in's pictures are found again by its own name
+        # a plug-in's images are identified by the plug-in's own name
         "source": done.source if named is None or supply.stable else named,
         "source_id": clean(offer.id),
         **known,

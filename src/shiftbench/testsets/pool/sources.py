@@ -1,15 +1,15 @@
-"""Where pictures come from: data sets and folders of every known kind, and fetch plug-ins.
+"""Sources of images: datasets and folders of every supported kind, and plug-ins.
 
 A plug-in is a function that yields offers, registered under a scheme::
 
-    @picture_sources.register("archive")
+    @image_sources.register("archive")
     def archive(target, project):
-        \"\"\"Pictures of the archive by keyword: archive:KEYWORD.\"\"\"
+        \"\"\"Images of the archive by keyword: archive:KEYWORD.\"\"\"
         for item in search(target):
             yield Offer(item.id, item.download, class_key="cat", details={"author": item.author})
 
-and used as ``shiftbench testset import pets archive:tabby``. ``item.download`` is called only for pictures that
-the pool does not have yet.
+and used as ``shiftbench testset import pets archive:tabby``. ``item.download`` is only called for images that the
+pool does not have yet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shiftbench.testsets.pool.images import MAX_BYTES, as_png
 if TYPE_CHECKING:
     from shiftbench.testsets.project import Project
 
-#: Columns that the pool knows, by the names they come under; all others are kept as they are.
+#: Columns of the pool, and the names they are recognised by; other columns are stored unchanged.
 COLUMNS = {
     "query": ("query", "search", "search_key"),
     "keyword": ("keyword", "subclass", "sub_class"),
@@ -45,7 +45,7 @@ COLUMNS = {
     "url": ("url", "link", "page"),
     "source": ("source", "origin"),
 }
-#: Names of columns that hold what a model said. A pool that knew it could not be sampled blindly.
+#: Columns with model predictions are refused: the set must be sampled and reviewed blindly.
 _PREDICTIONS = re.compile(
     r"pred(iction|icted|s)?|logits?|softmax|confidence|probabilit(y|ies)|probs?|top_?[15]|scores?"
 )
@@ -53,69 +53,69 @@ _PREDICTIONS = re.compile(
 
 @dataclass(frozen=True)
 class Offer:
-    """A picture that may enter the pool: its bytes, or a function that fetches them."""
+    """An image to import: its bytes, or a function that fetches them."""
 
     id: str
     data: bytes | Callable[[], bytes]
     class_key: str | None
-    #: By the names of ``COLUMNS`` or any other.
+    #: Metadata, by the names of ``COLUMNS`` or any other.
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-#: ``function(target, project)`` yields offers; the part of ``scheme:target`` before the colon names it.
-PictureSource = Callable[[str, "Project"], Iterator[Offer]]
-picture_sources: Registry[PictureSource] = Registry("picture source", builtin=())
+#: ``function(target, project)`` yields offers; registered under the scheme of ``scheme:target``.
+ImageSource = Callable[[str, "Project"], Iterator[Offer]]
+image_sources: Registry[ImageSource] = Registry("image source", builtin=())
 
 
 @dataclass(frozen=True)
-class Supply:
-    """The offers of one source, under its name."""
+class SourceImages:
+    """The images of one source."""
 
     name: str
     offers: Iterator[Offer]
-    #: How many, where it is known.
+    #: Number of images, if known.
     count: int | None = None
-    #: Whether an id of the source always means the same picture, so that it need not be fetched to be known.
+    #: Whether an id always refers to the same image, so that known images need not be fetched.
     stable: bool = False
 
 
-def open_supply(project: Project, source: str | Path | Dataset, *, class_key: str | None = None) -> Supply:
-    """A plug-in's scheme, a flat folder of one class, or any data set (folder, manifest, shards, arrays, named)."""
+def open_source(project: Project, source: str | Path | Dataset, *, class_key: str | None = None) -> SourceImages:
+    """Open a plug-in's target, a flat folder of one class, or any dataset (folder, manifest, shards, arrays, name)."""
     if class_key is not None:
-        project.space.index(class_key)  # a clear error for a class that is not there
+        project.space.index(class_key)  # an error for an unknown class
     scheme, _, target = str(source).partition(":")
-    if isinstance(source, str) and target and scheme in picture_sources:
-        return Supply(source, picture_sources.get(scheme)(target, project), stable=True)
+    if isinstance(source, str) and target and scheme in image_sources:
+        return SourceImages(source, image_sources.get(scheme)(target, project), stable=True)
     if class_key is not None:
         if isinstance(source, Dataset):
-            raise WorkshopError("a data set has classes of its own", hint="leave the class out")
+            raise WorkshopError("a dataset has its own classes", hint="omit the class")
         return _flat_folder(Path(source), class_key)
     dataset = open_dataset(source, space=None if isinstance(source, Dataset) else project.space)
     if dataset.space.keys != project.space.keys:
         dataset = of_classes(dataset, project.space)
     check_columns(dataset.metadata)
-    return Supply(dataset.name, dataset_offers(dataset), len(dataset))
+    return SourceImages(dataset.name, dataset_offers(dataset), len(dataset))
 
 
 def check_columns(columns: Mapping[str, Any]) -> None:
-    """Refuse what looks like the predictions of a model: the set must be made blind to them."""
+    """Refuse columns that look like model predictions."""
     for name in columns:
         if _PREDICTIONS.fullmatch(name.lower()):
             raise BlindnessError(
-                "the pool takes no predictions of models: who samples and reviews must not know them",
-                found=f"a column {name!r}",
-                hint="remove the column, or rename it if it is something else",
+                "model predictions cannot be imported: sampling and review must be blind to them",
+                found=f"column {name!r}",
+                hint="remove the column, or rename it if it contains something else",
             )
 
 
-def _flat_folder(folder: Path, class_key: str) -> Supply:
+def _flat_folder(folder: Path, class_key: str) -> SourceImages:
     if not folder.is_dir():
-        raise WorkshopError(f"{folder} is not a folder", found="a file" if folder.exists() else "nothing there")
+        raise WorkshopError(f"{folder} is not a folder", found="a file" if folder.exists() else "no such folder")
     files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in EXTENSIONS and not p.name.startswith("."))
     if not files:
-        raise WorkshopError(f"there are no pictures in {folder}", expected=f"files in {' '.join(EXTENSIONS)}")
+        raise WorkshopError(f"no images in {folder}", expected=f"files in {' '.join(EXTENSIONS)}")
     offers = (_file_offer(path, str(path.relative_to(folder)), class_key, {}) for path in files)
-    return Supply(folder.resolve().name, offers, len(files))
+    return SourceImages(folder.resolve().name, offers, len(files))
 
 
 def _file_offer(path: Path, name: str, class_key: str | None, details: Mapping[str, Any]) -> Offer:
@@ -129,7 +129,7 @@ def _read(path: Path, name: str) -> bytes:
 
 
 def dataset_offers(dataset: Dataset) -> Iterator[Offer]:
-    """All pictures of a data set with what it knows about each."""
+    """All images of a dataset with their metadata."""
     metadata = dataset.metadata
     for index, (image_id, label) in enumerate(zip(dataset.ids, dataset.labels.tolist(), strict=True)):
         key = dataset.space.keys[label] if label >= 0 else None
@@ -139,7 +139,7 @@ def dataset_offers(dataset: Dataset) -> Iterator[Offer]:
 
 @dataclass(frozen=True)
 class _Bytes:
-    """The picture's own file where it has one, else a PNG of its pixels."""
+    """The image's file, or a PNG of its pixels if it has none."""
 
     dataset: Dataset
     index: int
@@ -156,7 +156,7 @@ class _Bytes:
 
 
 def clean(value: Any) -> Any:
-    """Values as every database can keep them: no NUL, no broken Unicode, no number that JSON lacks.
+    """Values that every database can store: no NUL, no invalid Unicode, no NaN or infinity.
 
     >>> clean({"author": "a\\0b", "views": float("nan"), "tags": ["x"], "when": Path("p")})
     {'author': 'ab', 'views': 'nan', 'tags': ['x'], 'when': 'p'}
@@ -173,7 +173,7 @@ def clean(value: Any) -> Any:
 
 
 def known_details(details: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:
-    """(the pool's own columns, all others).
+    """(columns of the pool, other columns).
 
     >>> known_details({"license": "CC0", "camera": "X100"})[1]
     {'camera': 'X100'}

@@ -1,4 +1,4 @@
-"""Near-duplicates in the pool: searched among candidates and against references, put before reviewers."""
+"""Search the pool for near-duplicates among candidates and references, and queue them for review."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.near_duplicates import ReviewQueue, find_near_duplicates
 from shiftbench.testsets.near_duplicates.find import NEIGHBOURS, PLAIN
-from shiftbench.testsets.pool.datasets import pool_dataset
+from shiftbench.testsets.pool.entries import pool_dataset
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import add_suspicions
 
@@ -26,10 +26,10 @@ def suspect_near_duplicates(
     executor: Executor | None = None,
     show: bool = False,
 ) -> tuple[ReviewQueue, int]:
-    """Search the whole pool; (what was found, how many pairs are new to the reviewers).
+    """Search the whole pool; returns the pairs, and how many of them are new.
 
-    What pictures look like to the search is kept in the project's folder: after another import only the new ones
-    are looked at. A pair that was judged before stays judged.
+    Descriptors are cached in the project's folder, so that after another import only new images are processed. Pairs
+    that were judged before keep their verdict.
     """
     candidates, references = pool_dataset(project, CANDIDATE), pool_dataset(project, REFERENCE)
     if not len(candidates):

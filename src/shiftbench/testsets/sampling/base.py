@@ -1,4 +1,4 @@
-"""What strategies have in common: their inputs, their result, chance that is the same everywhere and for ever."""
+"""The interface of sampling strategies, and reproducible random draws."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shiftbench.testsets.errors import WorkshopError
 
 
 @dataclass(frozen=True)
-class Annotated:
-    """An image, its class, and how many of its annotators selected it."""
+class AnnotatedImage:
+    """An image, its class, and its answers."""
 
     id: str
     class_key: str
@@ -30,7 +30,7 @@ class Annotated:
 
 @dataclass(frozen=True)
 class Choice:
-    """An image of the sample: what it was drawn for (a bin, a keyword), and whether it only stands in."""
+    """A sampled image: the bin or keyword it was drawn for, and whether it is a fallback for one that ran out."""
 
     id: str
     class_key: str
@@ -39,31 +39,31 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is to be sampled, from what."""
+class SamplingRequest:
+    """What to sample, and from which images."""
 
-    candidates: Sequence[Annotated]
-    references: Sequence[Annotated]
+    candidates: Sequence[AnnotatedImage]
+    references: Sequence[AnnotatedImage]
     classes: Sequence[str]
     per_class: int
     seed: int = 0
-    #: Images of the revision before that are still valid: they stay.
+    #: Images of the previous revision that are still valid; they are kept.
     kept: Sequence[Choice] = ()
 
     def __post_init__(self) -> None:
         if self.per_class < 1:
-            raise WorkshopError("a class needs at least one image", found=self.per_class)
+            raise WorkshopError("invalid number of images per class", found=self.per_class, expected="at least 1")
 
     @cached_property
-    def _by_class(self) -> dict[str, list[Annotated]]:
-        found: dict[str, list[Annotated]] = {key: [] for key in self.classes}
+    def _by_class(self) -> dict[str, list[AnnotatedImage]]:
+        found: dict[str, list[AnnotatedImage]] = {key: [] for key in self.classes}
         for one in sorted(self.candidates, key=lambda one: one.id):
             if one.class_key in found:
                 found[one.class_key].append(one)
         return found
 
-    def candidates_of(self, key: str, least: int) -> list[Annotated]:
-        """Those of a class with at least ``least`` annotations, by id."""
+    def candidates_of(self, key: str, least: int) -> list[AnnotatedImage]:
+        """The candidates of a class with at least ``least`` annotations, by id."""
         return [one for one in self._by_class[key] if one.annotations >= least]
 
     def kept_of(self, key: str) -> list[Choice]:
@@ -72,7 +72,7 @@ class Request:
 
 @dataclass(frozen=True)
 class ClassSample:
-    """What was chosen for one class. ``wished`` and ``chosen`` count by bin or keyword."""
+    """The sample of one class; ``wished`` is the target per bin or keyword."""
 
     class_key: str
     choices: tuple[Choice, ...]
@@ -81,7 +81,7 @@ class ClassSample:
 
     @property
     def short(self) -> int:
-        """Images that could not be found."""
+        """Number of missing images."""
         return max(0, self.target - len(self.choices))
 
     @property
@@ -91,7 +91,7 @@ class ClassSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """The chosen images of all classes, in a random order."""
+    """The sampled images of all classes, in random order."""
 
     classes: tuple[ClassSample, ...]
     seed: int
@@ -129,7 +129,7 @@ class Sampling(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def sample(self, request: Request) -> Sample: ...
+    def sample(self, request: SamplingRequest) -> Sample: ...
 
     def options(self) -> dict[str, Any]:
         return asdict(self)  # type: ignore[call-overload, no-any-return]
@@ -138,16 +138,16 @@ class Sampling(ABC):
 samplings: Registry[type[Sampling]] = Registry(
     "sampling strategy",
     builtin=(
-        "shiftbench.testsets.sampling.matched_frequency",
-        "shiftbench.testsets.sampling.threshold",
-        "shiftbench.testsets.sampling.top_images",
+        "shiftbench.testsets.sampling.selection_frequency",
+        "shiftbench.testsets.sampling.selection_frequency",
+        "shiftbench.testsets.sampling.selection_frequency",
         "shiftbench.testsets.sampling.keywords",
     ),
 )
 
 
 def make_sampling(name: str, **options: Any) -> Sampling:
-    """A strategy by its name; an option it does not have is refused.
+    """A strategy by name, with options.
 
     >>> make_sampling("threshold", threshold=0.8).options()["threshold"]
     0.8
@@ -157,35 +157,36 @@ def make_sampling(name: str, **options: Any) -> Sampling:
     unknown = sorted(set(options) - known)
     if unknown:
         raise WorkshopError(
-            f"the sampling strategy {name!r} has no option {unknown[0]!r}", expected=", ".join(sorted(known)) or "none"
+            f"unknown option {unknown[0]!r} of the sampling strategy {name!r}",
+            expected=", ".join(sorted(known)) or "none",
         )
     return kind(**options)
 
 
 def draw_rank(seed: int, *parts: str) -> bytes:
-    """An image's place in the draw. It depends on the seed and the image alone, so that what else is in the pool,
-    and how many are drawn, change nothing: the next image drawn is always the one next in rank."""
+    """An image's rank in a draw. It depends only on the seed and the image, so the rest of the pool and the number of
+    drawn images do not matter: the next image drawn is always the next in rank."""
     text = "\0".join([str(seed), *parts])
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
-def draw(candidates: Iterable[Annotated], count: int, seed: int) -> list[Annotated]:
-    """``count`` of them at random, all if there are fewer."""
+def draw(candidates: Iterable[AnnotatedImage], count: int, seed: int) -> list[AnnotatedImage]:
+    """``count`` random candidates, or all if there are fewer."""
     ranked = sorted(candidates, key=lambda one: draw_rank(seed, one.class_key, one.id))
     return ranked[: max(0, count)]
 
 
 def largest_remainder(weights: Sequence[int], total: int, *, ties_to_last: bool = False) -> list[int]:
-    """``total`` split in proportion to whole weights: rounded down, then one more to the largest fractions.
+    """Split ``total`` in proportion to integer weights: round down, then add one to the largest fractions.
 
-    Exact: no floating point. Equal fractions go to the first, or, with ``ties_to_last``, to the last.
+    Exact, without floating point. Ties go to the first, or with ``ties_to_last`` to the last.
 
     >>> largest_remainder([1, 1, 2], 10), largest_remainder([1, 1, 2], 10, ties_to_last=True)
     ([3, 2, 5], [2, 3, 5])
     """
     whole = sum(weights)
     if whole <= 0 or min(weights) < 0:
-        raise WorkshopError("nothing to share in proportion to", found=list(weights))
+        raise WorkshopError("invalid weights", found=list(weights), expected="non-negative, not all 0")
     shares = [total * weight // whole for weight in weights]
     places = range(len(weights))
     order = sorted(places, key=lambda i: (-(total * weights[i] % whole), -i if ties_to_last else i))

@@ -1,4 +1,4 @@
-"""Keywords: the sub-classes of each class are distributed as in the reference, as CIFAR-10.1 was made."""
+"""Sampling by keyword: the distribution of sub-classes matches the references, as in CIFAR-10.1."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import ClassVar
 
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.sampling.base import (
-    Annotated,
+    AnnotatedImage,
     Choice,
     ClassSample,
-    Request,
     Sample,
     Sampling,
+    SamplingRequest,
     draw,
     largest_remainder,
     samplings,
@@ -26,22 +26,22 @@ from shiftbench.testsets.sampling.base import (
 class Keywords(Sampling):
     """The most frequent keywords of each class, each with its share of the reference images (004, B.1 and B.2.9).
 
-    Plain, as version 4 of CIFAR-10.1: a keyword gets its share of the whole set (number of classes times images
-    per class), rounded up; classes whose other keywords are frequent come out smaller. ``balanced``, as version
-    6: a keyword gets its share of its class among the top ones, rounded down, then one more to the largest
-    fractions, until the class is full; what a keyword lacks goes to the next largest fractions that have images.
+    Unbalanced, as in version 4 of CIFAR-10.1: a keyword gets its share of the whole set (number of classes times images
+    per class), rounded up; classes with many infrequent keywords end up smaller. ``balanced``, as in version 6: a
+    keyword gets its share among the top keywords of its class, rounded down, then one more for the largest fractions
+    until the class is full; missing images are taken from the keywords with the next largest fractions.
     """
 
     name: ClassVar[str] = "keywords"
 
-    #: Keywords of each class: 25, or 50 for the balanced set, in CIFAR-10.1.
+    #: Keywords per class: in CIFAR-10.1 25, or 50 for the balanced version.
     top: int = 25
     balanced: bool = False
-    #: Candidates need no annotations here, unless so many are asked for, with at least this frequency.
+    #: Required annotations (none by default) and selection frequency of candidates.
     min_annotations: int = 0
     min_frequency: float = 0.0
 
-    def sample(self, request: Request) -> Sample:
+    def sample(self, request: SamplingRequest) -> Sample:
         counts = self._counts(request)
         whole = sum(counter.total() for counter in counts.values())
         classes = []
@@ -55,7 +55,7 @@ class Keywords(Sampling):
             classes.append(self._class(request, key, top, dict(zip(top, shares, strict=True))))
         return Sample(tuple(classes), request.seed)
 
-    def _counts(self, request: Request) -> dict[str, Counter[str]]:
+    def _counts(self, request: SamplingRequest) -> dict[str, Counter[str]]:
         counts: dict[str, Counter[str]] = {key: Counter() for key in request.classes}
         for image in request.references:
             if image.keyword and image.class_key in counts:
@@ -63,18 +63,20 @@ class Keywords(Sampling):
         without = [key for key in request.classes if not counts[key]]
         if without:
             raise WorkshopError(
-                f"the references of {len(without)} classes have no keywords",
+                f"references without keywords in {len(without)} classes",
                 found=", ".join(without[:5]),
-                hint="import references from a manifest with a column 'keyword'",
+                hint="import references from a manifest with a 'keyword' column",
             )
         return counts
 
-    def _class(self, request: Request, key: str, top: Mapping[str, int], wished: Mapping[str, int]) -> ClassSample:
+    def _class(
+        self, request: SamplingRequest, key: str, top: Mapping[str, int], wished: Mapping[str, int]
+    ) -> ClassSample:
         target = sum(wished.values())
         choices = [choice for choice in request.kept_of(key) if choice.drawn_for in wished][:target]
         have = Counter(choice.drawn_for for choice in choices)
         taken = {choice.id for choice in choices}
-        left: dict[str, list[Annotated]] = {word: [] for word in top}
+        left: dict[str, list[AnnotatedImage]] = {word: [] for word in top}
         for image in request.candidates_of(key, self.min_annotations):
             if image.id not in taken and image.keyword in left and image.frequency >= self.min_frequency:
                 left[image.keyword].append(image)
@@ -88,9 +90,9 @@ class Keywords(Sampling):
 
 
 def _stand_ins(
-    request: Request, key: str, top: Mapping[str, int], left: dict[str, list[Annotated]], count: int
+    request: SamplingRequest, key: str, top: Mapping[str, int], left: dict[str, list[AnnotatedImage]], count: int
 ) -> list[Choice]:
-    """One image of each keyword by turns, the largest fractions first."""
+    """One image per keyword in turn, the largest fractions first."""
     whole = sum(top.values())
     order = sorted(top, key=lambda word: (-(request.per_class * top[word] % whole), -top[word], word))
     choices: list[Choice] = []

@@ -1,1 +1,1 @@
-"""The workshop's pages: annotation, review, and the lead's view, rendered by the server, with little script."""
+"""The web pages for annotators, reviewers and leads, rendered on the server, with little JavaScript."""

@@ -1,13 +1,20 @@
-"""The application of a project: its pages, and what is said when something goes wrong."""
+"""The web application of a project, its error pages, and the server."""
 
 from __future__ import annotations
 
+import socket
+import sys
+from urllib.parse import urlsplit
+
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from shiftbench.errors import ShiftbenchError
+from shiftbench.reports.page.server import bind, is_loopback
+from shiftbench.testsets.accounts import InvitationLink, Role, invitations, invite, people, revoke_invitation
 from shiftbench.testsets.errors import (
     AnsweredError,
     BlindnessError,
@@ -15,13 +22,14 @@ from shiftbench.testsets.errors import (
     LeaseExpiredError,
     NotAllowedError,
     UnknownTaskError,
+    WorkshopError,
 )
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.web import annotation_pages, auth, images, lead_pages, review_pages
-from shiftbench.testsets.web.dependencies import Desk, SignedOutError, see_other
-from shiftbench.testsets.web.security import Application, BodyTooLargeError, Shield, TooManyError
+from shiftbench.testsets.web.dependencies import AppContext, SignedOutError, see_other
+from shiftbench.testsets.web.security import Application, BodyTooLargeError, SecurityMiddleware, TooManyError
 
-#: The first that fits.
+#: The first match applies.
 _STATUS: tuple[tuple[type[ShiftbenchError], int], ...] = (
     (TooManyError, 429),
     (BodyTooLargeError, 413),
@@ -35,10 +43,10 @@ _STATUS: tuple[tuple[type[ShiftbenchError], int], ...] = (
 
 
 def workshop_app(project: Project, *, public_url: str | None = None) -> FastAPI:
-    """The pages alone; ``shielded`` is what is served."""
+    """The pages without middleware; ``shielded`` adds it."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.desk = Desk(project, public_url)
-    for router in (  # pictures first: most requests are for them
+    app.state.context = AppContext(project, public_url)
+    for router in (  # images first: they are most of the requests
         images.tasks_router, images.review_router, annotation_pages.router, auth.router, lead_pages.router,
         review_pages.router,
     ):  # fmt: skip
@@ -46,18 +54,18 @@ def workshop_app(project: Project, *, public_url: str | None = None) -> FastAPI:
     app.add_api_route("/static/{name}", _static, methods=["GET"])
     app.add_exception_handler(ShiftbenchError, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _no_page)
-    app.add_exception_handler(RequestValidationError, _no_page)  # a number in an address that is none
+    app.add_exception_handler(RequestValidationError, _no_page)  # an invalid number in a URL
     app.add_exception_handler(Exception, _broken)
     return app
 
 
 def shielded(app: FastAPI) -> Application:
-    desk: Desk = app.state.desk
-    return Shield(images.FromMemory(app, desk), https=desk.cookies.secure)
+    context: AppContext = app.state.context
+    return SecurityMiddleware(images.CachedImageMiddleware(app, context), https=context.cookies.secure)
 
 
 async def _static(request: Request, name: str) -> Response:
-    found = request.app.state.desk.static.get(name)
+    found = request.app.state.context.static.get(name)
     if found is None:
         raise HTTPException(404)
     data, kind = found
@@ -65,23 +73,70 @@ async def _static(request: Request, name: str) -> Response:
 
 
 def _refused(request: Request, error: ShiftbenchError) -> Response:
-    desk: Desk = request.app.state.desk
+    context: AppContext = request.app.state.context
     if isinstance(error, SignedOutError) and request.method == "GET":
         return see_other("/login")
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
-    desk.note_refusal(request, error)
-    return desk.page(request, "refused.html", code=status, error=error)
+    context.note_refusal(request, error)
+    return context.page(request, "refused.html", code=status, error=error)
 
 
 def _no_page(request: Request, error: Exception) -> Response:
-    desk: Desk = request.app.state.desk
+    context: AppContext = request.app.state.context
     status = error.status_code if isinstance(error, HTTPException) else 404
-    message = "This page can't be used that way." if status == 405 else "There is no such page."
-    return desk.page(request, "refused.html", code=status, error=ShiftbenchError(message))
+    message = "Method not allowed." if status == 405 else "Page not found."
+    return context.page(request, "refused.html", code=status, error=ShiftbenchError(message))
 
 
 def _broken(request: Request, error: Exception) -> Response:
-    """The trace goes to the server's log, never to a page."""
-    desk: Desk = request.app.state.desk
-    plain = ShiftbenchError("Something went wrong on our side.", hint="try again; if it stays, tell who invited you")
-    return desk.page(request, "refused.html", code=500, error=plain)
+    """The traceback goes to the server's log, never to a page."""
+    context: AppContext = request.app.state.context
+    plain = ShiftbenchError("Internal server error.", hint="try again; if the error persists, contact the project lead")
+    return context.page(request, "refused.html", code=500, error=plain)
+
+
+__all__ = ["bind", "first_lead_link", "is_loopback", "one_time_link", "public_origin", "serve"]
+
+_FIRST_LINK_DAYS = 1
+
+
+def first_lead_link(project: Project) -> InvitationLink | None:
+    """A link for the first lead of a project; revokes unused links of earlier starts. None if there is a lead."""
+    if any(person.role == "lead" for person in people(project)):
+        return None
+    for unused in invitations(project):
+        if unused.role == "lead" and unused.valid and unused.account is None:
+            revoke_invitation(project, unused.id)
+    return one_time_link(project, "lead", "lead")
+
+
+def one_time_link(project: Project, role: Role, name: str) -> InvitationLink:
+    """A link that is valid for one day."""
+    return invite(project, role, name, days=_FIRST_LINK_DAYS)
+
+
+def public_origin(url: str) -> str:
+    """
+    >>> public_origin("https://lab.example/")
+    'https://lab.example'
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/") or parts.query:
+        raise WorkshopError(
+            "invalid public URL", found=url[:200], expected="https://NAME, without a path",
+            hint="configure a separate host name in the proxy",
+        )  # fmt: skip
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def serve(project: Project, listener: socket.socket, *, public_url: str | None = None) -> None:
+    """Serve until Ctrl-C. There is no access log, because invitation URLs are secret."""
+    app = workshop_app(project, public_url=public_url)
+    # Image requests wait while threads render pages: switch threads more often than every 5 ms.
+    sys.setswitchinterval(0.001)
+    config = uvicorn.Config(
+        shielded(app), log_level="warning", access_log=False, server_header=False, lifespan="off",
+        proxy_headers=public_url is not None, forwarded_allow_ips="127.0.0.1", timeout_keep_alive=30, backlog=2048,
+        h11_max_incomplete_event_size=32 << 10,
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[listener])

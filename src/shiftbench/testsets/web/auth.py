@@ -1,4 +1,4 @@
-"""The door: invitation links, names with passwords, leaving."""
+"""Sign-in by invitation link or password, sign-out, and the account page."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ from shiftbench.testsets.accounts import (
 )
 from shiftbench.testsets.audit import note
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
-from shiftbench.testsets.web.dependencies import Anyone, Desk, TheDesk, TheForm, address_of, look, see_other
+from shiftbench.testsets.web.dependencies import (
+    AppContext,
+    Context,
+    PostedForm,
+    SignedIn,
+    address_of,
+    authenticate,
+    see_other,
+)
 
-router = APIRouter(dependencies=[Depends(look)])
+router = APIRouter(dependencies=[Depends(authenticate)])
 HOMES = {"annotator": "/task", "reviewer": "/review", "lead": "/lead"}
 
 
@@ -28,79 +36,79 @@ def home(request: Request) -> Response:
 
 
 @router.get("/join/{token}")
-def join_page(request: Request, desk: TheDesk, token: str) -> Response:
-    """Opening a link changes nothing, so that previews of mail programs can't use it up."""
-    return desk.page(request, "join.html", token=token)
+def join_page(request: Request, context: Context, token: str) -> Response:
+    """Opening a link changes nothing, so that link previews of mail clients cannot use it up."""
+    return context.page(request, "join.html", token=token)
 
 
 @router.post("/join")
-def join(request: Request, desk: TheDesk, form: TheForm) -> Response:
+def join(request: Request, context: Context, form: PostedForm) -> Response:
     address = address_of(request)
-    desk.limits.addresses.check(address)
+    context.limits.addresses.check(address)
     try:
-        person, session = enter_by_link(desk.project, form.text("token"))
+        person, session = enter_by_link(context.project, form.text("token"))
     except NotAllowedError:
-        desk.limits.addresses.try_take(address)
+        context.limits.addresses.try_take(address)
         raise
-    return _let_in(desk, request, person, session, "link")
+    return _sign_in(context, request, person, session, "link")
 
 
 @router.get("/login")
-def login_page(request: Request, desk: TheDesk) -> Response:
-    return desk.page(request, "login.html", message="")
+def login_page(request: Request, context: Context) -> Response:
+    return context.page(request, "login.html", message="")
 
 
 @router.post("/login")
-def login(request: Request, desk: TheDesk, form: TheForm) -> Response:
+def login(request: Request, context: Context, form: PostedForm) -> Response:
     name, address = form.text("name"), address_of(request)
-    desk.limits.addresses.take(address)
-    desk.limits.names.take(name)
+    context.limits.addresses.take(address)
+    context.limits.names.take(name)
     try:
-        person, session = enter_by_password(desk.project, name, form.secret("password"))
+        person, session = enter_by_password(context.project, name, form.secret("password"))
     except NotAllowedError as error:
-        desk.note_refusal(request, error)
-        return desk.page(request, "login.html", code=403, message="The name or the password is wrong.")
-    desk.limits.addresses.give_back(address)
-    desk.limits.names.give_back(name)
-    return _let_in(desk, request, person, session, "password")
+        context.note_refusal(request, error)
+        return context.page(request, "login.html", code=403, message="Wrong name or password.")
+    context.limits.addresses.give_back(address)
+    context.limits.names.give_back(name)
+    return _sign_in(context, request, person, session, "password")
 
 
 @router.post("/logout")
-def logout(request: Request, desk: TheDesk) -> Response:
-    token = request.cookies.get(desk.cookies.session)
+def logout(request: Request, context: Context) -> Response:
+    token = request.cookies.get(context.cookies.session)
     if token:
-        _sign_out(desk, token)
+        _sign_out(context, token)
     response = see_other("/login")
-    desk.cookies.end(response)
+    context.cookies.end(response)
     return response
 
 
 @router.get("/account")
-def account_page(request: Request, desk: TheDesk, person: Anyone) -> Response:
-    return desk.page(request, "account.html", shortest=SHORTEST_PASSWORD)
+def account_page(request: Request, context: Context, person: SignedIn) -> Response:
+    return context.page(request, "account.html", shortest=SHORTEST_PASSWORD)
 
 
 @router.post("/account/password")
-def set_password(desk: TheDesk, form: TheForm, person: Anyone) -> Response:
+def set_password(context: Context, form: PostedForm, person: SignedIn) -> Response:
     if form.secret("password") != form.secret("again"):
-        raise WorkshopError("the two passwords differ", hint="go back and type them again")
-    change_password(desk.project, person.id, form.secret("password"))
+        raise WorkshopError("the passwords do not match", hint="go back and type them again")
+    change_password(context.project, person.id, form.secret("password"))
     response = see_other("/login")
-    desk.cookies.end(response)
+    context.cookies.end(response)
     return response
 
 
-def _let_in(desk: Desk, request: Request, person: Person, session: str, by: str) -> Response:
-    """A new session each time; the one that was in the browser before ends."""
-    before = request.cookies.get(desk.cookies.session)
+def _sign_in(context: AppContext, request: Request, person: Person, session: str, by: str) -> Response:
+    """Start a new session and end the previous one of this browser."""
+    before = request.cookies.get(context.cookies.session)
     if before:
-        _sign_out(desk, before)
-    note(desk.project, "login", by=person.id, way=by, address=address_of(request))
+        _sign_out(context, before)
+    note(context.project, "login", by=person.id, way=by, address=address_of(request))
     response = see_other(HOMES[person.role])
-    desk.cookies.set_session(response, session)
+    context.cookies.set_session(response, session)
     return response
 
 
-def _sign_out(desk: Desk, session: str) -> None:
-    leave(desk.project, session)
-    desk.recent_tasks.forget(session)
+def _sign_out(context: AppContext, session: str) -> None:
+    leave(context.project, session)
+    context.task_images.forget(session)

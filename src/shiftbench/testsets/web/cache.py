@@ -1,4 +1,4 @@
-"""A short memory of which pictures belong to a task, so that a grid asks the database once and not 48 times."""
+"""A short-lived cache of the images of a task, so that a grid needs one database query instead of 48."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from anyio import to_thread
 
-Pictures = dict[str, Path]
+ImagePaths = dict[str, Path]
 
 
-class Shelf:
-    """The bytes of pictures that were read a moment ago; those longest unused make room. Safe with threads."""
+class ByteCache:
+    """A thread-safe LRU cache of file contents."""
 
     def __init__(self, megabytes: float = 64) -> None:
         self._most, self._size = int(megabytes * 2**20), 0
@@ -33,7 +33,7 @@ class Shelf:
         return self.get(path) or self._put(path, path.read_bytes())
 
     def fill(self, paths: Iterable[Path]) -> None:
-        """Those of one grid, in one go; a file that can't be read is the worry of who asks for it."""
+        """Read the files of a grid; errors are reported when a file is requested."""
         for path in paths:
             try:
                 self.read(path)
@@ -49,20 +49,20 @@ class Shelf:
         return data
 
 
-class RecentTasks:
-    """The pictures of tasks that were asked for a moment ago, by session and task.
+class TaskImageCache:
+    """The images of recently requested tasks, by session and task.
 
-    Who signs out or is excluded on these pages is forgotten at once; who is excluded from the command line, or by
-    another process that serves the same project, sees pictures of a task that was theirs for some seconds more.
+    Sign-out and exclusion on these pages take effect at once. After an exclusion from the command line or another
+    server process, images of the annotator's own task stay visible for a few seconds.
     """
 
     def __init__(self, seconds: float = 20.0, most: int = 1000) -> None:
         self._seconds, self._most = seconds, most
-        self._known: OrderedDict[tuple[str, str], tuple[float, asyncio.Future[Pictures]]] = OrderedDict()
-        self.shelf = Shelf()
+        self._known: OrderedDict[tuple[str, str], tuple[float, asyncio.Future[ImagePaths]]] = OrderedDict()
+        self.shelf = ByteCache()
 
-    def picture(self, session: str, task: str, image: str) -> tuple[Path, bytes] | None:
-        """What can be answered at once, from memory."""
+    def image(self, session: str, task: str, image: str) -> tuple[Path, bytes] | None:
+        """The image, if it is in memory."""
         until, found = self._known.get((session, task), (0.0, None))
         if found is None or until < time.monotonic() or not found.done() or found.cancelled() or found.exception():
             return None
@@ -70,8 +70,8 @@ class RecentTasks:
         data = None if path is None else self.shelf.get(path)
         return None if path is None or data is None else (path, data)
 
-    async def pictures(self, session: str, task: str, find: Callable[[], Pictures]) -> Pictures:
-        """Those remembered, or what ``find`` finds. Browsers ask for several pictures at once: they wait for one."""
+    async def images(self, session: str, task: str, find: Callable[[], ImagePaths]) -> ImagePaths:
+        """The cached images, or the result of ``find``. Concurrent requests share one lookup."""
         key = (session, task)
         until, found = self._known.get(key, (0.0, None))
         if found is None or until < time.monotonic():
@@ -81,21 +81,21 @@ class RecentTasks:
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
         try:
-            return await asyncio.shield(found)  # one browser that goes away does not take the others' answer with it
+            return await asyncio.shield(found)  # a cancelled request must not cancel the shared lookup
         except Exception:
-            self._known.pop(key, None)  # a refusal is not remembered
+            self._known.pop(key, None)  # errors are not cached
             raise
 
     def forget(self, session: str) -> None:
-        """Who has signed out."""
+        """Drop the images of a session that has ended."""
         for key in [key for key in list(self._known) if key[0] == session]:
             self._known.pop(key, None)
 
     def clear(self) -> None:
-        """When rights have changed: whoever asks next is looked up again."""
+        """Drop everything after a change of permissions."""
         self._known.clear()
 
-    def _found(self, find: Callable[[], Pictures]) -> Pictures:
-        pictures = find()
-        self.shelf.fill(pictures.values())
-        return pictures
+    def _found(self, find: Callable[[], ImagePaths]) -> ImagePaths:
+        images = find()
+        self.shelf.fill(images.values())
+        return images

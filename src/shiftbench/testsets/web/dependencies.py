@@ -1,4 +1,4 @@
-"""What every page stands on: the project, who is there, how a page is rendered, how a refusal is noted."""
+"""Shared by all pages: the application context, authentication, rendering, the audit of refused requests."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from shiftbench.testsets.accounts import ROLES, Person, person_of_session
 from shiftbench.testsets.audit import note
 from shiftbench.testsets.errors import NotAllowedError
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.web.cache import RecentTasks
+from shiftbench.testsets.web.cache import TaskImageCache
 from shiftbench.testsets.web.security import Cookies, Form, Limits, form_token, new_visitor, origin_of, read_form
 
 _HERE = Path(__file__).parent
 _KINDS = {".css": "text/css", ".js": "text/javascript"}
-#: Where people come in.
-DOORS = ("/join", "/login")
+#: Paths of sign-in forms.
+SIGN_IN_PATHS = ("/join", "/login")
 log = logging.getLogger("shiftbench.testsets.web")
 
 
 class SignedOutError(NotAllowedError):
-    """Nobody is signed in; the way is to the door, not to a refusal."""
+    """Nobody is signed in; redirect to the sign-in page."""
 
 
 class StaticFiles:
-    """Our style and scripts, read once; their addresses change with their content."""
+    """Stylesheet and scripts, read once; their URLs change with their content."""
 
     def __init__(self) -> None:
         paths = [path for path in (_HERE / "static").iterdir() if path.suffix in _KINDS]
@@ -50,15 +50,15 @@ class StaticFiles:
 
 
 @dataclass
-class Desk:
-    """One for the application; ``request.app.state.desk``."""
+class AppContext:
+    """The state of the application, at ``request.app.state.context``."""
 
     project: Project
-    #: Where people reach the pages, if not directly: behind a proxy that speaks HTTPS.
+    #: The URL of the HTTPS proxy in front of the server, if any.
     public_url: str | None = None
     limits: Limits = field(default_factory=Limits)
     static: StaticFiles = field(default_factory=StaticFiles)
-    recent_tasks: RecentTasks = field(default_factory=RecentTasks)
+    task_images: TaskImageCache = field(default_factory=TaskImageCache)
 
     @cached_property
     def cookies(self) -> Cookies:
@@ -66,7 +66,7 @@ class Desk:
 
     @cached_property
     def image_readers(self) -> CapacityLimiter:
-        """Pictures don't wait behind answers that wait for the database."""
+        """Separate threads, so that images do not wait behind requests that wait for the database."""
         return CapacityLimiter(8)
 
     @cached_property
@@ -83,13 +83,13 @@ class Desk:
         return origin_of(self.public_url or str(request.base_url))
 
     def page(self, request: Request, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:
-        """A page with the token that its forms must bring back."""
+        """Render a page with the CSRF token of its forms."""
         holder = _holder(request, self.cookies)
         fresh = not holder
         holder = holder or new_visitor()
         person = getattr(request.state, "person", None)
         text = self.templates.get_template(template).render(
-            person=person, form_token=form_token(self.project, holder), **values
+            view=template.removesuffix(".html"), person=person, form_token=form_token(self.project, holder), **values
         )
         response = HTMLResponse(text, code)
         if fresh:
@@ -97,9 +97,9 @@ class Desk:
         return response
 
     def note_refusal(self, request: Request, error: ShiftbenchError) -> None:
-        """Into the audit log, without anything secret: no token, no password, no path that holds one."""
+        """Add a refused request to the audit log, without secrets: no token, password or path that contains one."""
         if not self.limits.refusals.try_take("all"):
-            log.warning("refused (%s); too many to note in the audit log", type(error).__name__)
+            log.warning("refused (%s); too many for the audit log", type(error).__name__)
             return
         person = getattr(request.state, "person", None)
         route = request.scope.get("route")
@@ -110,17 +110,17 @@ class Desk:
 
 
 def _holder(request: Request, cookies: Cookies) -> str:
-    """The session's token of somebody signed in, else the visitor's number."""
+    """The session token if signed in, else the visitor id."""
     if getattr(request.state, "person", None) is not None:
         return request.cookies.get(cookies.session, "")
     return request.cookies.get(cookies.visitor, "")
 
 
 def _holders(request: Request, cookies: Cookies) -> list[str]:
-    """To whom a form may belong. At the door also to the visitor that somebody signed in is for a moment: a strict
-    cookie does not come along when an invitation is opened from a mail, but does when its form is sent."""
+    """The sessions that a form may belong to. For sign-in forms also the visitor: SameSite=Strict cookies are not sent
+    when an invitation is opened from a mail, but are sent with its form."""
     holders = [_holder(request, cookies)]
-    if request.url.path in DOORS:
+    if request.url.path in SIGN_IN_PATHS:
         holders.append(request.cookies.get(cookies.visitor, ""))
     return [holder for holder in holders if holder]
 
@@ -129,20 +129,20 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
 
-# Dependencies that wait for nothing are coroutines all the same: as plain functions each would cost a thread's turn.
-async def the_desk(request: Request) -> Desk:
-    found: Desk = request.app.state.desk
+# Dependencies that do not block are coroutines: plain functions would each need a thread.
+async def app_context(request: Request) -> AppContext:
+    found: AppContext = request.app.state.context
     return found
 
 
-async def look(request: Request, desk: Annotated[Desk, Depends(the_desk)]) -> None:
-    """Before every page: who comes, and, for a form, whether one of our pages has sent it."""
-    token = request.cookies.get(desk.cookies.session)
-    request.state.person = await to_thread.run_sync(person_of_session, desk.project, token) if token else None
+async def authenticate(request: Request, context: Annotated[AppContext, Depends(app_context)]) -> None:
+    """Before every page: identify the account, and check the origin of forms."""
+    token = request.cookies.get(context.cookies.session)
+    request.state.person = await to_thread.run_sync(person_of_session, context.project, token) if token else None
     if request.method == "POST":
         person = request.state.person
-        form = await read_form(request, desk.project, _holders(request, desk.cookies), desk.origin(request))
-        desk.limits.posts.take(f"{person.id}" if person else address_of(request))
+        form = await read_form(request, context.project, _holders(request, context.cookies), context.origin(request))
+        context.limits.posts.take(f"{person.id}" if person else address_of(request))
         request.state.form = form
 
 
@@ -151,8 +151,8 @@ async def form_of(request: Request) -> Form:
     return found
 
 
-class Allowed:
-    """A dependency: the person, if signed in with one of the roles."""
+class RequireRole:
+    """Dependency: the signed-in account, if it has one of the roles."""
 
     def __init__(self, *roles: str) -> None:
         self.roles = roles
@@ -162,22 +162,22 @@ class Allowed:
         if person is None:
             raise SignedOutError("please sign in first")
         if person.role not in self.roles:
-            raise NotAllowedError("this page is not for you", found=f"a {person.role}")
-        if person.excluded and set(self.roles) != set(ROLES):  # their own account stays open to them
-            raise NotAllowedError("this account has been excluded", hint="ask who leads the project")
+            raise NotAllowedError("permission denied", found=person.role, expected=" or ".join(self.roles))
+        if person.excluded and set(self.roles) != set(ROLES):  # the account page stays accessible
+            raise NotAllowedError("this account is excluded", hint="contact the project lead")
         return person
 
 
-TheDesk = Annotated[Desk, Depends(the_desk)]
-TheForm = Annotated[Form, Depends(form_of)]
-Anyone = Annotated[Person, Depends(Allowed(*ROLES))]
-Annotator = Annotated[Person, Depends(Allowed("annotator", "lead"))]
-Reviewer = Annotated[Person, Depends(Allowed("reviewer", "lead"))]
-Lead = Annotated[Person, Depends(Allowed("lead"))]
+Context = Annotated[AppContext, Depends(app_context)]
+PostedForm = Annotated[Form, Depends(form_of)]
+SignedIn = Annotated[Person, Depends(RequireRole(*ROLES))]
+Annotator = Annotated[Person, Depends(RequireRole("annotator", "lead"))]
+Reviewer = Annotated[Person, Depends(RequireRole("reviewer", "lead"))]
+Lead = Annotated[Person, Depends(RequireRole("lead"))]
 
 
 def see_other(address: str) -> Response:
-    """After a form: the next page, by GET, so that a reload sends nothing twice."""
+    """Redirect to the next page after a form, so that a reload does not resend it."""
     return Response(status_code=303, headers={"Location": address})
 
 

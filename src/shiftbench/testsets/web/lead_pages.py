@@ -1,4 +1,4 @@
-"""The lead's pages: how far things are, how good annotators are, invitations, selection frequencies, the log."""
+"""Pages for leads: progress, annotator quality, invitations, selection frequencies, the audit log."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from shiftbench.testsets.frequencies import (
     selection_frequencies,
     write_frequencies,
 )
-from shiftbench.testsets.web.dependencies import Lead, TheDesk, TheForm, look, see_other
+from shiftbench.testsets.web.dependencies import Context, Lead, PostedForm, authenticate, see_other
 
-router = APIRouter(prefix="/lead", dependencies=[Depends(look)])
-#: Bars of a histogram of selection frequencies: [0, 0.1), ..., [0.9, 1].
+router = APIRouter(prefix="/lead", dependencies=[Depends(authenticate)])
+#: Bins of the histogram of selection frequencies: [0, 0.1), ..., [0.9, 1].
 BINS = 10
 _EXPORTS = {"csv": "text/csv", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
 _LOG_LINES = 200
@@ -33,7 +33,7 @@ _LOG_LINES = 200
 
 @dataclass(frozen=True)
 class Bar:
-    """How many candidates and references are in one bin, and which shares of all of them."""
+    """Number and share of candidates and references in one bin."""
 
     low: float
     high: float
@@ -48,75 +48,79 @@ class Bar:
 
 
 @router.get("")
-def overview(request: Request, desk: TheDesk, person: Lead) -> Response:
-    people = {one.id: one for one in accounts.people(desk.project)}
-    return desk.page(
-        request, "lead.html", classes=progress(desk.project), quality=annotator_quality(desk.project), people=people,
-        invitations=accounts.invitations(desk.project), roles=accounts.ROLES, title=_titles(desk),
+def overview(request: Request, context: Context, person: Lead) -> Response:
+    people = {one.id: one for one in accounts.people(context.project)}
+    return context.page(
+        request, "lead.html", people=people, classes=progress(context.project), roles=accounts.ROLES,
+        quality=annotator_quality(context.project), invitations=accounts.invitations(context.project),
+        title=_titles(context),
     )  # fmt: skip
 
 
 @router.post("/invitations")
-def invite(request: Request, desk: TheDesk, form: TheForm, person: Lead) -> Response:
-    """The only page that shows a link: the database keeps its hash."""
-    link = accounts.invite(desk.project, form.text("role"), form.text("name"), by=person.id)  # type: ignore[arg-type]
-    return desk.page(request, "invited.html", link=link, address=f"{desk.origin(request)}/join/{link.token}")
+def invite(request: Request, context: Context, form: PostedForm, person: Lead) -> Response:
+    """The only page that shows a link: the database stores its hash."""
+    role, name = form.text("role"), form.text("name")
+    link = accounts.invite(context.project, role, name, by=person.id)  # type: ignore[arg-type]
+    return context.page(request, "invited.html", link=link, address=f"{context.origin(request)}/join/{link.token}")
 
 
 @router.post("/invitations/{invitation}/revoke")
-def revoke(desk: TheDesk, person: Lead, invitation: int) -> Response:
-    accounts.revoke_invitation(desk.project, invitation, by=person.id)
+def revoke(context: Context, person: Lead, invitation: int) -> Response:
+    accounts.revoke_invitation(context.project, invitation, by=person.id)
     return see_other("/lead#invitations")
 
 
 @router.post("/accounts/{account}/exclude")
-def exclude(desk: TheDesk, form: TheForm, person: Lead, account: int) -> Response:
+def exclude(context: Context, form: PostedForm, person: Lead, account: int) -> Response:
     because = form.text("because")[:500]
     if not because:
-        raise WorkshopError("an exclusion needs a reason", hint="go back and write one; it is kept in the log")
+        raise WorkshopError(
+            "an exclusion needs a reason", hint="go back and enter one; it is recorded in the audit log"
+        )
     if account == person.id:
-        raise WorkshopError("you can't exclude yourself")
-    accounts.exclude(desk.project, account, because, by=person.id)
-    desk.recent_tasks.clear()
+        raise WorkshopError("you cannot exclude yourself")
+    accounts.exclude(context.project, account, because, by=person.id)
+    context.task_images.clear()
     return see_other("/lead#annotators")
 
 
 @router.post("/accounts/{account}/readmit")
-def readmit(desk: TheDesk, form: TheForm, person: Lead, account: int) -> Response:
-    accounts.readmit(desk.project, account, form.text("because")[:500], by=person.id)
+def readmit(context: Context, form: PostedForm, person: Lead, account: int) -> Response:
+    accounts.readmit(context.project, account, form.text("because")[:500], by=person.id)
     return see_other("/lead#annotators")
 
 
 @router.get("/frequencies")
-def frequencies(request: Request, desk: TheDesk, person: Lead) -> Response:
-    """Each class with its histogram, and how far annotators agree."""
-    rows = selection_frequencies(desk.project)
-    summaries = class_summaries(desk.project, rows)
+def frequencies(request: Request, context: Context, person: Lead) -> Response:
+    """The histogram and annotator agreement of each class."""
+    rows = selection_frequencies(context.project)
+    summaries = class_summaries(context.project, rows)
     shown = [
         (summary, histogram([row for row in rows if summary.class_key in (row.class_key, "all")]))
         for summary in [*summaries[-1:], *summaries[:-1]]  # all classes first
     ]
-    return desk.page(request, "frequencies.html", classes=shown, title=_titles(desk), exports=tuple(_EXPORTS))
+    return context.page(request, "frequencies.html", classes=shown, title=_titles(context), exports=tuple(_EXPORTS))
 
 
 @router.get("/frequencies.{kind}")
-def export(desk: TheDesk, person: Lead, kind: str) -> Response:
+def export(context: Context, person: Lead, kind: str) -> Response:
     if kind not in _EXPORTS:
         raise WorkshopError("unknown file format", found=kind[:20], expected=", ".join(_EXPORTS))
     with tempfile.TemporaryDirectory() as folder:
-        data = write_frequencies(desk.project, Path(folder) / f"frequencies.{kind}").read_bytes()
-    name = f"{desk.project.configuration.name}-frequencies.{kind}"
+        data = write_frequencies(context.project, Path(folder) / f"frequencies.{kind}").read_bytes()
+    name = f"{context.project.configuration.name}-frequencies.{kind}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(data, media_type=_EXPORTS[kind], headers=headers)
 
 
 @router.get("/log")
-def log_page(request: Request, desk: TheDesk, person: Lead) -> Response:
-    return desk.page(request, "log.html", lines=audit_log(desk.project, last=_LOG_LINES))
+def log_page(request: Request, context: Context, person: Lead) -> Response:
+    return context.page(request, "log.html", lines=audit_log(context.project, last=_LOG_LINES))
 
 
 def histogram(rows: Sequence[ImageFrequency]) -> list[Bar]:
-    """Images with answers, by selection frequency; shares are of all candidates, and of all references."""
+    """Images with answers by selection frequency; shares of all candidates, and of all references."""
     counts = {role: [0] * BINS for role in (CANDIDATE, REFERENCE)}
     for row in rows:
         if row.annotations:
@@ -131,5 +135,5 @@ def histogram(rows: Sequence[ImageFrequency]) -> list[Bar]:
     ]  # fmt: skip
 
 
-def _titles(desk: TheDesk) -> dict[str, str]:
-    return {"all": "All classes", **{entry.key: entry.title for entry in desk.project.configuration.classes}}
+def _titles(context: Context) -> dict[str, str]:
+    return {"all": "All classes", **{entry.key: entry.title for entry in context.project.configuration.classes}}

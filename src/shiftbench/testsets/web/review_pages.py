@@ -1,6 +1,6 @@
-"""Review: the sampled images of a class above, reference images below; marks, revisions, freezing.
+"""Review pages: sampled images of a class above, references below; marks, revisions, freezing.
 
-Nobody sees here what a model says about an image: no page, and nothing that a page is made of, holds predictions.
+No page contains model predictions.
 """
 
 from __future__ import annotations
@@ -27,9 +27,17 @@ from shiftbench.testsets.revisions import (
     set_status,
 )
 from shiftbench.testsets.sampling.base import make_sampling, samplings
-from shiftbench.testsets.web.dependencies import Desk, Lead, Reviewer, TheDesk, TheForm, look, see_other
+from shiftbench.testsets.web.dependencies import (
+    AppContext,
+    Context,
+    Lead,
+    PostedForm,
+    Reviewer,
+    authenticate,
+    see_other,
+)
 
-router = APIRouter(prefix="/review", dependencies=[Depends(look)])
+router = APIRouter(prefix="/review", dependencies=[Depends(authenticate)])
 _PAIRS_ON_A_PAGE = 20
 
 
@@ -43,128 +51,130 @@ class ClassState:
 
 
 @router.get("")
-def sets(request: Request, desk: TheDesk, person: Reviewer) -> Response:
-    statuses = [set_status(desk.project, name) for name in set_names(desk.project)]
-    pairs = len(review.suspicions(desk.project))
-    return desk.page(
+def sets(request: Request, context: Context, person: Reviewer) -> Response:
+    statuses = [set_status(context.project, name) for name in set_names(context.project)]
+    pairs = len(review.suspicions(context.project))
+    return context.page(
         request, "review.html", statuses=statuses, pairs=pairs, strategies=samplings.names(), per_class=PER_CLASS
     )
 
 
 @router.post("/sets")
-def first_revision(desk: TheDesk, form: TheForm, person: Lead) -> Response:
+def first_revision(context: Context, form: PostedForm, person: Lead) -> Response:
     name = form.text("name") or form.text("strategy")
-    if name in set_names(desk.project):
-        raise WorkshopError(f"there is a set {name!r} already", hint="open it, or choose another name")
+    if name in set_names(context.project):
+        raise WorkshopError(f"the set {name!r} already exists", hint="open it, or choose another name")
     per_class, least = _count(form.text("per_class")), _count(form.text("least"))
     strategy = make_sampling(form.text("strategy"), min_annotations=least)
-    sample(desk.project, name, strategy, per_class=per_class, by=person.id)
+    sample(context.project, name, strategy, per_class=per_class, by=person.id)
     return see_other(f"/review/sets/{name}")
 
 
 @router.get("/sets/{name}")
-def one_set(request: Request, desk: TheDesk, person: Reviewer, name: str) -> Response:
-    status = set_status(desk.project, name)
-    found = revisions(desk.project, name)
-    return desk.page(
-        request, "set.html", status=status, classes=_class_states(desk, name), revisions=found,
+def one_set(request: Request, context: Context, person: Reviewer, name: str) -> Response:
+    status = set_status(context.project, name)
+    found = revisions(context.project, name)
+    return context.page(
+        request, "set.html", status=status, classes=_class_states(context, name), revisions=found,
         steps=list(pairwise(found)),
     )  # fmt: skip
 
 
 @router.post("/sets/{name}/revisions")
-def next_revision(desk: TheDesk, form: TheForm, person: Reviewer, name: str) -> Response:
-    """Marked images are replaced, the others stay."""
-    find_revision(desk.project, name)
-    sample(desk.project, name, note=form.text("note")[:500], by=person.id)
+def next_revision(context: Context, form: PostedForm, person: Reviewer, name: str) -> Response:
+    """Replace marked images and keep the others."""
+    find_revision(context.project, name)
+    sample(context.project, name, note=form.text("note")[:500], by=person.id)
     return see_other(f"/review/sets/{name}")
 
 
 @router.get("/sets/{name}/differences/{old}/{new}")
-def changes(request: Request, desk: TheDesk, person: Reviewer, name: str, old: int, new: int) -> Response:
-    return desk.page(request, "difference.html", change=difference(desk.project, name, old, new))
+def changes(request: Request, context: Context, person: Reviewer, name: str, old: int, new: int) -> Response:
+    return context.page(request, "difference.html", change=difference(context.project, name, old, new))
 
 
 @router.get("/sets/{name}/classes/{key}")
-def one_class(request: Request, desk: TheDesk, person: Reviewer, name: str, key: str) -> Response:
-    _check_class(desk, key)
-    page = review.review_page(desk.project, person.id, name, key)
-    frozen = find_revision(desk.project, name).frozen_at is not None
-    keys = desk.project.space.keys
+def one_class(request: Request, context: Context, person: Reviewer, name: str, key: str) -> Response:
+    _check_class(context, key)
+    page = review.review_page(context.project, person.id, name, key)
+    frozen = find_revision(context.project, name).frozen_at is not None
+    keys = context.project.space.keys
     place = keys.index(key)
     neighbours = (keys[place - 1] if place else None, keys[place + 1] if place + 1 < len(keys) else None)
-    return desk.page(request, "class.html", page=page, frozen=frozen, before=neighbours[0], after=neighbours[1])
+    return context.page(request, "class.html", page=page, frozen=frozen, before=neighbours[0], after=neighbours[1])
 
 
 @router.post("/sets/{name}/classes/{key}/marks")
-def mark(desk: TheDesk, form: TheForm, person: Reviewer, name: str, key: str) -> Response:
-    _check_class(desk, key)
+def mark(context: Context, form: PostedForm, person: Reviewer, name: str, key: str) -> Response:
+    _check_class(context, key)
     entry = _count(form.text("entry"))
-    if entry not in {image.entry for image in review.review_page(desk.project, person.id, name, key).sampled}:
-        raise WorkshopError("this picture is not in that class of the set", found=entry)
-    review.mark(desk.project, entry, form.text("kind"), form.text("note"), by=person.id)  # type: ignore[arg-type]
-    return see_other(f"{_class_address(name, key)}#picture-{entry}")
+    if entry not in {image.entry for image in review.review_page(context.project, person.id, name, key).sampled}:
+        raise WorkshopError("this image does not belong to that class of the set", found=entry)
+    review.mark(context.project, entry, form.text("kind"), form.text("note"), by=person.id)  # type: ignore[arg-type]
+    return see_other(f"{_class_address(name, key)}#image-{entry}")
 
 
 @router.post("/sets/{name}/classes/{key}/marks/{mark_id}/withdraw")
-def withdraw(desk: TheDesk, form: TheForm, person: Reviewer, name: str, key: str, mark_id: int) -> Response:
-    _check_class(desk, key)
-    review.withdraw_mark(desk.project, mark_id, by=person.id)
-    return see_other(f"{_class_address(name, key)}#picture-{_count(form.text('entry'))}")
+def withdraw(context: Context, form: PostedForm, person: Reviewer, name: str, key: str, mark_id: int) -> Response:
+    _check_class(context, key)
+    review.withdraw_mark(context.project, mark_id, by=person.id)
+    return see_other(f"{_class_address(name, key)}#image-{_count(form.text('entry'))}")
 
 
 @router.post("/sets/{name}/classes/{key}/finish")
-def finish(desk: TheDesk, person: Reviewer, name: str, key: str) -> Response:
-    _check_class(desk, key)
-    review.finish_class(desk.project, person.id, name, key)
+def finish(context: Context, person: Reviewer, name: str, key: str) -> Response:
+    _check_class(context, key)
+    review.finish_class(context.project, person.id, name, key)
     return see_other(f"/review/sets/{name}#classes")
 
 
 @router.get("/sets/{name}/freeze")
-def before_freezing(request: Request, desk: TheDesk, person: Lead, name: str) -> Response:
-    return desk.page(request, "freeze.html", status=set_status(desk.project, name), classes=desk.project.space.keys)
+def before_freezing(request: Request, context: Context, person: Lead, name: str) -> Response:
+    return context.page(
+        request, "freeze.html", status=set_status(context.project, name), classes=context.project.space.keys
+    )
 
 
 @router.post("/sets/{name}/freeze")
-def freeze_set(request: Request, desk: TheDesk, form: TheForm, person: Lead, name: str) -> Response:
+def freeze_set(request: Request, context: Context, form: PostedForm, person: Lead, name: str) -> Response:
     if form.text("confirm") != name:
         raise WorkshopError(
             "the set was not frozen", found=repr(form.text("confirm")[:80]), expected=f"its name, {name!r}"
         )
-    frozen = freeze(desk.project, name, allow_short=bool(form.text("allow_short")), by=person.id)
-    return desk.page(request, "frozen.html", frozen=frozen)
+    frozen = freeze(context.project, name, allow_short=bool(form.text("allow_short")), by=person.id)
+    return context.page(request, "frozen.html", frozen=frozen)
 
 
 @router.get("/pairs")
-def pairs(request: Request, desk: TheDesk, person: Reviewer) -> Response:
-    """Suspected near-duplicates side by side, the most suspicious first."""
-    found = review.suspicions(desk.project)
-    return desk.page(request, "pairs.html", pairs=found[:_PAIRS_ON_A_PAGE], left=len(found))
+def pairs(request: Request, context: Context, person: Reviewer) -> Response:
+    """Suspected near-duplicates side by side, the most similar first."""
+    found = review.suspicions(context.project)
+    return context.page(request, "pairs.html", pairs=found[:_PAIRS_ON_A_PAGE], left=len(found))
 
 
 @router.post("/pairs/{pair}")
-def judge(desk: TheDesk, form: TheForm, person: Reviewer, pair: int) -> Response:
+def judge(context: Context, form: PostedForm, person: Reviewer, pair: int) -> Response:
     verdict = form.text("verdict")
     if verdict not in ("duplicate", "different"):
-        raise WorkshopError("a verdict is missing", expected="duplicate or different")
-    review.judge(desk.project, pair, duplicate=verdict == "duplicate", by=person.id, note=form.text("note"))
+        raise WorkshopError("missing verdict", expected="duplicate or different")
+    review.judge(context.project, pair, duplicate=verdict == "duplicate", by=person.id, note=form.text("note"))
     return see_other("/review/pairs")
 
 
-def _class_states(desk: Desk, name: str) -> list[ClassState]:
-    status = set_status(desk.project, name)
-    images = revision_images(desk.project, name)
+def _class_states(context: AppContext, name: str) -> list[ClassState]:
+    status = set_status(context.project, name)
+    images = revision_images(context.project, name)
     counts = Counter(image.class_key for image in images)
     marked = Counter(image.class_key for image in images if image.digest in status.to_remove)
     return [
         ClassState(entry.key, entry.title, counts[entry.key], marked[entry.key], entry.key in status.reviewed_classes)
-        for entry in desk.project.configuration.classes
+        for entry in context.project.configuration.classes
     ]
 
 
-def _check_class(desk: Desk, key: str) -> None:
-    if key not in desk.project.space.keys:
-        raise WorkshopError("there is no such class", found=repr(key[:80]))
+def _check_class(context: AppContext, key: str) -> None:
+    if key not in context.project.space.keys:
+        raise WorkshopError("unknown class", found=repr(key[:80]))
 
 
 def _class_address(name: str, key: str) -> str:
@@ -173,5 +183,5 @@ def _class_address(name: str, key: str) -> str:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise WorkshopError("a number is missing", found=repr(text[:40]))
+        raise WorkshopError("invalid number", found=repr(text[:40]))
     return int(text)

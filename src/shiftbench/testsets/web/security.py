@@ -1,8 +1,7 @@
-"""What keeps the pages safe: sessions in cookies, forms that only our pages can send, limits, headers.
+"""Security of the pages: session cookies, CSRF protection, rate limits, headers.
 
-Sessions are random tokens, kept as hashes in the database and sent in a cookie that scripts can't read and that
-no other site's request carries. Every form bears a token that belongs to the session. Limits are counted in the
-memory of the process: several processes allow several times as much.
+Sessions are random tokens, stored as hashes and sent in HttpOnly, SameSite=Strict cookies. Every form has a token that
+belongs to the session. Rate limits are counted per process.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from shiftbench.testsets.accounts import SESSION_DAYS
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.project import Project
 
-#: An answer of 48 pictures has about 1.5 kB.
+#: An answer with 48 images has about 1.5 kB.
 LARGEST_BODY = 64 << 10
 _MOST_FIELDS = 1000
 _MOST_KEYS = 10_000
@@ -48,16 +47,16 @@ Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None
 
 
 class ForgedFormError(NotAllowedError):
-    """A form that none of our pages has sent."""
+    """A form that was not sent by one of our pages."""
 
 
 class TooManyError(WorkshopError):
-    """More attempts than anybody needs."""
+    """Rate limit exceeded."""
 
 
 @dataclass(frozen=True)
 class Cookies:
-    """The session of somebody signed in, and the number of a visitor who is not (yet)."""
+    """The session of a signed-in account, and the id of a visitor who is not signed in."""
 
     secure: bool
 
@@ -80,7 +79,7 @@ class Cookies:
             response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="strict")
 
     def _name(self, what: str) -> str:
-        # Browsers hold a cookie of this prefix to HTTPS and to this very host.
+        # Browsers restrict cookies with this prefix to HTTPS and to this host.
         return f"__Host-shiftbench-{what}" if self.secure else f"shiftbench-{what}"
 
     def _set(self, response: Response, name: str, value: str, seconds: int | None) -> None:
@@ -94,25 +93,25 @@ def new_visitor() -> str:
 
 
 def form_token(project: Project, holder: str) -> str:
-    """What forms must bring back; ``holder`` is the session's token, or the number of a visitor."""
+    """The CSRF token of forms; ``holder`` is the session token or the visitor id."""
     return hmac.new(project.secret, b"form/" + holder.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 class Form:
-    """The fields of a POST, as browsers send plain forms."""
+    """The fields of a URL-encoded form."""
 
     def __init__(self, body: bytes) -> None:
         try:
             text = body.decode("utf-8")
             self._fields = parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
         except ValueError as error:
-            raise WorkshopError("the form can't be read", found=str(error)) from None
+            raise WorkshopError("invalid form", found=str(error)) from None
 
     def text(self, name: str, default: str = "") -> str:
         return self._fields.get(name, [default])[0].strip()
 
     def secret(self, name: str) -> str:
-        """As typed: a password may begin with a space."""
+        """Not stripped: a password may start with a space."""
         return self._fields.get(name, [""])[0]
 
     def all(self, name: str) -> list[str]:
@@ -120,20 +119,20 @@ class Form:
 
 
 async def read_form(request: Request, project: Project, holders: Iterable[str], origin: str) -> Form:
-    """The form of a POST, if one of our own pages has sent it in this session."""
+    """The form of a POST request, if it was sent by one of our pages in this session."""
     _check_origin(request, origin)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise WorkshopError("the form can't be read", found=repr(kind[:60]), expected="a plain form, without files")
+        raise WorkshopError("invalid form", found=repr(kind[:60]), expected="a URL-encoded form without files")
     form = Form(await request.body())
     given = form.text("form").encode("utf-8", "replace")
     if not any(hmac.compare_digest(given, form_token(project, holder).encode()) for holder in holders):
-        raise ForgedFormError("this form does not belong to your session", hint="load the page again and repeat it")
+        raise ForgedFormError("this form does not belong to your session", hint="reload the page and try again")
     return form
 
 
 def _check_origin(request: Request, origin: str) -> None:
-    """Browsers say with every POST which site it comes from."""
+    """Browsers send the origin with every POST request."""
     came_from = request.headers.get("origin")
     if came_from is not None and came_from != origin:
         raise ForgedFormError("this form was sent by another site", found=came_from[:80], expected=origin)
@@ -152,7 +151,7 @@ def origin_of(url: str) -> str:
 
 @dataclass
 class Limit:
-    """So many at once, then so many a minute, for each key."""
+    """A token bucket per key: ``burst`` at once, then ``per_minute``."""
 
     burst: int
     per_minute: float
@@ -165,7 +164,7 @@ class Limit:
             raise TooManyError("too many attempts", hint="wait a minute")
 
     def check(self, key: str) -> None:
-        """Without counting: for attempts that only count once they have failed."""
+        """Check without counting, for attempts that count only if they fail."""
         with self._turn:
             left = self._refilled(key)
         if left < 1:
@@ -180,12 +179,12 @@ class Limit:
             return True
 
     def give_back(self, key: str) -> None:
-        """The attempt was a good one, and does not count."""
+        """Undo ``take`` after a successful attempt."""
         with self._turn:
             self._left[key] = (min(self.burst, self._refilled(key) + 1), self.clock())
 
     def _refilled(self, key: str) -> float:
-        if len(self._left) >= _MOST_KEYS:  # whoever comes from ever new addresses shall not fill the memory
+        if len(self._left) >= _MOST_KEYS:  # bounds the memory if requests come from ever new addresses
             self._left = {k: v for k, v in self._left.items() if self._amount(*v) < self.burst}
             if len(self._left) >= _MOST_KEYS:
                 self._left.clear()
@@ -197,19 +196,19 @@ class Limit:
 
 @dataclass
 class Limits:
-    #: Wrong passwords and links, by address and by name. Right ones do not count.
+    #: Failed sign-ins, by address and by name.
     addresses: Limit = field(default_factory=lambda: Limit(10, 10))
     names: Limit = field(default_factory=lambda: Limit(10, 2))
-    #: Answers of one annotator: nobody looks through a grid in less than a second.
+    #: Answers per annotator: nobody answers a grid in less than a second.
     answers: Limit = field(default_factory=lambda: Limit(60, 60))
-    #: Everything else that is posted, by person.
+    #: All other POST requests, per account.
     posts: Limit = field(default_factory=lambda: Limit(240, 240))
-    #: Lines of the audit log for what was refused: an attack shall not fill the disk.
+    #: Audit entries of refused requests, so that an attack cannot fill the disk.
     refusals: Limit = field(default_factory=lambda: Limit(200, 60))
 
 
-class Shield:
-    """Around the whole application: refuses large bodies unread, and sets the headers of every answer."""
+class SecurityMiddleware:
+    """Refuses large request bodies without reading them, and sets the headers of every response."""
 
     def __init__(self, app: Application, *, https: bool) -> None:
         self._app = app
@@ -234,7 +233,7 @@ class Shield:
 
 
 class BodyTooLargeError(WorkshopError):
-    """A body without an announced length that went on and on."""
+    """A request body without Content-Length exceeded the limit."""
 
 
 def _announced(scope: MutableMapping[str, Any]) -> int:
@@ -250,12 +249,12 @@ def _measured(receive: Receive) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > LARGEST_BODY:
-            raise BodyTooLargeError("the form is too large", expected=f"at most {LARGEST_BODY >> 10} kB")
+            raise BodyTooLargeError("request too large", expected=f"at most {LARGEST_BODY >> 10} kB")
         return message
 
     return measured
 
 
 async def _refuse_body(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-    answer = Response("This is too large. Nothing was stored.\n", 413, {"Connection": "close"}, media_type="text/plain")
+    answer = Response("Request too large. Nothing was stored.\n", 413, {"Connection": "close"}, media_type="text/plain")
     await answer(scope, receive, send)

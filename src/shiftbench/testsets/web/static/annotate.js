@@ -1,4 +1,4 @@
-// Comfort on top of plain forms: keys, a count, a clock that is wound up while somebody is active.
+// Progressive enhancement of plain forms: keyboard shortcuts, a counter, and a timer that is renewed while active.
 "use strict";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("answer"));
@@ -11,7 +11,7 @@ const clock = /** @type {HTMLElement} */ (document.getElementById("clock"));
 function showCount() {
   const chosen = tiles.filter((tile) => tile.checked).length;
   if (count) count.textContent = `${chosen} selected`;
-  // On the second look everything may be taken away again; then it is "none of these" that has to be chosen.
+  // If all images are deselected on the check page, "None of these" must be chosen instead.
   const submit = /** @type {HTMLButtonElement | null} */ (document.getElementById("submit"));
   if (submit && tiles.length) submit.disabled = chosen === 0;
 }
@@ -40,7 +40,7 @@ function key(event) {
     const next = here < 0 ? 0 : here + steps[event.key];
     if (tiles[next]) tiles[next].focus();
   } else if (event.key === "Enter" && here >= 0) {
-    tiles[here].click(); // space does so by itself
+    tiles[here].click(); // the browser handles space
   } else if (event.key === "n") {
     done = press("none");
   } else if (event.key === "r") {
@@ -56,7 +56,7 @@ if (tiles.length) document.addEventListener("keydown", key);
 showCount();
 window.addEventListener("pageshow", showCount); // a browser that goes back remembers what was checked
 
-// The clock
+// The timer of the lease
 let ends = Date.now() + 1000 * Number(clock.dataset.seconds);
 const lease = 1000 * Number(clock.dataset.seconds);
 let active = false;
@@ -68,12 +68,12 @@ for (const kind of ["pointerdown", "keydown", "scroll"]) {
 function showTime() {
   const left = Math.max(0, Math.floor((ends - Date.now()) / 1000));
   const minutes = `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`;
-  clock.textContent = left ? `Time left: ${minutes}` : "The time is over; this task went to somebody else.";
+  clock.textContent = left ? `Time left: ${minutes}` : "Time is up; this task was returned to the queue.";
   clock.classList.toggle("late", left < 60);
 }
 
 async function renew() {
-  // Not oftener than every twentieth of the time left at the beginning, and at most once in five seconds.
+  // At most once per twentieth of the lease, and at most every five seconds.
   if (!active || Date.now() - renewed < Math.max(5000, lease / 20) || Date.now() > ends) return;
   active = false;
   renewed = Date.now();
@@ -82,7 +82,7 @@ async function renew() {
     const answer = await fetch(clock.dataset.renew ?? "", { method: "POST", body });
     if (answer.ok) ends = Date.now() + 1000 * (await answer.json()).seconds;
   } catch {
-    // No connection at this moment: the clock goes on, and the next activity tries again.
+    // Offline: the next activity tries again.
   }
 }
 

@@ -1,4 +1,4 @@
-// Keys for reviewers: arrows move between pictures, letters press the buttons of the one in focus.
+// Keyboard shortcuts of the review pages: arrows move between images, letters press buttons of the focused one.
 "use strict";
 
 /** @type {NodeListOf<HTMLElement>} */
@@ -47,7 +47,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// After a mark the page comes back to the same picture.
+// After a mark, focus the same image again.
 const marked = location.hash && document.getElementById(location.hash.slice(1));
 if (marked) marked.focus();
 else if (cards.length) cards[0].focus({ preventScroll: true });

@@ -1,0 +1,69 @@
+"""What the `testset` commands share: the project, the set, and messages on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shiftbench.cli.console import errors
+
+if TYPE_CHECKING:
+    from shiftbench.testsets import Project
+
+Folder = Annotated[Path, typer.Argument(help="Project folder.")]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        help="Database URL, such as postgresql+psycopg://USER@HOST/DATABASE (default: SHIFTBENCH_DATABASE, then "
+        "testset.toml).",
+    ),
+]
+SetName = Annotated[
+    str | None, typer.Option("--set", "-s", help="Name of the set (default: the only one of the project).")
+]
+
+
+@dataclass(frozen=True)
+class SetOptions:
+    """A set of a project."""
+
+    set_name: SetName = None
+    database: Database = None
+
+    @contextmanager
+    def opened(self, folder: Path) -> Iterator[tuple[Project, str]]:
+        """The project and the name of the set."""
+        with opened(folder, self.database) as project:
+            yield project, self.set_name or only_set(project)
+
+
+@contextmanager
+def opened(folder: Path, database: str | None) -> Iterator[Project]:
+    from shiftbench.testsets import Project
+
+    project = Project.open(folder, database=database)
+    try:
+        yield project
+    finally:
+        project.close()
+
+
+def only_set(project: Project) -> str:
+    """The name of the only set of a project."""
+    from shiftbench.testsets.revisions import set_names
+
+    names = set_names(project)
+    if len(names) != 1:
+        known = f"one of {', '.join(names)}" if names else "no sets yet; create one with sample --strategy"
+        raise typer.BadParameter(f"name a set ({known})", param_hint="--set")
+    return names[0]
+
+
+def say(text: str) -> None:
+    errors.print(text, highlight=False, markup=False, soft_wrap=True)
