@@ -15,7 +15,7 @@ import pytest
 
 from shiftbench.errors import DatasetError, UnknownNameError
 from shiftbench.published.base import PublishedValue
-from shiftbench.published.reproduce import Checked, Comparison, Data, claims, open_data, reproduce
+from shiftbench.published.reproduce import Checked, CheckedNumber, Data, claims, open_data, reproduce
 from shiftbench.published.reproduce.base import (
     ABSENT,
     DIFFERS,
@@ -47,7 +47,7 @@ def everything(reference_data: Path) -> dict[str, Checked]:
     return {one.claim.name: one for one in found}
 
 
-def value_of(checked: Checked, name: str) -> Comparison:
+def value_of(checked: Checked, name: str) -> CheckedNumber:
     [row] = [row for row in checked.rows if row.name == name]
     return row
 
@@ -164,13 +164,13 @@ def _moved(row: PublishedValue, shift: float) -> PublishedValue:
 def test_marks() -> None:
     printed = PublishedValue("004", "t", "m", "s", "top1", 0.50, 0.005, 0.45, 0.55)
     marks = {
-        value: Comparison("", printed, Recomputed(value, slack)).mark
+        value: CheckedNumber("", printed, Recomputed(value, slack)).mark
         for value, slack in ((0.5049, 0.0), (0.51, 0.01), (0.52, 0.0), (0.56, 0.0), (0.449, 0.01))
     }
     assert marks == {0.5049: SAME, 0.51: ROUNDING, 0.52: INTERVAL, 0.56: DIFFERS, 0.449: DIFFERS}
-    assert Comparison("", printed, None, "images").mark == ABSENT
+    assert CheckedNumber("", printed, None, "images").mark == ABSENT
     sign = replace(printed, value=1.0, rounding=0.0, low=None, high=None, unit="sign")
-    assert Comparison("", sign, Recomputed(-1.0)).mark == DIFFERS
+    assert CheckedNumber("", sign, Recomputed(-1.0)).mark == DIFFERS
 
 
 def test_the_slack_of_a_mean_is_what_rounding_does_to_it() -> None:

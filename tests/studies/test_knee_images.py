@@ -10,7 +10,7 @@ from shiftbench.store.predictions import Predictions
 from shiftbench.studies import Fit, PiecewiseFit, Results
 from shiftbench.studies.image_bootstrap import image_bootstrap_of
 from shiftbench.studies.knee_images import image_bootstrap_of_shift
-from shiftbench.studies.study import Shift, Study
+from shiftbench.studies.study import ShiftAxes, Study
 from tests.metrics.making import with_hits
 
 OPTIONS = {"over_models": False, "level": 0.95, "resamples": 100, "seed": 1}
@@ -36,7 +36,7 @@ def test_a_knee_is_two_bootstraps_of_the_same_draws(
     filtered: tuple[Study, list[Predictions], list[Predictions]],
 ) -> None:
     study, x, y = filtered
-    found = image_bootstrap_of_shift(study, Shift("val", "a", pivot="auto"), x, y, scale="logit", **OPTIONS)
+    found = image_bootstrap_of_shift(study, ShiftAxes("val", "a", pivot="auto"), x, y, scale="logit", **OPTIONS)
     assert isinstance(found.line, PiecewiseFit) and found.line.pivot == study.results.of("val")["net4"]
     assert (found.line.below.models, found.line.above.models) == (
         ("net0", "net1", "net2", "net3"), ("net5", "net6", "net7", "net8"),
@@ -54,7 +54,7 @@ def test_a_threshold_chooses_the_fitted_models(
     filtered: tuple[Study, list[Predictions], list[Predictions]],
 ) -> None:
     study, x, y = filtered
-    found = image_bootstrap_of_shift(study, Shift("val", "a", min_x=72), x, y, scale="linear", **OPTIONS)
+    found = image_bootstrap_of_shift(study, ShiftAxes("val", "a", min_x=72), x, y, scale="linear", **OPTIONS)
     assert isinstance(found.line, Fit) and found.line.models == ("net5", "net6", "net7", "net8")
     assert len(found.rows) == 9 and found.rows[0].extrapolated
     assert found.line.slope_interval is not None and found.line.resamples == 100

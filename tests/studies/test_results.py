@@ -12,7 +12,7 @@ import pytest
 from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.base import Score
 from shiftbench.studies import Models, Results, StudyError, read_models, read_results, results_from_scores
-from shiftbench.studies.study import Shift, Study, unlisted
+from shiftbench.studies.study import ShiftAxes, Study, unlisted
 
 
 def written(path: Path, text: str) -> Path:
@@ -142,14 +142,14 @@ def test_study_says_what_it_lacks() -> None:
     study = Study(table)
     assert study.fit("val", "v2").n == 2 and "all of them" in unlisted(study)[0]
     with pytest.raises(StudyError, match="not standard"):
-        study.correlate(Shift("val", "v2"), Shift("val", "v2"))
+        study.correlate(ShiftAxes("val", "v2"), ShiftAxes("val", "v2"))
     with pytest.raises(StudyError, match="no base models"):
         study.relative("v2")
     with pytest.raises(StudyError, match="baseline category"):
         Study(table, Models({})).fit("val", "v2")
     with pytest.raises(UnknownNameError):
         study.shift("v3")
-    assert study.shift("v2@val") == Shift("val", "v2")
+    assert study.shift("v2@val") == ShiftAxes("val", "v2")
 
 
 def test_threshold_in_percent_or_as_a_fraction() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shiftbench.errors import listed
-from shiftbench.published.reproduce import MARKS, TITLES, Checked, Comparison
+from shiftbench.published.reproduce import MARKS, TITLES, Checked, CheckedNumber
 from shiftbench.published.reproduce.base import ABSENT, DIFFERS, SAME, Group, needed
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Number, Row, Table
@@ -129,7 +129,7 @@ def _remarks(one: Checked, recomputed: bool) -> list[str]:
     return remarks
 
 
-def _row(row: Comparison) -> Row:
+def _row(row: CheckedNumber) -> Row:
     found = row.found
     assert found is not None
     # An exact half rounds either way: what prints as the published number is shown as it.
@@ -154,16 +154,16 @@ def _group_row(group: Group) -> Row:
     }
 
 
-def _published(row: Comparison) -> Number:
+def _published(row: CheckedNumber) -> Number:
     return _number(row, row.printed.value, row.printed.low, row.printed.high)
 
 
-def _difference(row: Comparison) -> Number:
+def _difference(row: CheckedNumber) -> Number:
     shown = _number(row, row.difference or 0.0)
     return Number(shown.value, places=(shown.places or 0) + (1 if row.printed.rounding else 0))
 
 
-def _number(row: Comparison, value: float, low: float | None = None, high: float | None = None) -> Number:
+def _number(row: CheckedNumber, value: float, low: float | None = None, high: float | None = None) -> Number:
     """With the digits that the paper prints; a percentage without its sign."""
     times = 100.0 if row.printed.unit == "%" else 1.0
     rounding = row.printed.rounding

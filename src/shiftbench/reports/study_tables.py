@@ -9,7 +9,7 @@ from typing import Any
 from shiftbench.errors import listed
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Table
-from shiftbench.studies.agreement import Agreement
+from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, whole
 from shiftbench.studies.correlation import Correlation
 from shiftbench.studies.difficulty_fit import DifficultyFit
@@ -183,7 +183,7 @@ def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: floa
     return Table(fields, rows, title="is robustness to one shift robustness to another?", notes=notes, data=data)
 
 
-def agreement_table(result: Agreement, setting: str) -> Table:
+def agreement_table(result: ModelAgreement, setting: str) -> Table:
     """Who fails together: one row a pair of models."""
     fields = [
         Column("stronger", "stronger"),

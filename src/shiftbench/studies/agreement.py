@@ -43,7 +43,7 @@ class PairAgreement:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ModelAgreement:
     """All models on the same images."""
 
     models: tuple[str, ...]
@@ -77,7 +77,7 @@ def agreement(
     models: Sequence[str] | None = None,
     ids: Sequence[str] | None = None,
     level: float = 0.95,
-) -> Agreement:
+) -> ModelAgreement:
     """From (models, images) right or wrong.
 
     >>> result = agreement([[1, 1, 0, 0], [1, 0, 0, 0]], models=["a", "b"], ids=["p", "q", "r", "s"])
@@ -94,7 +94,7 @@ def agreement(
     check_unique(names)
     wrong = (~matrix).sum(axis=0)
     failures = np.bincount(wrong, minlength=len(matrix) + 1)
-    return Agreement(
+    return ModelAgreement(
         models=tuple(names),
         n=matrix.shape[1],
         accuracies=tuple(float(a) for a in matrix.mean(axis=1)),
@@ -106,7 +106,7 @@ def agreement(
     )
 
 
-def agreement_of(predictions: Sequence[Predictions], *, level: float = 0.95) -> Agreement:
+def agreement_of(predictions: Sequence[Predictions], *, level: float = 0.95) -> ModelAgreement:
     """From stored predictions of one setting, on the images that count for all classifiers."""
     if len(predictions) < 2:
         raise StudyError("agreement needs two classifiers or more", found=len(predictions))

@@ -15,14 +15,14 @@ from shiftbench.studies.fits import Fit
 from shiftbench.studies.image_bootstrap import ImageBootstrap, image_bootstrap_of
 from shiftbench.studies.piecewise import PiecewiseFit
 from shiftbench.studies.robustness import EffectiveRobustness
-from shiftbench.studies.study import Shift, Study
+from shiftbench.studies.study import ShiftAxes, Study
 
 #: What ``Fit.procedure`` says of a line whose intervals come from resampled images.
 IMAGES = "images"
 
 
 def image_bootstrap_of_shift(
-    study: Study, shift: Shift, x: Sequence[Predictions], y: Sequence[Predictions], *, scale: str, **options: Any
+    study: Study, shift: ShiftAxes, x: Sequence[Predictions], y: Sequence[Predictions], *, scale: str, **options: Any
 ) -> EffectiveRobustness:
     """rho of every classifier, and the line or two lines of the shift, with intervals from resampled images.
 

@@ -26,7 +26,7 @@ from shiftbench.studies.robustness import (
 
 
 @dataclass(frozen=True)
-class Shift:
+class ShiftAxes:
     """A setting and the reference it is compared with."""
 
     x: str
@@ -142,7 +142,9 @@ class Study:
             unit=results.unit,
         )  # fmt: skip
 
-    def correlate(self, first: Shift, second: Shift, *, level: float = 0.95, scale: str = "logit") -> Correlation:
+    def correlate(
+        self, first: ShiftAxes, second: ShiftAxes, *, level: float = 0.95, scale: str = "logit"
+    ) -> Correlation:
         """Effective robustness to one shift against that to another, over the non-baseline models."""
         return self._correlate(self._rho(first, scale), self._rho(second, scale), level)
 
@@ -159,23 +161,23 @@ class Study:
         rho = {name: self._rho(self.shift(name, x), scale) for name in dict.fromkeys([*synthetic, *natural])}
         return [(a, b, self._correlate(rho[a], rho[b], level)) for a in synthetic for b in natural]
 
-    def _rho(self, shift: Shift, scale: str) -> dict[str, float]:
+    def _rho(self, shift: ShiftAxes, scale: str) -> dict[str, float]:
         return self.effective(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, scale=scale, resamples=0).rho
 
     def _correlate(self, first: dict[str, float], second: dict[str, float], level: float) -> Correlation:
         over = [name for name, here in zip(self.results.models, self.others, strict=True) if here]
         return correlate(first, second, models=[name for name in over if name in first or name in second], level=level)
 
-    def shift(self, name: str, x: str = "val") -> Shift:
+    def shift(self, name: str, x: str = "val") -> ShiftAxes:
         """A shift by name: one of the testbed's (``imagenetv2``), ``Y@X``, or a setting against ``x``."""
         if name in testbed.SHIFTS:
             known = testbed.SHIFTS[name]
             pivot = "auto" if known.pivot is not None else None
-            return Shift(known.x, known.y, known.min_x, pivot)
+            return ShiftAxes(known.x, known.y, known.min_x, pivot)
         y, _, reference = name.partition("@")
         for setting in (y, reference or x):
             self.results.column(setting)
-        return Shift(reference or x, y)
+        return ShiftAxes(reference or x, y)
 
     def _in_unit(self, value: float) -> float:
         """A threshold that people give in percent or as a fraction, in the table's unit."""

@@ -18,7 +18,7 @@ from shiftbench.reports.figures.scatter_panels import make_panel
 from shiftbench.reports.figures.style import BLUE, GREEN, VERMILION
 from shiftbench.studies import Results, StudyError
 from shiftbench.studies.scales import logit
-from shiftbench.studies.study import Shift, Study
+from shiftbench.studies.study import ShiftAxes, Study
 from tests.reports.figures.looking import check, check_svg, texts
 
 
@@ -47,7 +47,7 @@ def test_points_line_and_band_are_the_study_s(study: Study) -> None:
     for piece in pieces:
         x, y = np.asarray(piece.get_xydata()).T
         assert y == pytest.approx(line.slope * x + line.intercept)  # type: ignore[union-attr]
-    panel = make_panel(study, Shift("val", "shifted"), scale="logit", level=0.95, resamples=200)
+    panel = make_panel(study, ShiftAxes("val", "shifted"), scale="logit", level=0.95, resamples=200)
     [(x, low, high)] = panel.bands()
     band = line.band(100 * panel.scale.inverse(x))
     assert band is not None
@@ -58,11 +58,11 @@ def test_points_line_and_band_are_the_study_s(study: Study) -> None:
 
 
 def test_intervals_are_clopper_pearson(study: Study) -> None:
-    panel = make_panel(study, Shift("val", "shifted"), scale="logit", level=0.99, resamples=0)
+    panel = make_panel(study, ShiftAxes("val", "shifted"), scale="logit", level=0.99, resamples=0)
     low, high = clopper_pearson(410, 1000, 0.99)
     assert (panel.points.y.low[0], panel.points.y.high[0]) == pytest.approx((low, high))
     unsized = Study(replace(study.results, sizes={}), study.models)
-    bare = make_panel(unsized, Shift("val", "shifted"), scale="logit", level=0.99, resamples=0)
+    bare = make_panel(unsized, ShiftAxes("val", "shifted"), scale="logit", level=0.99, resamples=0)
     assert bare.points.y.low.tolist() == bare.points.y.value.tolist()
     check(scatter(unsized, "shifted", resamples=20))
 
@@ -117,11 +117,11 @@ def test_missing_cells_and_thresholds(study: Study) -> None:
     values = study.results.values.copy()
     values[0, 1] = np.nan
     gappy = Study(replace(study.results, values=values), study.models)
-    figure = scatter(gappy, Shift("val", "shifted", min_x=65), resamples=20)
+    figure = scatter(gappy, ShiftAxes("val", "shifted", min_x=65), resamples=20)
     check(figure)
     assert figure.notes[:2] == ("not shown, without a value: 1 model", "not shown, val below 65 %: 1 model")
     with pytest.raises(StudyError, match="no model has both"):
-        scatter(gappy, Shift("val", "shifted", min_x=99))
+        scatter(gappy, ShiftAxes("val", "shifted", min_x=99))
     with pytest.raises(StudyError, match="no shift"):
         scatter(gappy, [])
 

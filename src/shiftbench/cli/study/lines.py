@@ -28,7 +28,7 @@ from shiftbench.cli.study.options import (
 
 if TYPE_CHECKING:
     from shiftbench.studies.robustness import EffectiveRobustness
-    from shiftbench.studies.study import Shift, Study
+    from shiftbench.studies.study import ShiftAxes, Study
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def line_command(
 
 
 def _over_images(
-    study: Study, workspace: Path | None, chosen: Shift, scale: str, level: float, resampling: Resampling
+    study: Study, workspace: Path | None, chosen: ShiftAxes, scale: str, level: float, resampling: Resampling
 ) -> EffectiveRobustness:
     """rho and the line with intervals from resampled images: predictions are needed, not only accuracies."""
     from shiftbench.studies.knee_images import image_bootstrap_of_shift

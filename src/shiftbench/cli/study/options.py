@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shiftbench.store.predictions import Predictions
     from shiftbench.studies.results import Results
-    from shiftbench.studies.study import Shift, Study
+    from shiftbench.studies.study import ShiftAxes, Study
 
 WorkspaceOption = workspace_option("The workspace that `eval` wrote to: a folder, or s3://BUCKET/FOLDER.")
 SizeX = Annotated[float | None, typer.Option("--n-x", min=1, help="Number of images behind x, for the intervals.")]
@@ -155,9 +155,9 @@ def choose_shift(
     name: str | None = None,
     min_x: float | None = None,
     pivot: str | None = None,
-) -> Shift:
+) -> ShiftAxes:
     """The shift given by the options; single options override those of a named shift."""
-    from shiftbench.studies.study import Shift
+    from shiftbench.studies.study import ShiftAxes
 
     if name is not None:
         chosen = study.shift(name, x or "val")
@@ -166,7 +166,7 @@ def choose_shift(
         settings = ", ".join(study.results.settings[:8])
         raise typer.BadParameter(f"give --x and --y (settings: {settings}, ...) or --shift", param_hint="--x")
     else:
-        chosen = Shift(x, y)
+        chosen = ShiftAxes(x, y)
     if min_x is not None:
         chosen = replace(chosen, min_x=min_x)
     if pivot is not None:

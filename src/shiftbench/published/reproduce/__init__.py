@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shiftbench.errors import UnknownNameError
-from shiftbench.published.reproduce.base import MARKS, Checked, Claim, Comparison, Recomputed, claims
+from shiftbench.published.reproduce.base import MARKS, Checked, CheckedNumber, Claim, Recomputed, claims
 from shiftbench.published.reproduce.sources import Data, open_data
 from shiftbench.published.tables import PAPERS
 
@@ -20,8 +20,8 @@ __all__ = [
     "MARKS",
     "TITLES",
     "Checked",
+    "CheckedNumber",
     "Claim",
-    "Comparison",
     "Data",
     "Recomputed",
     "claims",

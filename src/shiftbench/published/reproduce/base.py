@@ -53,11 +53,12 @@ class Recomputed:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CheckedNumber:
     """One printed number beside the recomputed one.
 
     >>> row = PublishedValue("002", "1", "ResNet-50", "imagenet-c", "mCE", 0.767, 0.0005)
-    >>> [Comparison("", row, found).mark for found in (Recomputed(0.7671), Recomputed(0.769, 0.002), Recomputed(0.79))]
+    >>> found = Recomputed(0.7671), Recomputed(0.769, 0.002), Recomputed(0.79)
+    >>> [CheckedNumber("", row, one).mark for one in found]
     ['same', 'rounding', 'differs']
     """
 
@@ -119,15 +120,15 @@ class Claim:
         rows = list(self.of())
         return Checked(self, tuple(self._compare(row, name, data) for row, name in zip(rows, names(rows), strict=True)))
 
-    def _compare(self, row: PublishedValue, name: str, data: Data) -> Comparison:
+    def _compare(self, row: PublishedValue, name: str, data: Data) -> CheckedNumber:
         try:
             found = self.recompute(row, data)
         except NotAtHandError as missing:
-            return Comparison(name, row, None, str(missing))
+            return CheckedNumber(name, row, None, str(missing))
         except StudyError as problem:
             # Data that is there but too little of it: a line through one model, no base models.
-            return Comparison(name, row, None, f"more than was given: {problem.message}")
-        return Comparison(name, row, found if isinstance(found, Recomputed) else Recomputed(float(found)))
+            return CheckedNumber(name, row, None, f"more than was given: {problem.message}")
+        return CheckedNumber(name, row, found if isinstance(found, Recomputed) else Recomputed(float(found)))
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,10 @@ class Group:
     """Many numbers of one table, counted."""
 
     name: str
-    rows: tuple[Comparison, ...]
+    rows: tuple[CheckedNumber, ...]
 
     @property
-    def compared(self) -> tuple[Comparison, ...]:
+    def compared(self) -> tuple[CheckedNumber, ...]:
         return tuple(row for row in self.rows if row.found is not None)
 
     @property
@@ -146,7 +147,7 @@ class Group:
         return sum(row.mark == SAME for row in self.rows)
 
     @property
-    def worst(self) -> Comparison:
+    def worst(self) -> CheckedNumber:
         """With the worst mark, and among these the largest difference."""
         order = list(MARKS)
         return max(self.compared, key=lambda row: (order.index(row.mark), abs(row.difference or 0.0)))
@@ -164,7 +165,7 @@ class Checked:
     """A claim and every number of it, compared."""
 
     claim: Claim
-    rows: tuple[Comparison, ...]
+    rows: tuple[CheckedNumber, ...]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -177,7 +178,7 @@ class Checked:
         """Empty for a claim that is listed number by number."""
         if self.claim.group is None:
             return []
-        parts: dict[str, list[Comparison]] = {}
+        parts: dict[str, list[CheckedNumber]] = {}
         for row in self.rows:
             parts.setdefault(self.claim.group(row.printed), []).append(row)
         return [Group(name, tuple(rows)) for name, rows in parts.items()]
@@ -233,9 +234,9 @@ def out_of_reach(
     claims.add(f"{paper}.{name}", Claim(f"{paper}.{name}", paper, place, what, "", of, recompute))
 
 
-def needed(rows: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+def needed(rows: Sequence[CheckedNumber]) -> dict[str, list[CheckedNumber]]:
     """What would have to be at hand, and the numbers that wait for it."""
-    missing: dict[str, list[Comparison]] = {}
+    missing: dict[str, list[CheckedNumber]] = {}
     for row in rows:
         if row.found is None:
             missing.setdefault(row.needed, []).append(row)

@@ -14,7 +14,7 @@ from shiftbench.studies.base import StudyError, count_of, whole
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.piecewise import Line, PiecewiseFit
 from shiftbench.studies.scales import Scale, get_scale
-from shiftbench.studies.study import Shift, Study
+from shiftbench.studies.study import ShiftAxes, Study
 
 #: Points of a drawn line.
 _STEPS = 60
@@ -51,7 +51,7 @@ class Segment:
 class Panel:
     """One shift: its points, its line where there is one, and what to say about it."""
 
-    shift: Shift
+    shift: ShiftAxes
     points: Points
     line: Line | None
     x_axis: PercentAxis
@@ -115,7 +115,7 @@ class Panel:
         return [f"slope {self.line.slope:.2f}{interval}", f"{r2}n = {self.line.n}"]
 
 
-def make_panel(study: Study, shift: Shift, *, scale: str, level: float, resamples: int) -> Panel:
+def make_panel(study: Study, shift: ShiftAxes, *, scale: str, level: float, resamples: int) -> Panel:
     """The panel of one shift; where no line can be fitted a note says why, and the points stay."""
     axis = get_scale(scale)
     points, notes = _points(study, shift, level)
@@ -134,12 +134,12 @@ def make_panel(study: Study, shift: Shift, *, scale: str, level: float, resample
     return Panel(shift, points, line, x_axis, y_axis, tuple(notes))
 
 
-def _threshold(shift: Shift) -> float | None:
+def _threshold(shift: ShiftAxes) -> float | None:
     """The least x that is shown, as a fraction; people give it in percent, too."""
     return shift.min_x / 100 if shift.min_x is not None and shift.min_x > 1 else shift.min_x
 
 
-def _points(study: Study, shift: Shift, level: float) -> tuple[Points, list[str]]:
+def _points(study: Study, shift: ShiftAxes, level: float) -> tuple[Points, list[str]]:
     """The models with both accuracies, above the shift's threshold; notes on the others."""
     results = study.results
     points = Points(results.models, accuracies(results, shift.x, level), accuracies(results, shift.y, level))

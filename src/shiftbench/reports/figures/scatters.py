@@ -38,7 +38,7 @@ from shiftbench.reports.figures.style import (
     width_in_cm,
 )
 from shiftbench.studies.base import StudyError
-from shiftbench.studies.study import Shift, Study
+from shiftbench.studies.study import ShiftAxes, Study
 
 #: Colour and mark of the categories of 001; others get what is left.
 _KNOWN = {
@@ -65,7 +65,7 @@ Styles = dict[str, tuple[str, str]]
 @in_style
 def scatter(
     study: Study,
-    shifts: Shift | str | Sequence[Shift | str],
+    shifts: ShiftAxes | str | Sequence[ShiftAxes | str],
     *,
     x: str = "val",
     scale: str = "logit",
@@ -78,11 +78,11 @@ def scatter(
 ) -> PaperFigure:
     """One panel a shift: models, the baseline models' line with its bootstrap band, and y = x.
 
-    A shift is a ``Shift`` or its name as in ``Study.shift``; ``x`` is the reference of names without one. ``own``
+    A shift is a ``ShiftAxes`` or its name as in ``Study.shift``; ``x`` is the reference of names without one. ``own``
     are the reader's own models: drawn larger and named; ``named`` are others to be named. Without either, a dozen
     models or fewer are all named. ``level`` is that of the points' Clopper-Pearson intervals and of the band.
     """
-    asked = [shifts] if isinstance(shifts, Shift | str) else list(shifts)
+    asked = [shifts] if isinstance(shifts, ShiftAxes | str) else list(shifts)
     if not asked:
         raise StudyError("no shift to draw", expected="at least one")
     for name in (*own, *named):
