@@ -12,7 +12,8 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import classifier_loaders
 from shiftbench.classifiers.options import Options
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import dataset_openers, opener
+from shiftbench.datasets.catalogue import dataset_kinds
+from shiftbench.datasets.kind import DatasetKind
 from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suites
 
@@ -33,8 +34,6 @@ def _is_frozen(path: Path) -> str | None:
     return "a frozen test set" if (folder / FROZEN_RECORD).is_file() else None
 
 
-@dataset_openers.register("testset")
-@opener(_is_frozen, first=True)
 def open_testset(
     path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None, set: str | None = None
 ) -> Dataset:
@@ -42,6 +41,9 @@ def open_testset(
     from shiftbench.testsets import frozen as frozen
 
     return frozen.open_testset(path, space=space, name=name, set=set)
+
+
+dataset_kinds.add("testset", DatasetKind(_is_frozen, open_testset, first=True))
 
 
 @suites.family("testset:DIR", "testset:(.+)")

@@ -60,7 +60,7 @@ def test_a_whole_imagenetv2_is_whole_and_its_packing_told(tmp_path: Path) -> Non
 def test_the_wnid_packing_of_imagenetv2_is_told_apart(tmp_path: Path) -> None:
     report = check(tree(tmp_path / "imagenetv2-threshold0.7-format-val", FULL[:20], 10))
     assert report["what"].startswith("ImageNetV2 Threshold0.7")
-    assert any(note.startswith("wnid folders: a re-packing") for note in report["notes"])
+    assert any(note.startswith("wnid folders") for note in report["notes"])
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,6 @@ def test_the_table_for_people_names_what_to_type(tmp_path: Path) -> None:
 def test_what_is_no_data_set_says_why(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     report = check(tmp_path)
-    assert report["what"] is None and "is not a data set" in report["missing"][0]
+    assert report["what"] is None and "notes.txt" in report["missing"][0]
     result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "nowhere")])
-    assert result.exit_code != 0 and "nothing at" in str(result.exception)
+    assert result.exit_code != 0 and "nowhere" in str(result.exception)

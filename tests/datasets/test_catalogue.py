@@ -17,16 +17,16 @@ import pytest
 
 from shiftbench.datasets import (
     Dataset,
+    DatasetKind,
     DecodedImage,
     check_dataset,
-    dataset_openers,
+    dataset_kinds,
     describe_path,
     from_arrays,
     named_datasets,
     open_dataset,
     take,
 )
-from shiftbench.datasets.catalogue import opener
 from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.labels import LabelSpace, label_space
 from tests.datasets.makers import class_folders, small_images
@@ -34,18 +34,18 @@ from tests.datasets.makers import class_folders, small_images
 
 @pytest.fixture
 def third_party() -> Iterator[None]:
-    @dataset_openers.register("raw")
-    @opener(lambda path: "a raw file" if path.suffix == ".raw" else None)
     def open_raw(path: str | Path, *, space: str | None = None, name: str | None = None, gain: int = 1) -> Dataset:
         images = np.frombuffer(Path(path).read_bytes(), np.uint8).reshape(-1, 32, 32, 3) * np.uint8(gain)
         return from_arrays(images, np.zeros(len(images), int), space=space or "cifar-10", name=name or "raw")
+
+    dataset_kinds.add("raw", DatasetKind(lambda path: "a raw file" if path.suffix == ".raw" else None, open_raw))
 
     @named_datasets.register("mine")
     def open_mine(*, name: str | None = None) -> Dataset:
         return from_arrays(small_images(2), [0, 1], space="cifar-10", name=name or "mine")
 
     yield
-    del dataset_openers._items["raw"], named_datasets._items["mine"]
+    del dataset_kinds._items["raw"], named_datasets._items["mine"]
 
 
 def test_a_third_partys_kind_and_name(tmp_path: Path, third_party: None) -> None:
@@ -69,8 +69,9 @@ def test_unknown_options_and_specs(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="did you mean 'demo'"):
         open_dataset("dmeo")
     (tmp_path / "x.xyz").write_text("?")
-    with pytest.raises(DatasetError, match="is not a data set"):
+    with pytest.raises(DatasetError) as refused:
         open_dataset(tmp_path / "x.xyz")
+    assert refused.value.found == "a file"
 
 
 def test_a_folder_of_that_name_wins_over_a_named_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +95,10 @@ def test_hints_for_folders(tmp_path: Path) -> None:
         open_dataset(tmp_path / "flat")
     with pytest.raises(DatasetError, match=r"cifar10\.1_v6_data\.npy"):
         open_dataset(tmp_path / "arrays")
+
+
+def test_a_folder_of_arrays(tmp_path: Path) -> None:
+    (tmp_path / "arrays").mkdir()
     np.save(tmp_path / "arrays" / "images.npy", small_images(2))
     np.save(tmp_path / "arrays" / "labels.npy", np.array([1, 2]))
     dataset = open_dataset(tmp_path / "arrays", space="cifar-10")
@@ -111,7 +116,7 @@ def test_descriptions(tmp_path: Path) -> None:
     assert "notes.txt" in notes and "n01484850" in notes
     class_folders(tmp_path / "bad", ["n01440764", "what"])
     bad = describe_path(tmp_path / "bad")
-    assert not bad.ok and "what" in bad.problems[0]
+    assert not bad.ok and "what" in bad.missing[0]
     nothing = describe_path(tmp_path / "nothing")
     assert not nothing.ok and nothing.kind is None
 
@@ -146,6 +151,25 @@ def test_importing_stays_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_recognising_class_folders_imports_no_other_kind(tmp_path: Path) -> None:
+    class_folders(tmp_path, ["n01440764", "n01443537"])
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom shiftbench.datasets.catalogue import _KINDS, recognise_path\n"
+        f"print(recognise_path(Path({str(tmp_path)!r}))[0])\n"
+        "modules = {'shiftbench.datasets.' + home.partition(':')[0] for _, home, _ in _KINDS}\n"
+        "print(sorted(modules & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["folder", "['shiftbench.datasets.folder']"]
+
+
+@pytest.mark.parametrize("name", dataset_kinds.names())
+def test_every_kind_can_be_loaded_and_has_a_one_line_description(name: str) -> None:
+    kind = dataset_kinds.get(name)
+    assert callable(kind.recognise) and callable(kind.check)
+    assert (kind.open.__doc__ or "").strip().split("\n")[0].endswith((".", ":"))
 
 
 class Faulty(Dataset):

@@ -83,12 +83,12 @@ def test_refusals(tmp_path: Path) -> None:
     for path, words in [
         (tmp_path / "empty", "an empty folder"),
         (tmp_path / "nothing", "no file or folder"),
-        (tmp_path / "split", "open the part itself"),
+        (tmp_path / "split", "open one split"),
         (tmp_path / "c", "ImageNet-C"),
     ]:
         with pytest.raises(DatasetError, match=words):
             open_dataset(path)
-    with pytest.raises(DatasetError, match="no pictures"):
+    with pytest.raises(DatasetError, match="no images"):
         open_folder(tmp_path / "empty")
     with pytest.raises(DatasetError, match="not a folder"):
         open_folder(tmp_path / "nothing")

@@ -137,11 +137,11 @@ def test_parts_of_cifar_100_are_named_below_its_folder(tmp_path: Path) -> None:
     assert len(open_dataset(folder / "subtypes-2.unseen")) == 40
     assert len(open_dataset(f"subtypes:{folder}/subtypes-3.train")) == 80
     for wrong in ("subtypes-5.unseen", "subtypes-1.test", "subtypes.unseen"):
-        with pytest.raises(DatasetError, match="there is no data set"):
+        with pytest.raises(DatasetError, match="no file or folder"):
             open_dataset(folder / wrong)
-    with pytest.raises(DatasetError, match="names no part"):
+    with pytest.raises(DatasetError, match=r"subtypes-1\.seen"):
         open_dataset(f"subtypes:{folder}")
-    with pytest.raises(DatasetError, match="broad classes"):
+    with pytest.raises(DatasetError, match="cifar-100-20"):
         open_dataset(folder / "subtypes-1.seen", space="cifar-100")
 
 

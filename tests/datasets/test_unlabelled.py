@@ -33,10 +33,10 @@ def test_it_is_never_guessed(folder: Path) -> None:
 
 def test_the_classes_must_be_named(folder: Path, tmp_path: Path) -> None:
     for space in (None, "folders"):
-        with pytest.raises(DatasetError, match="over which classes"):
+        with pytest.raises(DatasetError, match="--labels imagenet-1k"):
             open_dataset(f"unlabelled:{folder}", space=space)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DatasetError, match="no pictures"):
+    with pytest.raises(DatasetError, match="no images"):
         open_dataset(f"unlabelled:{tmp_path / 'empty'}", space="cifar-10")
     with pytest.raises(DatasetError, match="not a folder"):
         open_dataset(f"unlabelled:{tmp_path / 'nowhere'}", space="cifar-10")

@@ -12,8 +12,15 @@ import pytest
 
 from shiftbench.datasets import videos
 from shiftbench.datasets.catalogue import open_dataset, recognise_path
-from shiftbench.datasets.video_sets import YTBB_FILES, open_vid_robust, open_ytbb_robust
-from shiftbench.datasets.videos import Anchor, frame_dataset, parse_row_id, row_id
+from shiftbench.datasets.videos import (
+    YTBB_FILES,
+    Anchor,
+    frame_dataset,
+    open_vid_robust,
+    open_ytbb_robust,
+    parse_row_id,
+    row_id,
+)
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.labels import label_space
 from shiftbench.metrics.video import pm_k_of_predictions

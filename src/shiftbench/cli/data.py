@@ -12,7 +12,7 @@ from shiftbench.cli.console import output, print_json
 from shiftbench.cli.options import path_or_url
 
 if TYPE_CHECKING:
-    from shiftbench.datasets.official import DataReport
+    from shiftbench.datasets.kind import DataReport
 
 app = typer.Typer(no_args_is_help=True, help="Look at data before using it; assemble icons.")
 app.command("icons")(data_icons.icons_command)

@@ -98,10 +98,10 @@ def _classifiers() -> Rows:
 
 
 def _datasets() -> Rows:
-    from shiftbench.datasets.catalogue import dataset_openers, named_datasets
+    from shiftbench.datasets.catalogue import dataset_kinds, named_datasets
 
     named = [(name, _first_line(function)) for name, function in named_datasets]
-    return named + [(f"{kind}:PATH", _first_line(opener.open)) for kind, opener in dataset_openers]
+    return named + [(f"{name}:PATH", _first_line(kind.open)) for name, kind in dataset_kinds]
 
 
 def _spaces() -> Rows:

@@ -1,4 +1,4 @@
-"""Official archives that were not unpacked, or arrived in part. Members are counted, nothing is extracted."""
+"""Archives of published datasets that were not unpacked or are incomplete. Members are counted, none is extracted."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import re
 import tarfile
 import zipfile
 import zlib
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.folder import EXTENSIONS
-from shiftbench.datasets.official import OFFICIAL, DataReport
+from shiftbench.datasets.kind import DataReport, DatasetKind
+from shiftbench.datasets.official import official_datasets
+from shiftbench.errors import DatasetError
+from shiftbench.labels.space import LabelSpace
 
 _SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
-#: Archives of what is no tree of class folders, by name: title, role, where it comes from.
+#: Archives of other layouts than class folders, by name: title, role, where it comes from.
 _OTHERS = {
     r"objectnet.*": ("ObjectNet", "objectnet", "objectnet.dev, a zip file whose password is on the download page"),
     r"cifar-10-(python|binary)": ("CIFAR-10", "cifar-10", "Alex Krizhevsky's page at cs.toronto.edu"),
@@ -22,65 +26,85 @@ _OTHERS = {
     r"noise|blur|weather|digital|extra": ("ImageNet-C", "imagenet-c", "Zenodo, record 2235448"),
 }
 _BLOCK = 512
+_DAMAGED = (tarfile.TarError, EOFError, zlib.error, OSError)
 
 
-@dataclass(frozen=True)
-class _Contents:
-    pictures: int
-    #: In words, where the file ends before the archive does.
-    cut_off: str | None = None
+def recognise_archive(path: Path) -> str | None:
+    suffix, known = _suffix(path), _published(path)
+    if known is None or not path.is_file() or (suffix != ".zip" and _is_shard(path)):
+        return None
+    return f"an archive, {suffix[1:]}"
+
+
+def open_archive(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+    """The archive of a published dataset, which has to be unpacked first."""
+    path = Path(path)
+    raise DatasetError(f"{path.name} is an archive", expected="the unpacked folder", hint=_command(path))
 
 
 def check_archive(path: Path) -> DataReport | None:
-    """An official archive by its name: it has to be unpacked, and to be whole."""
-    suffix = next((ending for ending in _SUFFIXES if path.name.casefold().endswith(ending)), None)
-    if suffix is None or not path.is_file():
-        return None
-    name = path.name.casefold().removesuffix(suffix).replace("_", "-")
-    known = _official(name)
+    """Whether the archive is complete; it has to be unpacked in any case."""
+    known = _published(path)
     if known is None:
         return None
     title, role, home = known
-    contents = _zip_contents(path) if suffix == ".zip" else _tar_contents(path)
-    if contents is None:
-        return None
-    report = DataReport(str(path), title, f"an archive, {suffix[1:]}", role, images=contents.pictures, home=home)
-    if contents.cut_off:
-        report.missing.append(f"the rest of the archive: {contents.cut_off}; get it again")
+    suffix = _suffix(path)
+    images, cut_off = _zip_contents(path) if suffix == ".zip" else _tar_contents(path)
+    report = DataReport(str(path), title, f"an archive, {suffix[1:]}", role, images=images, home=home)
+    if cut_off:
+        report.missing.append(f"the rest of the archive: {cut_off}; download it again")
     else:
-        command = f"unzip {path.name}" if suffix == ".zip" else f"tar -xf {path.name}"
-        report.missing.append(f"the folder: the archive is not unpacked; {command}, then name the folder")
+        report.missing.append(f"the folder: the archive is not unpacked; {_command(path)}, then name the folder")
     return report
 
 
-def _official(name: str) -> tuple[str, str, str] | None:
-    for candidate in OFFICIAL:
+KIND = DatasetKind(recognise_archive, open_archive, check_archive)
+
+
+def _suffix(path: Path) -> str:
+    return next((ending for ending in _SUFFIXES if path.name.casefold().endswith(ending)), "")
+
+
+def _command(path: Path) -> str:
+    return f"unzip {path.name}" if _suffix(path) == ".zip" else f"tar -xf {path.name}"
+
+
+def _published(path: Path) -> tuple[str, str, str] | None:
+    name = path.name.casefold().removesuffix(_suffix(path)).replace("_", "-")
+    for candidate in official_datasets():
         if re.fullmatch(candidate.named, name):
             return candidate.title, candidate.role, candidate.home
     return next((about for pattern, about in _OTHERS.items() if re.fullmatch(pattern, name)), None)
 
 
-def _tar_contents(path: Path) -> _Contents | None:
-    """Member by member; None for a shard of samples, which happens to have an official name."""
-    pictures, last = 0, "no file at all"
+def _is_shard(path: Path) -> bool:
+    """Whether the first members are WebDataset samples, in a shard that happens to have the name of an archive."""
+    try:
+        with tarfile.open(path) as archive:
+            return any(member.name.endswith((".cls", ".json")) for member in islice(archive, 16))
+    except _DAMAGED:
+        return False
+
+
+def _tar_contents(path: Path) -> tuple[int, str | None]:
+    """The number of images, and where the archive ends if it is cut off."""
+    images, last = 0, "no file at all"
     try:
         with tarfile.open(path) as archive:
             for member in archive:
-                if member.name.endswith(".cls"):
-                    return None
-                pictures += member.isfile() and member.name.lower().endswith(EXTENSIONS)
+                images += member.isfile() and member.name.lower().endswith(EXTENSIONS)
                 last = member.name
             if path.suffix.casefold() == ".tar" and path.stat().st_size < archive.offset + _BLOCK:
-                return _Contents(pictures, f"it ends after {last}")  # an empty block marks a tar file's end
-    except (tarfile.TarError, EOFError, zlib.error, OSError):
-        return _Contents(pictures, f"it ends inside or after {last}")
-    return _Contents(pictures)
+                return images, f"it ends after {last}"  # an empty block marks the end of a tar file
+    except _DAMAGED:
+        return images, f"it ends inside or after {last}"
+    return images, None
 
 
-def _zip_contents(path: Path) -> _Contents:
-    """A zip file has its table at the end: without it the file was cut off."""
+def _zip_contents(path: Path) -> tuple[int, str | None]:
+    """A zip file has its table of contents at the end: without it the file was cut off."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return _Contents(sum(name.lower().endswith(EXTENSIONS) for name in archive.namelist()))
+            return sum(name.lower().endswith(EXTENSIONS) for name in archive.namelist()), None
     except (zipfile.BadZipFile, OSError):
-        return _Contents(0, "its table of contents, which stands at the end, is not there")
+        return 0, "its table of contents at the end is missing"

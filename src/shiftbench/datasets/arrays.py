@@ -1,12 +1,12 @@
 """Images that are rows of one array: npy and npz files, arrays in memory.
 
-Files are memory-mapped, and mapped again by each worker; object arrays, which would be unpickled, are
-refused.
+Files are memory-mapped, and mapped again by each worker; object arrays, which would be unpickled, are rejected.
 """
 
 from __future__ import annotations
 
 import hashlib
+import pickle
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.fingerprint import ContentDataset, Opened, digest_bytes
 from shiftbench.datasets.images import bad_image
+from shiftbench.datasets.kind import DatasetKind, entry_names
 from shiftbench.errors import DatasetError
 from shiftbench.io.cache import cache_folder, local_copy
 from shiftbench.io.locks import file_lock
@@ -32,7 +33,7 @@ _IMAGE_KEYS = ("images", "data", "x", "x_test", "arr_0")
 _LABEL_KEYS = ("labels", "label", "targets", "y", "y_test", "arr_1")
 
 
-class Source(Protocol):
+class ArraySource(Protocol):
     """Where an array comes from; small and picklable."""
 
     def open(self) -> Array: ...
@@ -96,6 +97,21 @@ class NpzMember:
         return target
 
 
+class ArraysOnly(pickle.Unpickler):
+    """Makes plain values and NumPy arrays; a pickle that names anything else is refused before it acts."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+            return np.empty(0).__reduce__()[0]
+        if module == "numpy" and name in ("ndarray", "dtype"):
+            return getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):
+            import _codecs
+
+            return _codecs.encode
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which plain data has no use for")
+
+
 class ArrayDataset(ContentDataset):
     """Rows of a uint8 array (N, H, W, 3), (N, H, W, 1) or (N, H, W); or of a block of it."""
 
@@ -103,7 +119,7 @@ class ArrayDataset(ContentDataset):
         self,
         name: str,
         space: LabelSpace,
-        source: Source,
+        source: ArraySource,
         labels: Sequence[int] | Array,
         *,
         ids: Sequence[str] | None = None,
@@ -118,7 +134,7 @@ class ArrayDataset(ContentDataset):
         count = len(self.array) if rows is None else len(rows)
         if self.labels.shape != (count,):
             raise DatasetError(
-                f"{name!r} has not one label an image",
+                f"{name!r} needs one label per image",
                 found=f"labels {self.labels.shape}",
                 expected=f"({count},)",
             )
@@ -165,10 +181,10 @@ def open_array(
     space: LabelSpace | str | None = None,
     name: str | None = None,
 ) -> ArrayDataset:
-    """``images.npy`` with its labels in another npy file (or their folder), or an npz file that holds both.
+    """Images and labels as npy or npz files, or a folder with images.npy and labels.npy.
 
-    Without ``labels`` the file beside it is taken: ``x_labels.npy`` for ``x_data.npy`` or ``x_images.npy``,
-    else ``labels.npy``.
+    An npz file holds both arrays. For an npy file without ``labels``, the labels are the file beside it:
+    ``x_labels.npy`` for ``x_data.npy`` or ``x_images.npy``, else ``labels.npy``.
     """
     path = place(path)
     if path.is_dir():
@@ -176,13 +192,22 @@ def open_array(
     name = name or path.stem
     if path.suffix == ".npz":
         keys = _npz_keys(path)
-        images: Source = NpzMember(path, _pick(path, keys, _IMAGE_KEYS))
+        images: ArraySource = NpzMember(path, _pick(path, keys, _IMAGE_KEYS))
         values = NpzMember(path, _pick(path, keys, _LABEL_KEYS)).open()
     else:
         images = NpyFile(path)
         values = NpyFile(labels_beside(path) if labels is None else place(labels)).open()
     target, indices = array_labels(values, space, name)
     return ArrayDataset(name, target, images, indices)
+
+
+def recognise_array(path: Path) -> str | None:
+    if {"images.npy", "labels.npy"} <= set(entry_names(path)):
+        return "a folder with images.npy and labels.npy"
+    return f"a {path.suffix} file" if path.suffix in (".npy", ".npz") and path.is_file() else None
+
+
+KIND = DatasetKind(recognise_array, open_array, by_url=True)
 
 
 def from_arrays(
@@ -211,7 +236,7 @@ def array_labels(values: Array, space: LabelSpace | str | None, name: str) -> tu
         raise DatasetError(
             f"the labels of {name!r} are neither integers nor class names",
             found=f"{values.dtype} array of shape {values.shape}",
-            expected="one integer or name an image",
+            expected="one integer or name per image",
         )
     known = values != "" if values.dtype.kind == "U" else values >= 0
     distinct = np.unique(values[known])

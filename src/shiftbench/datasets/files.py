@@ -1,7 +1,8 @@
-"""Pictures that are files below one folder: the base of class folders, manifests and the demo."""
+"""Datasets of encoded images: files below one folder, or bytes inside larger files such as shards and tables."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from shiftbench.datasets.base import DecodedImage
-from shiftbench.datasets.fingerprint import ContentDataset, digest_files
+from shiftbench.datasets.fingerprint import UNREADABLE, ContentDataset, digest_bytes, digest_files
 from shiftbench.datasets.images import MAX_PIXELS, decode
+from shiftbench.errors import BadImageError
 from shiftbench.labels.multilabel import LabelSets
 from shiftbench.labels.space import LabelSpace
 
@@ -55,5 +57,32 @@ class FileDataset(ContentDataset):
 
 
 def _text(path: str) -> str:
-    """A file name need not be valid text; an id must be, to be stored."""
+    """A file name need not be valid text, but an id must be, to be stored."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+class EncodedDataset(ContentDataset):
+    """A subclass provides the bytes of one image (``_bytes``); reading and fingerprint follow from them."""
+
+    _metadata: Mapping[str, Sequence[Any]]
+    _max_pixels: int
+
+    @abstractmethod
+    def _bytes(self, index: int) -> bytes:
+        """The encoded image; raises BadImageError if it is not available."""
+
+    @property
+    def metadata(self) -> Mapping[str, Sequence[Any]]:
+        return self._metadata
+
+    def read(self, index: int) -> DecodedImage:
+        return decode(self._bytes(index), self.ids[index], max_pixels=self._max_pixels)
+
+    def digests(self, indices: Sequence[int]) -> list[bytes]:
+        return [self._digest(i) for i in indices]
+
+    def _digest(self, index: int) -> bytes:
+        try:
+            return digest_bytes(self._bytes(index))
+        except BadImageError:
+            return UNREADABLE

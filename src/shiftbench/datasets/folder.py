@@ -1,4 +1,4 @@
-"""Class folders: ``root/<class>/<picture>``, the layout of ImageNet, ImageNetV2, -A, -O, -R and -Sketch."""
+"""Class folders: ``root/<class>/<image>``, the layout of ImageNet, ImageNetV2, -A, -O, -R and -Sketch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
+from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names
 from shiftbench.errors import DatasetError
 from shiftbench.io.paths import is_object, place
 from shiftbench.labels.catalogue import FOLDERS, label_space
@@ -19,11 +20,11 @@ from shiftbench.outputs.encoding import EXTENSIONS as EXTENSIONS
 
 @dataclass
 class Listing:
-    """What lies in a folder of classes."""
+    """The contents of a folder of class folders."""
 
-    #: For each class folder the paths of its pictures, relative to it, in order.
+    #: For each class folder the paths of its images, relative to it, in order.
     classes: dict[str, list[str]] = field(default_factory=dict)
-    #: Files that are no pictures by their name.
+    #: Files without an image extension.
     others: list[str] = field(default_factory=list)
 
     @property
@@ -38,18 +39,18 @@ def open_folder(
     name: str | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> FileDataset:
-    """Every sub-folder is a class; its name must fit a label space (see ``shiftbench.labels.guard``).
+    """One folder per class, named by an integer 0..K-1, a wnid or a class name.
 
-    Images come in the order of their class's index, then of their path; ids are ``class/file``. Hidden
-    files and folders, and files that no picture's extension marks, are left out.
+    The names must fit a label space (see ``shiftbench.labels.guard``). Images are ordered by class index, then by
+    path; ids are ``class/file``. Hidden files and folders, and files without an image extension, are ignored.
     """
     root = place(path)
     listing = list_classes(root)
     if not listing.images:
         raise DatasetError(
-            f"no pictures in class folders under {root}",
+            f"no images in class folders under {root}",
             found=f"{len(listing.classes)} folders, {len(listing.others)} other files",
-            expected=f"{root.name}/<class>/<picture>, with one of {' '.join(EXTENSIONS)}",
+            expected=f"{root.name}/<class>/<image>, with one of {' '.join(EXTENSIONS)}",
         )
     target, index = recognise_folders(listing.classes, space)
     ordered = sorted(listing.classes, key=lambda folder: index[folder])
@@ -65,39 +66,58 @@ def open_unlabelled(
     name: str | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> FileDataset:
-    """Every picture below a folder, in whatever sub-folders, without a label; ids are the paths.
+    """All images below a folder, without labels, for out-of-distribution detection; ids are the paths.
 
-    ``space`` says over which classes a classifier answers.
+    ``space`` is the label space of the model's predictions.
     """
     root = place(path)
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder", found="a file" if root.exists() else "nothing there")
     if space is None or space == FOLDERS:
         raise DatasetError(
-            "pictures without labels do not say over which classes a classifier should answer",
-            expected="the label space of the known pictures",
-            hint="name it: --labels imagenet-1k",
+            "unlabelled images need a label space for the predictions",
+            expected="the label space of the labelled images",
+            hint="--labels imagenet-1k",
         )
-    pictures = [file for file in _walk(root) if file.lower().endswith(EXTENSIONS)]
-    if not pictures:
-        raise DatasetError(f"no pictures under {root}", expected=f"files with one of {' '.join(EXTENSIONS)}")
+    images = [file for file in _walk(root) if file.lower().endswith(EXTENSIONS)]
+    if not images:
+        raise DatasetError(f"no images under {root}", expected=f"files with one of {' '.join(EXTENSIONS)}")
     target = label_space(space) if isinstance(space, str) else space
-    labels = [-1] * len(pictures)
-    return FileDataset(name or root.resolve().name, target, root, pictures, labels, max_pixels=max_pixels)
+    labels = [-1] * len(images)
+    return FileDataset(name or root.resolve().name, target, root, images, labels, max_pixels=max_pixels)
+
+
+def recognise_folder(path: Path) -> str | None:
+    """At least one folder in it holds an image."""
+    folders = [path / name for name in entry_names(path) if not name.startswith(".") and (path / name).is_dir()]
+    for folder in folders:
+        if any(name.lower().endswith(EXTENSIONS) and not name.startswith(".") for name in entry_names(folder)):
+            return f"a folder of {len(folders)} class folders"
+    return None
+
+
+def check_folder(path: Path) -> DataReport | None:
+    from shiftbench.datasets.official import check_class_folders
+
+    return check_class_folders(path)
+
+
+FOLDER = DatasetKind(recognise_folder, open_folder, check_folder, by_url=True)
+UNLABELLED = DatasetKind(lambda path: None, open_unlabelled, by_url=True)
 
 
 def list_classes(root: Path) -> Listing:
-    """All class folders with their pictures; a folder without any still names a class."""
+    """All class folders with their images; an empty folder still names a class."""
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder", found="a file" if root.exists() else "nothing there")
     listing = Listing()
     files, folders = _entries(root)
     listing.others += files
     for folder in folders:
-        pictures = listing.classes.setdefault(folder, [])
+        images = listing.classes.setdefault(folder, [])
         for file in _walk(root / folder):
             if file.lower().endswith(EXTENSIONS):
-                pictures.append(file)
+                images.append(file)
             else:
                 listing.others.append(f"{folder}/{file}")
     return listing

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from shiftbench.datasets.arrays import array_labels
-from shiftbench.datasets.encoded import EncodedDataset
+from shiftbench.datasets.files import EncodedDataset
 from shiftbench.datasets.fingerprint import Opened
 from shiftbench.datasets.images import MAX_PIXELS, bad_image
+from shiftbench.datasets.kind import DatasetKind, entry_names
 from shiftbench.errors import DatasetError
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import Labels, LabelSpace
@@ -151,6 +152,20 @@ def open_huggingface(
     ids = [f"{split}/{i:06d}" if split else f"{i:06d}" for i in range(len(labels))]
     metadata = {column: table.column(column).to_pylist() for column in others}
     return TableDataset(name, target, files, image, ids, labels, metadata, max_pixels)
+
+
+def recognise_tables(path: Path) -> str | None:
+    if path.suffix in (".parquet", ".arrow") and path.is_file():
+        return f"a {path.suffix[1:].capitalize()} file"
+    names = set(entry_names(path))
+    if "dataset_dict.json" in names or {"state.json", "dataset_info.json"} <= names:
+        return "a Hugging Face dataset saved to disk"
+    if any(name.endswith(".parquet") for name in [*names, *entry_names(path / "data")]):
+        return "a folder of Parquet files"
+    return None
+
+
+KIND = DatasetKind(recognise_tables, open_huggingface)
 
 
 def find_tables(path: Path, split: str | None) -> tuple[str | None, list[Path]]:

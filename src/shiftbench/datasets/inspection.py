@@ -1,58 +1,77 @@
-"""What a path is: one of the official test sets, a folder of several, or a data set of the user's own."""
+"""Inspect a path: a published dataset, a folder of several, or a dataset of the user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from shiftbench.datasets import cifar_checks, official_checks
-from shiftbench.datasets.archives import check_archive
-from shiftbench.datasets.catalogue import describe_path
-from shiftbench.datasets.deepfashion2_check import check_deepfashion2
-from shiftbench.datasets.icons.check import check_icons
-from shiftbench.datasets.official import DataReport
-from shiftbench.errors import DatasetError
+from shiftbench.datasets.catalogue import dataset_kinds, listed_path, open_dataset, recognise_path, unrecognised
+from shiftbench.datasets.kind import DataReport
+from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.io.paths import place
+from shiftbench.labels.space import LabelSpace
 
-#: Folders within folders that are looked into for one data set.
-_DEEPEST = 3
-Check = Callable[[Path], DataReport | None]
-#: The special before the general, as for openers.
-_CHECKS: tuple[Check, ...] = (
-    check_archive,
-    cifar_checks.check_cifar,
-    cifar_checks.check_cifar10_1,
-    cifar_checks.check_cifar10_2,
-    cifar_checks.check_cifar_c,
-    official_checks.check_videos,
-    official_checks.check_imagenet_c,
-    official_checks.check_objectnet,
-    official_checks.check_unsorted_val,
-    check_icons,
-    check_deepfashion2,
-    official_checks.check_class_folders,
-)
+#: How many nested folders are searched for a dataset.
+_DEPTH = 3
 
 
 def inspect_data(path: str | Path) -> DataReport:
-    """Recognise what lies at a path and hold it against what belongs there, without decoding a picture."""
+    """Recognise what lies at a path and compare it with the published dataset, without decoding an image."""
     root = place(path)
     if not root.exists():
-        raise DatasetError(f"there is nothing at {root}", hint="name a folder or file that exists")
-    packed = [report for report in map(check_archive, _inside(root)) if report is not None]
-    found = _official(root) if packed else _found(root, _DEEPEST)
+        raise DatasetError(f"{root} does not exist", hint="name an existing folder or file")
+    packed = [report for report in map(_published, _archives(root)) if report is not None]
+    found = _published(root) if packed else _found(root, _DEPTH)
     if found is not None:
         return found
-    # No data set itself: perhaps its folders are.
-    parts = [part for part in (_found(folder, _DEEPEST) for folder in _folders(root)) if part is not None]
-    # An archive that was unpacked beside itself has done its work.
+    # Not a dataset itself: perhaps its folders are.
+    parts = [part for part in (_found(folder, _DEPTH) for folder in _folders(root)) if part is not None]
+    # An archive whose unpacked folder is present is no longer needed.
     parts += [one for one in packed if not any((part.what or "").startswith(one.what or "-") for part in parts)]
-    return DataReport(str(root), None, f"a folder of {len(parts)} data sets", parts=parts) if parts else _own(root)
+    return DataReport(str(root), None, f"a folder of {len(parts)} datasets", parts=parts) if parts else _own(root)
+
+
+def describe_path(path: str | Path, *, space: LabelSpace | str | None = None, **options: Any) -> DataReport:
+    """Recognise and open a path without reading its images; report what it holds or why it can't be used."""
+    path = listed_path(path)
+    found = recognise_path(path)
+    if found is None:
+        return DataReport(str(path), None, "no dataset", missing=[str(unrecognised(path))])
+    report = DataReport(str(path), None, found[1], kind=found[0])
+    try:
+        dataset = open_dataset(path, space=space, **options)
+    except ShiftbenchError as error:
+        report.missing.append(str(error))
+        return report
+    report.count(dataset)
+    absent = len(dataset.space) - report.classes
+    report.classes_expected = None  # a dataset of one's own need not have all classes of its space
+    if absent:
+        report.notes.append(f"{absent} of {len(dataset.space)} classes have no image")
+    if report.kind == "folder":
+        report.notes += _folder_notes(path)
+    unlabelled = int((dataset.labels < 0).sum())
+    if unlabelled:
+        report.notes.append(f"{unlabelled} images have no label")
+    return report
+
+
+def _folder_notes(path: Path) -> list[str]:
+    from shiftbench.datasets.folder import list_classes
+
+    listing = list_classes(path)
+    empty = [folder for folder, files in listing.classes.items() if not files]
+    notes = []
+    if listing.others:
+        notes.append(f"{len(listing.others)} files are not images and are ignored, such as {listing.others[0]}")
+    if empty:
+        notes.append(f"{len(empty)} class folders are empty, such as {empty[0]}")
+    return notes
 
 
 def _found(path: Path, depth: int) -> DataReport | None:
-    """A whole or broken official set, a usable one of the user's own, or one below folders that hold nothing else."""
-    report = _official(path)
+    """A published dataset, complete or not; a usable one of the user's own; or the only folder below, if it is one."""
+    report = _published(path)
     if report is None:
         own = _own(path)
         report = None if own.missing else own
@@ -61,32 +80,32 @@ def _found(path: Path, depth: int) -> DataReport | None:
         return report
     below = _found(folders[0], depth - 1)
     if below is not None and below.path == str(folders[0]):
-        below.notes.insert(0, f"it lies below the folder you named: say {below.path}")
+        below.notes.insert(0, f"the dataset is in a subfolder of the path you gave: use {below.path}")
     return below
 
 
-def _official(path: Path) -> DataReport | None:
-    for check in _CHECKS:
-        report = check(path)
-        if report is not None:
-            return report
-    return None
+def _published(path: Path) -> DataReport | None:
+    found = recognise_path(path)
+    report = dataset_kinds.get(found[0]).check(path) if found else None
+    if found and report:
+        report.kind = found[0]
+    return report
 
 
-def _inside(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".")) if path.is_dir() else []
+def _own(path: Path) -> DataReport:
+    report = describe_path(path)
+    if not report.missing:
+        report.role, report.suite = "data", "clean"
+    return report
+
+
+def _archives(path: Path) -> list[Path]:
+    return [entry for entry in _inside(path) if entry.name.casefold().endswith((".tar", ".tar.gz", ".tgz", ".zip"))]
 
 
 def _folders(path: Path) -> list[Path]:
     return [entry for entry in _inside(path) if entry.is_dir()]
 
 
-def _own(path: Path) -> DataReport:
-    """A data set of the user's own, or something that is none; then the reason is what is missing."""
-    about = describe_path(path)
-    report = DataReport(str(path), None, about.seen if about.kind else "no data set")
-    report.images, report.classes, report.space = about.images, about.classes, about.space
-    report.notes, report.missing = list(about.notes), list(about.problems)
-    if about.kind and not about.problems:
-        report.role, report.suite = "data", "clean"
-    return report
+def _inside(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".")) if path.is_dir() else []

@@ -1,4 +1,4 @@
-"""Manifests: a CSV, TSV or JSONL file with a path and a label a line, and any further columns as metadata."""
+"""Manifests: CSV, TSV or JSONL files with one image path and label per row, and further columns as metadata."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
+from shiftbench.datasets.kind import DatasetKind
 from shiftbench.errors import DatasetError
 from shiftbench.io.paths import place
 from shiftbench.labels.guard import recognise_folders
@@ -31,10 +32,10 @@ def open_manifest(
     allow_outside: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> FileDataset:
-    """Paths are relative to ``root``, else to the manifest's folder, and stay below it.
+    """A CSV, TSV or JSONL list of image paths and labels; further columns become metadata.
 
-    ``allow_outside`` permits absolute paths and ``..``: only for manifests that you wrote. ``label`` names
-    the column; an empty label means none.
+    Paths are relative to ``root``, else to the manifest's folder, and stay below it. ``allow_outside`` permits
+    absolute paths and ``..``: only for manifests that you wrote. ``label`` names the column; an empty label means none.
     """
     path = place(path)
     rows = read_rows(path)
@@ -46,7 +47,7 @@ def open_manifest(
         _check_path(path, line, file, allow_outside)
     repeated = len(files) - len(set(files))
     if repeated:
-        raise DatasetError(f"{path.name} lists {repeated} pictures twice", expected="one line a picture")
+        raise DatasetError(f"{path.name} lists {repeated} images twice", expected="one row per image")
     values = [_label_text(row.get(label_column)) for row in rows]
     known = {value for value in values if value is not None}
     if not known:
@@ -64,6 +65,13 @@ def open_manifest(
     )
 
 
+def recognise_manifest(path: Path) -> str | None:
+    return "a manifest" if path.suffix.lower() in SUFFIXES and path.is_file() else None
+
+
+KIND = DatasetKind(recognise_manifest, open_manifest, by_url=True)
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -74,7 +82,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         rows = list(csv.DictReader(text.splitlines(), delimiter=delimiter))
         ragged = next((i for i, row in enumerate(rows, start=2) if None in row or None in row.values()), None)
         if ragged is not None:
-            raise DatasetError(f"line {ragged} of {path.name} has not as many fields as the first")
+            raise DatasetError(f"line {ragged} of {path.name} has a different number of fields than the first")
         return rows
     return [_json_row(path, i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
 
@@ -105,11 +113,11 @@ def _check_path(manifest: Path, line: int, file: str, allow_outside: bool) -> No
         raise DatasetError(f"entry {line} of {manifest.name} has no path")
     if allow_outside:
         return
-    # as Windows would read it too, so that a manifest is as safe on every machine
+    # Windows paths too, so that a manifest is equally safe on every machine
     parts = file.replace("\\", "/").split("/")
     if file.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts or "\0" in file:
         raise DatasetError(
-            f"entry {line} of {manifest.name} leads out of the manifest's folder",
+            f"entry {line} of {manifest.name} points outside the manifest's folder",
             found=file,
             expected="a relative path below it",
             hint="if you trust the manifest, pass allow_outside=True",

@@ -1,7 +1,7 @@
-"""ObjectNet, and pictures whose border has to go before anything else is done with them.
+"""ObjectNet, and images whose border is cropped before anything else.
 
-Each ObjectNet picture has a thin red frame, put there so that a picture found in a training set is known by it;
-for testing it is cropped. The ImageNet testbed crops 2 pixels of each side, and so does this.
+Each ObjectNet image has a thin red border, by which it can be found in a training set; for testing it is cropped. The
+ImageNet testbed crops 2 pixels on each side, and so does this module.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
 from shiftbench.datasets.folder import list_classes
 from shiftbench.datasets.images import bad_image
-from shiftbench.errors import DatasetError
+from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names, own_space
+from shiftbench.errors import DatasetError, listed
 from shiftbench.io.paths import place
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.labels.superclasses import objectnet_folders
 
 OBJECTNET_BORDER = 2
+#: Of the 113 classes, as the testbed counts them.
+_IMAGES = 18_514
 
 
 class Borderless(ContentDataset):
-    """Another data set without the outermost ``border`` pixels of each side."""
+    """Another dataset without the outermost ``border`` pixels on each side."""
 
     def __init__(self, base: ContentDataset, border: int) -> None:
         if border < 1:
@@ -40,13 +43,13 @@ class Borderless(ContentDataset):
         return self.base.metadata
 
     def read(self, index: int) -> DecodedImage:
-        picture = self.base.read(index)
-        height, width = picture.pixels.shape[:2]
+        image = self.base.read(index)
+        height, width = image.pixels.shape[:2]
         b = self.border
         if min(height, width) <= 2 * b:
             raise bad_image(self.ids[index], f"{width} x {height} pixels are all border")
-        # A copy: a view would keep the whole picture in memory.
-        return DecodedImage(picture.pixels[b : height - b, b : width - b].copy(), picture.converted)
+        # A copy: a view would keep the whole image in memory.
+        return DecodedImage(image.pixels[b : height - b, b : width - b].copy(), image.converted)
 
     def digests(self, indices: Sequence[int]) -> list[bytes]:
         """The same files with another border are other images."""
@@ -67,7 +70,7 @@ def find_objectnet(path: Path) -> Path | None:
     for folder in (path / "images", path):
         if not folder.is_dir():
             continue
-        found = {entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
+        found = {name for name in entry_names(folder) if (folder / name).is_dir()}
         named = "objectnet" in path.resolve().name.casefold()
         if (named and found & known) or len(found & known) > 0.9 * len(known):
             return folder
@@ -81,34 +84,65 @@ def open_objectnet(
     name: str | None = None,
     border: int = OBJECTNET_BORDER,
 ) -> ContentDataset:
-    """The pictures of the 113 classes that ImageNet has too, in those super-classes, without their border.
+    """ObjectNet: the 113 classes that ImageNet has too, without the red border.
 
-    The other 200 folders are left out: no ImageNet classifier can name them. Folders of no class of ObjectNet
-    are refused. ``border=0`` keeps the frame, for comparison.
+    The other 200 folders are left out: no ImageNet model can predict them. Folders that are not ObjectNet classes are
+    an error. ``border=0`` keeps the border, for comparison.
     """
-    target = _agreed(space)
+    target = own_space("objectnet-113", space, projectable=True)
     root = find_objectnet(place(path)) or place(path)
     listing = list_classes(root)
     foreign = sorted(set(listing.classes) - set(objectnet_folders()))
     if foreign:
         raise DatasetError(
-            f"{len(foreign)} folders of {root} are no classes of ObjectNet",
-            found=", ".join(foreign[:4]),
+            f"{len(foreign)} folders of {root} are not classes of ObjectNet",
+            found=listed(foreign),
             expected="folders such as alarm_clock, backpack, banana",
         )
     folders = [folder for folder in target.keys if listing.classes.get(folder)]
     if not folders:
-        raise DatasetError(f"no pictures of the 113 classes in {root}", expected="alarm_clock/<picture>.png, ...")
+        raise DatasetError(f"no images of the 113 classes in {root}", expected="alarm_clock/<image>.png, ...")
     paths = [f"{folder}/{file}" for folder in folders for file in listing.classes[folder]]
     labels = [target.index(folder) for folder in folders for _ in listing.classes[folder]]
     files = FileDataset(name or "objectnet", target, root, paths, labels)
     return Borderless(files, border) if border else files
 
 
-def _agreed(space: LabelSpace | str | None) -> LabelSpace:
-    """ObjectNet has its own classes. ``--labels imagenet-1k``, said of the classifier, does no harm."""
-    target = label_space("objectnet-113")
-    asked = label_space(space) if isinstance(space, str) else space
-    if asked is not None and asked.keys != target.keys:
-        target.projection_from(asked)  # refuses spaces that have nothing to do with it
-    return target
+def recognise_objectnet(path: Path) -> str | None:
+    return "the class folders of ObjectNet" if path.is_dir() and find_objectnet(path) else None
+
+
+def check_objectnet(path: Path) -> DataReport | None:
+    root = find_objectnet(path)
+    if root is None:
+        return None
+    listing = list_classes(root)
+    space = label_space("objectnet-113")
+    present = [key for key in space.keys if listing.classes.get(key)]
+    report = DataReport(
+        str(path),
+        "ObjectNet",
+        f"{len(listing.classes)} class folders",
+        role="objectnet",
+        suite="objectnet",
+        images=sum(len(listing.classes[key]) for key in present),
+        classes=len(present),
+        classes_expected=len(space),
+        space=space.name,
+        home="objectnet.dev, a zip file whose password is on the download page",
+        notes=[f"a border of {OBJECTNET_BORDER} pixels is cropped before anything else"],
+    )
+    absent = [key for key in space.keys if key not in present]
+    if absent:
+        report.missing.append(f"{len(absent)} of the 113 classes that ImageNet has too: {listed(absent)}")
+    unknown = sorted(set(listing.classes) - set(objectnet_folders()))
+    if unknown:
+        report.missing.append(f"a known class for {len(unknown)} folders: {listed(unknown)}")
+    others = len(set(listing.classes) - set(space.keys))
+    if others:
+        report.notes.append(f"{others} folders of classes that ImageNet lacks are left out")
+    report.expect_images(_IMAGES)
+    return report
+
+
+KIND = DatasetKind(recognise_objectnet, open_objectnet, check_objectnet, by_url=True)

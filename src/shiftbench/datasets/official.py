@@ -1,226 +1,205 @@
-"""The official test sets: how a folder of each is known, what belongs into it, and where a user gets it.
+"""Published datasets of class folders: how a folder is identified, what belongs in it, and where to get it.
 
-Nothing is downloaded here: most of these archives ask for an account or a licence to be agreed to.
+The table is ``official.csv``, in the order in which names are tried. Nothing is downloaded here: most of these archives
+require an account or acceptance of a licence.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from shiftbench.datasets.folder import Listing
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.folder import Listing, list_classes
+from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names
+from shiftbench.errors import DatasetError, listed
 from shiftbench.labels.catalogue import label_space
+from shiftbench.labels.space import LabelSpace
 
-_IMAGE_NET = "image-net.org, after registration"
-_V2_HOME = "Hugging Face, data set vaishaal/ImageNetV2, archive {}.tar.gz"
-
-
-@dataclass
-class DataReport:
-    """What a path holds, and what is missing of it."""
-
-    path: str
-    #: The official set it is, or None.
-    what: str | None
-    #: What was seen, in a few words.
-    seen: str
-    #: What to call it in ``--data ROLE=FOLDER``, and a suite that uses it.
-    role: str | None = None
-    suite: str | None = None
-    images: int = 0
-    images_expected: int | None = None
-    classes: int = 0
-    classes_expected: int | None = None
-    space: str | None = None
-    notes: list[str] = field(default_factory=list)
-    #: Each in words; empty for a whole set.
-    missing: list[str] = field(default_factory=list)
-    #: Where a user gets it.
-    home: str | None = None
-    #: The data sets in the folder, if it is a folder of data sets.
-    parts: list[DataReport] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return not self.missing and all(part.ok for part in self.parts)
-
-    def as_dict(self) -> dict[str, Any]:
-        parts = [part.as_dict() for part in self.parts]
-        return {**asdict(self), "parts": parts, "ok": self.ok}
+_DEVKIT = "the labels are in ILSVRC2012_devkit_t12.tar.gz at image-net.org"
 
 
 @dataclass(frozen=True)
-class OfficialSet:
+class OfficialDataset:
     """A published test set of class folders."""
 
     title: str
-    #: What it is called in ``--data ROLE=FOLDER``, and a suite that uses it.
+    #: Its role in ``--data ROLE=FOLDER``, and a suite that uses it.
     role: str
     suite: str
     images: int
     home: str
-    #: The folder's own name, when it says what the folder is.
+    #: Pattern of the folder names that identify it.
     named: str
-    #: The label space of its class folders; all must be there, unless ``classes`` counts fewer.
-    space: str = "imagenet-1k"
-    classes: int | None = None
-    #: Images in each class, where all have as many.
-    each: int | None = None
+    #: Label space of its class folders; all classes must be present, unless ``classes`` counts fewer.
+    space: str
+    classes: int | None
+    #: Images per class, if all classes have the same number.
+    each: int | None
 
     @property
     def class_count(self) -> int:
         return self.classes or len(label_space(self.space))
 
 
-def _v2(title: str, role: str, archive: str, named: str) -> OfficialSet:
-    home = _V2_HOME.format(archive)
-    return OfficialSet(f"ImageNetV2 {title}", role, "imagenetv2", 10_000, home, named, each=10)
+@cache
+def official_datasets() -> tuple[OfficialDataset, ...]:
+    """
+    >>> official_datasets()[0].images
+    10000
+    """
+    text = resources.files("shiftbench.datasets").joinpath("official.csv").read_text(encoding="utf-8")
+    return tuple(
+        OfficialDataset(
+            **{key: row[key] for key in ("title", "role", "suite", "home", "named", "space")},
+            images=int(row["images"]),
+            classes=int(row["classes"]) if row["classes"] else None,
+            each=int(row["each"]) if row["each"] else None,
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
 
 
-#: In the order in which names are tried.
-OFFICIAL = (
-    _v2(
-        "MatchedFrequency, -format-val",
-        "imagenetv2-matched-frequency-format-val",
-        "imagenetv2-matched-frequency",
-        r"imagenet-?v2-matched-frequency-format-val",
-    ),
-    _v2(
-        "Threshold0.7, -format-val",
-        "imagenetv2-threshold0.7-format-val",
-        "imagenetv2-threshold0.7",
-        r"imagenet-?v2-threshold-?0\.7-format-val",
-    ),
-    _v2(
-        "TopImages, -format-val",
-        "imagenetv2-top-images-format-val",
-        "imagenetv2-top-images",
-        r"imagenet-?v2-top-?images-format-val",
-    ),
-    _v2(
-        "MatchedFrequency",
-        "imagenetv2-matched-frequency",
-        "imagenetv2-matched-frequency",
-        r"imagenet-?v2-matched-?frequency|imagenet-?v2-b-33",
-    ),
-    _v2(
-        "Threshold0.7",
-        "imagenetv2-threshold0.7",
-        "imagenetv2-threshold0.7",
-        r"imagenet-?v2-threshold-?0\.7|imagenet-?v2-a-44",
-    ),
-    _v2("TopImages", "imagenetv2-top-images", "imagenetv2-top-images", r"imagenet-?v2-top-?images|imagenet-?v2-c-12"),
-    OfficialSet(
-        "ImageNet-A",
-        "imagenet-a",
-        "imagenet-a",
-        7_500,
-        "GitHub, hendrycks/natural-adv-examples, archive imagenet-a.tar",
-        r"imagenet-a",
-        "imagenet-a-200",
-    ),
-    OfficialSet(
-        "ImageNet-O",
-        "imagenet-o",
-        "imagenet-o",
-        2_000,
-        "GitHub, hendrycks/natural-adv-examples, archive imagenet-o.tar",
-        r"imagenet-o",
-        "imagenet-o-200",
-    ),
-    OfficialSet(
-        "ImageNet-R",
-        "imagenet-r",
-        "imagenet-r",
-        30_000,
-        "GitHub, hendrycks/imagenet-r, archive imagenet-r.tar",
-        r"imagenet-r(endition)?",
-        "imagenet-r-200",
-    ),
-    OfficialSet(
-        "ImageNet-Sketch",
-        "imagenet-sketch",
-        "imagenet-sketch",
-        50_889,
-        "GitHub, HaohanWang/ImageNet-Sketch, which links the archive",
-        r"(imagenet-?)?sketch",
-    ),
-    OfficialSet(
-        "Stylized-ImageNet val",
-        "stylized-imagenet",
-        "stylized-imagenet",
-        50_000,
-        "not distributed: made from ImageNet val with the code of GitHub, rgeirhos/Stylized-ImageNet",
-        r"styli[sz]ed-imagenet.*",
-        each=50,
-    ),
-    OfficialSet(
-        "Real Blurry Images",
-        "real-blurry-images",
-        "real-blurry-images",
-        1_000,
-        "the page of ImageNet-R's authors at Berkeley, archive blurry_images.tar",
-        r"(real-)?blurry(-images)?",
-        classes=100,
-    ),
-    OfficialSet(
-        "ImageNet val",
-        "imagenet-val",
-        "imagenet",
-        50_000,
-        f"{_IMAGE_NET}, archive ILSVRC2012_img_val.tar, sorted into one folder a class",
-        r"(imagenet-?|ilsvrc2012-)(img-)?val(idation)?",
-        each=50,
-    ),
-)
-#: A V2 tree under a name that does not say which of the three it is.
-ANY_V2 = _v2("(which of the three, its name does not say)", "imagenetv2-matched-frequency", "imagenetv2-*", r"(?!)")
-
-
-def identify(path: Path, listing: Listing) -> OfficialSet | None:
-    """Which official set a folder of class folders is: by its name, else by its classes, counts and file names."""
+def identify(path: Path, listing: Listing) -> OfficialDataset | None:
+    """Which published dataset a folder is: by its name, else by its classes, counts and file names."""
     name = path.resolve().name.casefold().replace("_", "-")
     folders = list(listing.classes)
-    for candidate in OFFICIAL:
+    for candidate in official_datasets():
         if re.fullmatch(candidate.named, name) and _plausible(candidate, folders):
             return candidate
     return _by_content(listing, folders)
 
 
-def by_role(role: str) -> OfficialSet:
-    return next(candidate for candidate in OFFICIAL if candidate.role == role)
-
-
-def _plausible(candidate: OfficialSet, folders: Sequence[str]) -> bool:
-    """Half of the folders at least are classes of it; a folder called imagenet-r may hold anything."""
+def _plausible(candidate: OfficialDataset, folders: Sequence[str]) -> bool:
+    """At least half of the folders are classes of it; a folder called imagenet-r may hold anything."""
     known = set(label_space(candidate.space).keys)
-    # Numbers mean classes only where all 1,000 have one: 0 to 199 could be any order of 200.
+    # Numbers identify classes only where all 1,000 have one: 0 to 199 could be any order of 200.
     numbered = candidate.space == "imagenet-1k"
-    fitting = sum(folder in known or (numbered and is_number(folder)) for folder in folders)
+    fitting = sum(folder in known or (numbered and _is_number(folder)) for folder in folders)
     return bool(folders) and fitting >= 0.5 * len(folders)
 
 
-def is_number(folder: str) -> bool:
+def _is_number(folder: str) -> bool:
     return folder.isascii() and folder.isdecimal()
 
 
-def _by_content(listing: Listing, folders: Sequence[str]) -> OfficialSet | None:
-    if len(folders) > 900 and all(map(is_number, folders)) and listing.images <= 20 * len(folders):
-        return ANY_V2
+def _by_content(listing: Listing, folders: Sequence[str]) -> OfficialDataset | None:
+    by_role = {candidate.role: candidate for candidate in reversed(official_datasets())}
+    any_v2 = official_datasets()[-1]  # identified by nothing but its content
+    if len(folders) > 900 and all(map(_is_number, folders)) and listing.images <= 20 * len(folders):
+        return any_v2
     for letter in "aor":
         if set(folders) == set(label_space(f"imagenet-{letter}-200").keys):
-            return by_role(f"imagenet-{letter}")
-    full = set(label_space("imagenet-1k").keys)
-    if not folders or not set(folders) <= full:
+            return by_role[f"imagenet-{letter}"]
+    if not folders or not set(folders) <= set(label_space("imagenet-1k").keys):
         return None
     first = next((file for files in listing.classes.values() for file in files), "")
-    if first.startswith("ILSVRC2012_val_"):
-        return by_role("imagenet-val")
-    if first.startswith("sketch_"):
-        return by_role("imagenet-sketch")
+    for start, role in (("ILSVRC2012_val_", "imagenet-val"), ("sketch_", "imagenet-sketch")):
+        if first.startswith(start):
+            return by_role[role]
     if len(folders) == 1000 and all(len(files) == 10 for files in listing.classes.values()):
-        return ANY_V2
+        return any_v2
     return None
+
+
+def check_class_folders(path: Path) -> DataReport | None:
+    """Compare a folder of class folders with the published dataset that it is."""
+    listing = list_classes(path)
+    found = identify(path, listing)
+    if found is None:
+        return None
+    report = DataReport(
+        str(path),
+        found.title,
+        f"{len(listing.classes)} class folders",
+        role=found.role,
+        suite=found.suite,
+        images=listing.images,
+        images_expected=found.images,
+        classes=sum(bool(files) for files in listing.classes.values()),
+        classes_expected=found.class_count,
+        space=found.space,
+        home=found.home,
+    )
+    _compare(report, found, listing)
+    if all(map(_is_number, listing.classes)):
+        _describe_numbers(report, listing)
+    elif found.suite == "imagenetv2":
+        _describe_packing(report, listing)
+    return report
+
+
+def _compare(report: DataReport, wanted: OfficialDataset, listing: Listing) -> None:
+    keys = list(label_space(wanted.space).keys)
+    if all(map(_is_number, listing.classes)):
+        # By value, so that 007 is 7.
+        listing = Listing({str(int(folder)): files for folder, files in listing.classes.items()}, listing.others)
+        keys = [str(i) for i in range(len(keys))]
+    extra = sorted(set(listing.classes) - set(keys))
+    if extra:
+        report.missing.append(f"a known class for {len(extra)} folders: {listed(extra)}")
+    if wanted.classes is None:
+        absent = [key for key in keys if not listing.classes.get(key)]
+        if absent:
+            report.missing.append(f"{len(absent)} of {len(keys)} classes: {listed(absent)}")
+    elif report.classes < wanted.classes:
+        report.missing.append(f"{wanted.classes - report.classes} of {wanted.classes} classes")
+    if wanted.each is not None:
+        counts = {key: len(files) for key, files in listing.classes.items() if files and len(files) != wanted.each}
+        if counts:
+            shown = listed(f"{key} has {count}" for key, count in counts.items())
+            report.missing.append(f"{wanted.each} images in each of {len(counts)} classes: {shown}")
+    report.expect_images(wanted.images)
+    if listing.images > wanted.images:
+        report.notes.append(f"{listing.images - wanted.images:,} images more than the official {wanted.images:,}")
+
+
+def _describe_numbers(report: DataReport, listing: Listing) -> None:
+    """Folders 0 to 999 sorted as text would begin 0, 1, 10, 100 and give wrong labels."""
+    values = {int(folder) for folder in listing.classes}
+    if 0 not in values and 1000 in values:
+        report.missing.append("a folder 0: the folders count from 1; rename each to one less, 1 to 0 first")
+    else:
+        report.notes.append("folders 0 to 999: read as integers, never sorted as text")
+
+
+def _describe_packing(report: DataReport, listing: Listing) -> None:
+    report.notes.append(
+        "wnid folders: a repackaged version, whose JPEG files may differ from the released ones; accuracies then "
+        "differ by up to 0.55 points, so keep them separate from those of folders 0 to 999"
+    )
+    if listing.images == 20_000:
+        report.notes.append(
+            "20,000 files: the short-lived release of 2020 that held every class twice; download it again"
+        )
+
+
+def recognise_unsorted_val(path: Path) -> str | None:
+    found = any(name.startswith("ILSVRC2012_val_") and (path / name).is_file() for name in entry_names(path))
+    return "ImageNet's validation images in one folder" if found else None
+
+
+def open_unsorted_val(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+    """ImageNet's validation images as unpacked, which have to be sorted into class folders first."""
+    raise DatasetError(
+        f"{path} holds ImageNet's validation images without labels",
+        expected="one folder per class, named by wnid",
+        hint=f"sort the files into class folders; {_DEVKIT}",
+    )
+
+
+def check_unsorted_val(path: Path) -> DataReport:
+    """ImageNet's validation images as the archive unpacks: in one folder, without labels."""
+    count = sum(entry.name.startswith("ILSVRC2012_val_") for entry in path.iterdir() if entry.is_file())
+    report = DataReport(str(path), "ImageNet val", "images in one folder", "imagenet-val", "imagenet", count, 50_000)
+    report.missing.append("class folders: the file names carry no labels; sort the files into 1,000 wnid folders")
+    report.home = _DEVKIT
+    return report
+
+
+UNSORTED_VAL = DatasetKind(recognise_unsorted_val, open_unsorted_val, check_unsorted_val)

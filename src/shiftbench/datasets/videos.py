@@ -1,25 +1,29 @@
-"""Frames of videos around anchors: ImageNet-Vid-Robust, YTBB-Robust, and any set of the same make.
+"""Frames of videos around anchors: ImageNet-Vid-Robust and YTBB-Robust (Shankar et al. 2021), and similar datasets.
 
-An anchor is a frame with labels; its neighbours are the frames up to k before and after it that people found
-similar to it. A classifier is pm-k right on an anchor if it is right on the anchor and on every valid neighbour
+An anchor is a labelled frame; its neighbours are the frames up to k before and after it that people judged similar. A
+model is pm-k correct on an anchor if it is correct on the anchor and on every valid neighbour
 (``shiftbench.settings.video_suites.pm_k_score``).
 
-A frame may have several labels, and the neighbours of YTBB-Robust are held against the labels of their anchor. So
-that stored predictions alone give pm-k for any k, both are in the rows: a neighbour's id is its anchor's with the
-offset (``val/ILSVRC2015_val_00000000/000442.JPEG@-10``), and a frame with several labels has a row for each, the
-further ones numbered (``...@-10#2``).
+A frame may have several labels, and the neighbours of YTBB-Robust are compared with the labels of their anchor. So
+that stored predictions alone give pm-k for any k, both are encoded in the rows: a neighbour's id is its anchor's with
+the offset (``val/ILSVRC2015_val_00000000/000442.JPEG@-10``), and a frame with several labels has one row per label,
+numbered from the second on (``...@-10#2``).
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from shiftbench.datasets.files import FileDataset
-from shiftbench.errors import DatasetError
-from shiftbench.labels.catalogue import label_space
+from shiftbench.datasets.kind import DataReport, DatasetKind, own_space
+from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.labels.space import LabelSpace
 
 _ROW = re.compile(r"(?P<anchor>.*?)(?:@(?P<offset>[+-]\d+))?(?:#(?P<copy>\d+))?")
@@ -27,7 +31,7 @@ _ROW = re.compile(r"(?P<anchor>.*?)(?:@(?P<offset>[+-]\d+))?(?:#(?P<copy>\d+))?"
 
 @dataclass(frozen=True)
 class Anchor:
-    """An anchor frame with its valid neighbours, and the labels (indices) that count as right for each frame."""
+    """An anchor frame with its valid neighbours, and the labels (indices) that count as correct for each frame."""
 
     frame: str
     labels: tuple[int, ...]
@@ -64,10 +68,10 @@ def frame_dataset(
     k: int | None = None,
     files: Mapping[str, str] | None = None,
 ) -> FileDataset:
-    """The anchors and their neighbours up to ``k`` frames away (all that are listed, if None) as one data set.
+    """The anchors and their neighbours up to ``k`` frames away (all that are listed, if None) as one dataset.
 
-    ``files`` says where a frame lies below ``root``, if not under its own name. Each frame that is listed must be
-    there: a missing one would make its anchor look harder or easier than it is.
+    ``files`` maps frames to their paths below ``root``, if they differ. Every listed frame must exist: a missing one
+    would make its anchor look harder or easier than it is.
     """
     rows = [row for anchor in anchors for row in _rows(anchor, k)]
     if not rows:
@@ -110,19 +114,236 @@ def _require_files(name: str, root: Path, files: Sequence[str]) -> None:
             f"{name} lacks {len(missing)} of its {len(wanted)} frames",
             found=f"no {missing[0]} below {root}",
             expected="every anchor and every valid neighbour",
-            hint="`shiftbench data check` on the folder says where the frames come from",
+            hint="`shiftbench data check` on the folder shows where to get the frames",
         )
-
-
-def agreed_space(own: str, space: LabelSpace | str | None) -> LabelSpace:
-    """The set's super-classes; a space that a classifier may have, such as imagenet-1k, does no harm."""
-    target = label_space(own)
-    asked = label_space(space) if isinstance(space, str) else space
-    if asked is not None and asked.keys != target.keys:
-        target.projection_from(asked)  # refuses spaces that have nothing to do with it
-    return target
 
 
 def distinct(values: Collection[int]) -> tuple[int, ...]:
     """Each label once, in order."""
     return tuple(dict.fromkeys(int(value) for value in values))
+
+
+_VID_FRAMES = ("", "Data/VID", "frames")
+_YTBB_FRAMES = ("ytbb_videos", "", "frames")
+_METADATA = ("metadata", "", "imagenet-vid-robust_metadata", "ytbb-robust_metadata")
+VID_FILES = ("pmsets.json", "labels.json")
+YTBB_FILES = ("anchor_labels.json", "pmk_labels.json", "ytbb_robustness_test_anchors_full.csv")
+#: Annotations of a pair of frames that disqualify the neighbour.
+_PROBLEMS = {
+    "dissimilar",
+    "problematic",
+    "incorrect",
+    "dont know",
+    "deformation",
+    "background-change",
+    "occlusion-increased",
+    "blur-increase",
+    "bad-anchor",
+}
+
+
+def find_metadata(root: Path, files: Sequence[str]) -> Path | None:
+    """The folder at or below ``root`` that holds all of a set's annotation files."""
+    for name in _METADATA:
+        if all((root / name / file).is_file() for file in files):
+            return root / name
+    return None
+
+
+def open_vid_robust(
+    path: str | Path,
+    *,
+    space: LabelSpace | str | None = None,
+    name: str | None = None,
+    k: int | None = None,
+    metadata: str | Path | None = None,
+) -> FileDataset:
+    """ImageNet-Vid-Robust: anchor frames and their neighbours, with metadata/pmsets.json and labels.json.
+
+    1,109 anchors and 21,070 neighbours of the ImageNet VID validation videos, in 30 classes. The folder also holds
+    the frames as ``val/<video>/<number>.JPEG`` or ``<video>/<number>.JPEG``. Each frame has its own labels.
+    """
+    root = Path(path)
+    folder = _metadata(root, metadata, VID_FILES, "ImageNet-Vid-Robust")
+    pmsets, labels = (_json(folder / file) for file in VID_FILES)
+    anchors = []
+    for anchor, near in pmsets.items():
+        neighbours = {_number(f) - _number(anchor): (f, distinct(_labels_of(labels, f))) for f in near}
+        neighbours.pop(0, None)
+        anchors.append(Anchor(anchor, distinct(_labels_of(labels, anchor)), neighbours))
+    frames, stripped = _vid_frames(root, anchors)
+    files = {f: f.removeprefix("val/") for f in labels} if stripped else None
+    target = own_space("vid-robust-30", space, projectable=True)
+    return frame_dataset(name or "imagenet-vid-robust", target, frames, anchors, k=k, files=files)
+
+
+def _vid_frames(root: Path, anchors: Sequence[Anchor]) -> tuple[Path, bool]:
+    """The folder of the frames, and whether their names lack the leading ``val/`` there."""
+    first = anchors[0].frame if anchors else ""
+    for name in _VID_FRAMES:
+        if (root / name / first).parent.is_dir():
+            return root / name, False
+        if (root / name / first.removeprefix("val/")).parent.is_dir():
+            return root / name, True
+    return root, False
+
+
+def _number(frame: str) -> int:
+    found = re.search(r"(\d+)$", PurePosixPath(frame).stem)
+    if found is None:
+        raise DatasetError(f"the frame {frame} has no number", expected="names such as 000442.JPEG")
+    return int(found[1])
+
+
+def _labels_of(labels: Mapping[str, Any], frame: str) -> Sequence[int]:
+    try:
+        found: Sequence[int] = labels[frame]
+    except KeyError:
+        raise DatasetError(f"labels.json has no labels for {frame}") from None
+    return found
+
+
+def open_ytbb_robust(
+    path: str | Path,
+    *,
+    space: LabelSpace | str | None = None,
+    name: str | None = None,
+    k: int | None = 10,
+    metadata: str | Path | None = None,
+) -> FileDataset:
+    """YTBB-Robust: anchor frames and their neighbours, with the three annotation files in metadata/.
+
+    Anchors of YouTube-BB that people judged good, and the neighbours they judged similar. The folder holds the frames
+    as ``ytbb_videos/<video>_<milliseconds>/frame-<number>.jpg`` (or without the first folder) and the three annotation
+    files of the ImageNet testbed. Neighbours are compared with the labels of their anchor. Anchors of the five classes
+    that ImageNet lacks stay in, as published: no ImageNet model can be correct on them. The testbed registers 2,530
+    anchors, but every published value is a multiple of 1/2030: 2,030 is the number to expect here.
+    """
+    root = Path(path)
+    folder = _metadata(root, metadata, YTBB_FILES, "YTBB-Robust")
+    target = own_space("ytbb-robust-24", space, projectable=True)
+    reviewed, pairs = (_annotations(folder / file) for file in YTBB_FILES[:2])
+    given = _first_labels(folder / YTBB_FILES[2])
+    bad = {_key(key.split(",")[0]) for key, marks in pairs.items() if "bad-anchor" in marks}
+    near: dict[str, dict[int, str]] = defaultdict(dict)
+    for key, marks in pairs.items():
+        if "similar" in marks and not marks & _PROBLEMS:
+            anchor, neighbour = map(_key, key.split(","))
+            near[anchor][_number(neighbour) - _number(anchor)] = neighbour
+    anchors = []
+    for raw, marks in reviewed.items():
+        anchor = _key(raw)
+        if "good" not in marks or marks & {"bad", "unsure"} or anchor in bad:
+            continue
+        added = [target.index(key) for key in (mark.replace(" ", "_") for mark in sorted(marks)) if key in target]
+        labels = distinct([_first_label(given, anchor), *added])
+        neighbours = {offset: (frame, labels) for offset, frame in near[anchor].items() if offset}
+        anchors.append(Anchor(anchor, labels, neighbours))
+    first = anchors[0].frame if anchors else ""
+    frames = next((root / name for name in _YTBB_FRAMES if (root / name / first).parent.is_dir()), root)
+    return frame_dataset(name or "ytbb-robust", target, frames, anchors, k=k)
+
+
+def _key(path: str) -> str:
+    """``<video>_<milliseconds>/frame-<number>.jpg``, without the folders some annotations have before it."""
+    parts = PurePosixPath(path).parts
+    return "/".join(parts[-2:])
+
+
+def _annotations(path: Path) -> dict[str, set[str]]:
+    """Key to its annotations; if a key is annotated twice, the later one counts."""
+    value = _json(path)
+    names = [str(name) for name in value["labels"]]
+    return {str(row["key"]): {names[i] for i in row["labels"]} for row in value["annotations"]}
+
+
+def _first_labels(path: Path) -> dict[str, int]:
+    """The class of each anchor in YouTube-BB. There 22 is car and 23 none; in the set's own order it is reversed."""
+    swapped = {22: 23, 23: 22}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {
+            f"{row['ytid']}_{row['time_ms']}": swapped.get(int(row["label"]), int(row["label"]))
+            for row in csv.DictReader(file)
+        }
+
+
+def _first_label(given: Mapping[str, int], anchor: str) -> int:
+    try:
+        return given[anchor.split("/")[0]]
+    except KeyError:
+        raise DatasetError(f"{YTBB_FILES[2]} has no label for the anchor {anchor}") from None
+
+
+def _metadata(root: Path, given: str | Path | None, files: Sequence[str], what: str) -> Path:
+    folder = Path(given) if given is not None else find_metadata(root, files)
+    missing = [file for file in files if folder is None or not (folder / file).is_file()]
+    if folder is None or missing:
+        raise DatasetError(
+            f"{root} lacks the annotations of {what}",
+            found=f"no {', '.join(missing)}",
+            expected=f"{' and '.join(files)} in it or in {root / 'metadata'}",
+            hint="they come with the ImageNet testbed's source, under src/eval_settings",
+        )
+    return folder
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} can't be read", found=error) from error
+
+
+@dataclass(frozen=True)
+class VideoDataset:
+    """A published dataset of video frames."""
+
+    title: str
+    role: str
+    files: tuple[str, ...]
+    open: Callable[..., FileDataset]
+    anchors: int
+    frames: str
+
+    def recognise(self, path: Path) -> str | None:
+        """By its annotation files, or by the folder's name if they are missing."""
+        named = path.resolve().name.casefold().replace("_", "-") == self.role
+        found = path.is_dir() and (named or find_metadata(path, self.files) is not None)
+        return f"the frames of {self.title}" if found else None
+
+    def check(self, path: Path) -> DataReport:
+        """All annotations and every frame that they list must be present."""
+        report = DataReport(str(path), self.title, "frames and annotations", self.role, self.role)
+        report.home = f"{self.frames}; annotations: GitHub, modestyachts/imagenet-testbed, below src/eval_settings"
+        try:
+            dataset = self.open(path)
+        except ShiftbenchError as error:
+            report.missing.append(f"{error.message} ({error.found})" if error.found else error.message)
+            return report
+        report.count(dataset)
+        report.images = len(set(dataset.metadata["frame"]))
+        anchors = len(set(dataset.metadata["anchor"]))
+        report.notes.append(f"{anchors:,} anchors, {report.images - anchors:,} neighbours")
+        if anchors < self.anchors:
+            report.missing.append(f"{self.anchors - anchors:,} of {self.anchors:,} anchors in the annotations")
+        return report
+
+
+_VID = VideoDataset(
+    "ImageNet-Vid-Robust",
+    "imagenet-vid-robust",
+    VID_FILES,
+    open_vid_robust,
+    1_109,
+    "the VID validation videos of ILSVRC 2015 at image-net.org",
+)
+_YTBB = VideoDataset(
+    "YTBB-Robust",
+    "ytbb-robust",
+    YTBB_FILES,
+    open_ytbb_robust,
+    2_030,
+    "frames of YouTube-BB's validation videos, to be cut from YouTube",
+)
+VID_ROBUST = DatasetKind(_VID.recognise, open_vid_robust, _VID.check)
+YTBB_ROBUST = DatasetKind(_YTBB.recognise, open_ytbb_robust, _YTBB.check)

@@ -18,8 +18,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from shiftbench.datasets.encoded import EncodedDataset
+from shiftbench.datasets.files import EncodedDataset
 from shiftbench.datasets.images import MAX_PIXELS, bad_image
+from shiftbench.datasets.kind import DatasetKind, entry_names
 from shiftbench.errors import DatasetError
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import is_object, place
@@ -93,9 +94,9 @@ def open_webdataset(
     label: str | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> WebDataset:
-    """Shards: one tar file, a folder of them, a pattern such as ``shard-{000..010}.tar``, or a list.
+    """WebDataset shards: a tar file, a folder of them, a pattern such as shard-{000..010}.tar, or a list.
 
-    The picture is the member with an image's ending, or with the ending ``image``. The label is
+    The image is the member with an image extension, or with the extension ``image``. The label is
     ``key.cls``, or the field ``label`` of ``key.json``; a sample without one has the label -1.
     """
     shards = find_shards(path)
@@ -123,6 +124,16 @@ def open_webdataset(
         _columns(table.extras),
         max_pixels,
     )
+
+
+def recognise_shards(path: Path) -> str | None:
+    if path.suffix == ".tar" and ("{" in path.name or path.is_file()):
+        return "a pattern of tar shards" if "{" in path.name else "a tar shard"
+    count = sum(name.endswith(".tar") for name in entry_names(path))
+    return f"{count} tar shards" if count else None
+
+
+KIND = DatasetKind(recognise_shards, open_webdataset, by_url=True)
 
 
 def _scan_all(shards: Sequence[Path], image: str | None, label: str | None) -> _Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import dataset_openers, open_dataset, open_named
+from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
 from shiftbench.datasets.factors import open_splits
 from shiftbench.datasets.subset import per_class, sample
 from shiftbench.errors import SettingError
@@ -46,7 +46,7 @@ def data_name(data: Data) -> str:
     if isinstance(own, Dataset):
         return own.name
     kind, _, rest = str(own).partition(":")
-    return Path(rest if kind in dataset_openers else own).name or "data"
+    return Path(rest if kind in dataset_kinds else own).name or "data"
 
 
 def open_data(

@@ -114,7 +114,7 @@ def test_other_folders_are_not_taken_for_icons(tmp_path: Path) -> None:
 
 def test_another_label_space_is_refused(folder: Path) -> None:
     assert len(open_dataset(folder, space="icons-50")) == len(NAMES)
-    with pytest.raises(DatasetError, match="classes of Icons-50"):
+    with pytest.raises(DatasetError, match="cifar-10"):
         open_dataset(folder, space="cifar-10")
 
 

@@ -121,7 +121,7 @@ def test_parts_are_opened_by_their_names(folder: Path, icons: Dataset) -> None:
     test = open_dataset(f"icons:{folder}/style-apple.test")
     assert test.name == "Icons-50/style-apple.test" and set(test.metadata["style"]) == {"apple"}
     assert_conforms(test)
-    with pytest.raises(DatasetError, match="there is no data set"):
+    with pytest.raises(DatasetError, match="no file or folder"):
         open_dataset(folder / "style.validation")
     with pytest.raises(UnknownNameError, match="apple"):
         open_dataset(folder / "style-appel.test")
@@ -205,5 +205,5 @@ def test_a_table_that_leads_out_of_its_folder_is_refused(tmp_path: Path, small: 
     assemble(tmp_path / "icons", progress=False)
     table = tmp_path / "icons" / "icons.csv"
     table.write_text(table.read_text().replace("feline/maker_0_cat.png", "../../secret.png"))
-    with pytest.raises(DatasetError, match="leads out"):
+    with pytest.raises(DatasetError, match=r"\.\./\.\./secret"):
         open_dataset(tmp_path / "icons")

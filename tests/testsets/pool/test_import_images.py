@@ -170,7 +170,7 @@ def test_predictions_are_refused(new_project: NewProject, tmp_path: Path, column
 def test_a_manifest_can_not_reach_out(new_project: NewProject, tmp_path: Path) -> None:
     project = new_project()
     (tmp_path / "list.csv").write_text("path,label\n../secret.png,cat\n")
-    with pytest.raises(DatasetError, match="leads out of the manifest's folder"):
+    with pytest.raises(DatasetError, match="manifest's folder"):
         import_images(project, tmp_path / "list.csv")
 
 

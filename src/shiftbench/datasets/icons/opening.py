@@ -1,7 +1,7 @@
-"""Open Icons-50: rebuilt or original, a folder or the npy file, whole or one part of a protocol.
+"""Recognise, open and check Icons-50: rebuilt or original, a folder or the npy file, whole or one part of a protocol.
 
-A part is named below the set, as if it were a file of it: ``icons/style.train``, ``icons/style-apple.test``. So a suite
-can say which part a setting is evaluated on.
+A part is named like a file in the dataset: ``icons/style.train``, ``icons/style-apple.test``, so that a suite can name
+the part that a setting is evaluated on.
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ from pathlib import Path
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.icons import original
 from shiftbench.datasets.icons.protocols import PARTS, split_icons
-from shiftbench.datasets.icons.record import RECORD, TABLE
+from shiftbench.datasets.icons.record import RECORD, TABLE, read_record
+from shiftbench.datasets.kind import DataReport, DatasetKind, own_space
 from shiftbench.datasets.manifest import open_manifest
-from shiftbench.errors import DatasetError
+from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
 _PART = re.compile(rf"(?P<protocol>(?:style|subtype|version)[a-z0-9-]*)\.(?P<part>{'|'.join(PARTS)})")
-#: So many of the 50 class folders tell Icons-50 from a folder that has a class "hat" and a class "flag".
+#: Number of the 50 class folders that distinguishes Icons-50 from a folder with classes such as hat and flag.
 _ENOUGH_CLASSES = 25
+#: Number of icons of the original.
+_IMAGES = 10_000
 
 
-def seen_icons(path: Path) -> str | None:
-    """What a path is, if it is Icons-50 or a part of it."""
+def recognise_icons(path: Path) -> str | None:
     match = _PART.fullmatch(path.name)
     if match is not None and not path.exists():
-        return f"{match['protocol']}.{match['part']} of Icons-50" if _seen_set(path.parent) else None
-    return _seen_set(path)
+        return f"{match['protocol']}.{match['part']} of Icons-50" if _recognise_set(path.parent) else None
+    return _recognise_set(path)
 
 
-def _seen_set(path: Path) -> str | None:
+def _recognise_set(path: Path) -> str | None:
     if path.is_file():
         return "Icons-50 in one file" if path.name.lower() == "icons-50.npy" else None
     if not path.is_dir():
@@ -46,9 +48,9 @@ def _seen_set(path: Path) -> str | None:
 
 
 def open_icons(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
-    """A set of icons, or a part of it, with style, rendition and subtype of each icon as metadata."""
+    """Icons-50, original or rebuilt, or a part of it such as PATH/style.train."""
     place = Path(path)
-    _check_space(space)
+    own_space("icons-50", space)
     match = _PART.fullmatch(place.name)
     if match is not None and not place.exists():
         split = split_icons(_open_set(place.parent, None), match["protocol"])
@@ -66,8 +68,32 @@ def _open_set(place: Path, name: str | None) -> Dataset:
     return original.open_folder(place, name=name)
 
 
-def _check_space(space: LabelSpace | str | None) -> None:
-    """The files say which classes they have; another space is an error, not a wish."""
-    asked = label_space(space) if isinstance(space, str) else space
-    if asked is not None and asked.keys != label_space("icons-50").keys:
-        raise DatasetError("these are the classes of Icons-50", found=f"the label space {asked.name!r}")
+def check_icons(path: Path) -> DataReport:
+    """The original has 10,000 icons; a rebuilt dataset has as many as its record lists."""
+    seen = recognise_icons(path) or "Icons-50"
+    report = DataReport(str(path), "Icons-50", seen, role="icons", suite="icons-style", classes_expected=50)
+    report.home = "GitHub, hendrycks/robustness, which links the archive; or rebuild it: shiftbench data icons FOLDER"
+    try:
+        dataset = open_icons(path)
+        expected = _recorded(path) if (path / RECORD).is_file() else _IMAGES
+    except ShiftbenchError as error:
+        report.missing.append(f"{error.message} ({error.found})" if error.found else error.message)
+        return report
+    report.count(dataset)
+    present = set(dataset.labels.tolist())
+    absent = [key for i, key in enumerate(dataset.space.keys) if i not in present]
+    if absent:
+        report.missing.append(f"{len(absent)} of 50 classes: {listed(absent)}")
+    report.notes.append(f"styles: {listed(sorted(set(dataset.metadata['style'])), 12)}")
+    lost = [image_id for image_id in dataset.ids if path.is_dir() and not (path / image_id).is_file()]
+    if lost:
+        report.missing.append(f"{len(lost):,} of the listed icons: {listed(lost, 3)}")
+    report.expect_images(expected)
+    return report
+
+
+def _recorded(folder: Path) -> int:
+    return sum(int(about["images"]) for about in read_record(folder)["styles"].values())
+
+
+KIND = DatasetKind(recognise_icons, open_icons, check_icons)

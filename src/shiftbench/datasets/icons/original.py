@@ -15,10 +15,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy_format
 
-from shiftbench.datasets.arrays import Array, ArrayDataset
+from shiftbench.datasets.arrays import Array, ArrayDataset, ArraysOnly
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import list_classes
-from shiftbench.datasets.unpickling import ArraysOnly
 from shiftbench.errors import DatasetError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.guard import recognise_folders

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.encoded import EncodedDataset
-from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.files import EncodedDataset, FileDataset
 from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.images import bad_image, read_file
 from shiftbench.datasets.subset import Subset, of_classes
