@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from PIL import Image
 
 from shiftbench.datasets import open_dataset
-from shiftbench.errors import BadImageError, DatasetError, LabelError
+from shiftbench.datasets.fingerprint import combine, digest_bytes
+from shiftbench.errors import BadImageError, DatasetError, LabelError, MissingExtraError
+from shiftbench.labels import label_space
 from tests.datasets.makers import CIFAR_NAMES, assert_conforms, pixels, png
 
 COUNT = 30
@@ -55,6 +58,31 @@ def test_saved_to_disk(tmp_path: Path, shards: int) -> None:
     assert dataset.fingerprint == open_dataset(tmp_path / "set").fingerprint
 
 
+def test_the_fingerprint_is_that_of_ids_labels_and_encoded_images(tmp_path: Path) -> None:
+    """As in version 0.1.0, so that results of earlier runs stay valid, whatever the table's format."""
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=CIFAR_NAMES)})
+    rows = {"image": [{"bytes": png(i), "path": None} for i in range(4)], "label": [3, 1, 2, 3]}
+    saved = datasets.Dataset.from_dict(rows, features=features)
+    saved.save_to_disk(str(tmp_path / "set"))
+    saved.to_parquet(str(tmp_path / "set.parquet"))
+    ids = ["000000", "000001", "000002", "000003"]
+    labels = np.array([3, 1, 2, 3], np.int32)
+    expected = combine(ids, labels, label_space("cifar-10"), [digest_bytes(png(i)) for i in range(4)])
+    assert open_dataset(tmp_path / "set").fingerprint == expected
+    assert open_dataset(tmp_path / "set.parquet").fingerprint == expected
+
+
+def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library_dataset().save_to_disk(str(tmp_path / "set"))
+    library_dataset().to_parquet(str(tmp_path / "set.parquet"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    check(open_dataset(tmp_path / "set.parquet"))
+    with pytest.raises(MissingExtraError) as refused:
+        open_dataset(tmp_path / "set")
+    assert "shiftbench[huggingface]" in (refused.value.hint or "")
+
+
 def test_a_selection_saved_to_disk(tmp_path: Path) -> None:
     library_dataset().select([5, 3, 20]).save_to_disk(str(tmp_path / "set"))
     dataset = open_dataset(tmp_path / "set")
@@ -67,11 +95,12 @@ def test_several_splits(tmp_path: Path) -> None:
     whole = library_dataset()
     parts = datasets.DatasetDict({"train": whole, "test": whole.select(range(4))})
     parts.save_to_disk(str(tmp_path / "set"))
-    with pytest.raises(DatasetError, match=r"which part.*\n.*train, test"):
+    with pytest.raises(DatasetError) as several:
         open_dataset(tmp_path / "set")
+    assert several.value.found == "train, test"
     dataset = open_dataset(tmp_path / "set", split="test")
     assert len(dataset) == 4 and dataset.ids[0] == "test/000000"
-    with pytest.raises(DatasetError, match="no part 'val'"):
+    with pytest.raises(DatasetError, match="'val'"):
         open_dataset(tmp_path / "set", split="val")
 
 
@@ -90,8 +119,9 @@ def test_hub_layout(tmp_path: Path) -> None:
         whole.shard(2, part, contiguous=True).to_parquet(str(tmp_path / "data" / f"test-{part:05d}-of-00002.parquet"))
     whole.to_parquet(str(tmp_path / "data" / "train-00000-of-00001.parquet"))
     check(open_dataset(tmp_path, split="test"))
-    with pytest.raises(DatasetError, match="which part"):
+    with pytest.raises(DatasetError) as several:
         open_dataset(tmp_path)
+    assert several.value.found == "test, train"
 
 
 def test_names_in_another_order_are_mapped(tmp_path: Path) -> None:
@@ -147,7 +177,7 @@ def test_raw_bytes_column_and_bad_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("columns", "words"),
-    [({"picture_of": [1, 2, 3]}, "which column is the label"), ({"label": [0, 1, 99]}, "0 to 9")],
+    [({"picture_of": [1, 2, 3]}, "picture_of"), ({"label": [0, 1, 99]}, "0 to 9")],
 )
 def test_refused_tables(tmp_path: Path, columns: dict[str, Any], words: str) -> None:
     pq.write_table(table(**columns), tmp_path / "a.parquet")
@@ -159,8 +189,9 @@ def test_labels_outside_their_own_names(tmp_path: Path) -> None:
     described = {"info": {"features": {"label": {"names": ["a", "b"], "_type": "ClassLabel"}}}}
     odd = table(label=[0, 1, 2]).replace_schema_metadata({"huggingface": json.dumps(described)})
     pq.write_table(odd, tmp_path / "a.parquet")
-    with pytest.raises(DatasetError, match="outside their own class names"):
+    with pytest.raises(DatasetError) as outside:
         open_dataset(tmp_path / "a.parquet")
+    assert (outside.value.found, outside.value.expected) == ("0 to 2", "0 to 1")
 
 
 def test_broken_files(tmp_path: Path) -> None:
@@ -171,9 +202,12 @@ def test_broken_files(tmp_path: Path) -> None:
 
 
 def test_a_state_file_does_not_lead_elsewhere(tmp_path: Path) -> None:
+    library_dataset().save_to_disk(str(tmp_path / "other"))
     library_dataset().save_to_disk(str(tmp_path / "set"))
     state = json.loads((tmp_path / "set" / "state.json").read_text())
-    inside = state["_data_files"][0]["filename"]
-    state["_data_files"][0]["filename"] = f"/etc/../{inside}"
-    (tmp_path / "set" / "state.json").write_text(json.dumps(state))
-    check(open_dataset(tmp_path / "set"))
+    name = state["_data_files"][0]["filename"]
+    for outside in (f"../other/{name}", str(tmp_path / "other" / name), "nothing.arrow"):
+        state["_data_files"][0]["filename"] = outside
+        (tmp_path / "set" / "state.json").write_text(json.dumps(state))
+        with pytest.raises(DatasetError):
+            open_dataset(tmp_path / "set")

@@ -1,6 +1,8 @@
-"""Hugging Face data sets on disk, read by pyarrow alone: ``save_to_disk`` folders, Arrow and Parquet files.
+"""Tables of images: Parquet and Arrow files, and Hugging Face datasets that ``save_to_disk`` wrote.
 
-Pictures are structs ``{bytes, path}``; class names come from the ``ClassLabel`` that the files describe.
+All are read by pyarrow, row by row: the ``datasets`` library would first copy Parquet files into a cache. A folder that
+``save_to_disk`` wrote is opened by the library (extra ``huggingface``), which knows its files, splits and features.
+Images are structs ``{bytes, path}`` or bytes; class names come from the ``ClassLabel`` feature of the label column.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,19 +22,24 @@ from shiftbench.datasets.files import EncodedDataset
 from shiftbench.datasets.fingerprint import Opened
 from shiftbench.datasets.images import MAX_PIXELS, bad_image
 from shiftbench.datasets.kind import DatasetKind, entry_names
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, MissingExtraError
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import Labels, LabelSpace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 IMAGE_COLUMNS = ("image", "img", "picture", "jpg", "png")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target")
 _SHARD = re.compile(r"(?:(.+)-)?\d{5}-of-\d{5}")
-#: Row groups kept decoded; reading in order needs one, a few more serve threads that are not quite in step.
+#: Row groups kept decoded; reading in order needs one, a few more serve threads that are slightly out of step.
 _GROUPS = 4
+#: Column to its feature, as the library describes it: ``{"_type": "ClassLabel", "names": [...]}``.
+Features = Mapping[str, Mapping[str, Any]]
 
 
 class TableDataset(EncodedDataset):
-    """Rows of Arrow or Parquet files; made by ``open_huggingface``."""
+    """Rows of a table; made by ``open_huggingface``."""
 
     def __init__(
         self,
@@ -66,20 +74,14 @@ class TableDataset(EncodedDataset):
 
 
 class _Rows:
-    """Random access to one column: Arrow files are mapped, Parquet is read a row group at a time."""
+    """Random access to one column: Arrow files are memory-mapped, Parquet is read one row group at a time."""
 
     def __init__(self, files: Sequence[Path], column: str) -> None:
-        from threading import Lock
-
         self._column = column
-        self._blocks: list[Any] = []  # a mapped array, or (parquet file, group)
-        sizes = []
-        for file in files:
-            for block, size in _blocks(file, column):
-                self._blocks.append(block)
-                sizes.append(size)
-        self._ends = np.cumsum(sizes)
-        self._groups: OrderedDict[int, Any] = OrderedDict()
+        blocks = [block for file in files for block in _blocks(file, column)]
+        self._blocks = [block for block, _ in blocks]
+        self._ends = np.cumsum([size for _, size in blocks])
+        self._groups: OrderedDict[int, pa.ChunkedArray] = OrderedDict()
         self._lock = Lock()
 
     def get(self, index: int) -> Any:
@@ -89,7 +91,7 @@ class _Rows:
         values = self._group(number, *block) if isinstance(block, tuple) else block
         return values[index - start].as_py()
 
-    def _group(self, number: int, parquet: Any, group: int) -> Any:
+    def _group(self, number: int, parquet: Any, group: int) -> pa.ChunkedArray:
         with self._lock:
             if number not in self._groups:
                 self._groups[number] = parquet.read_row_group(group, columns=[self._column]).column(0)
@@ -100,6 +102,7 @@ class _Rows:
 
 
 def _blocks(file: Path, column: str) -> list[tuple[Any, int]]:
+    """Memory-mapped arrays, or pairs (Parquet file, row group), each with its number of rows."""
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq
 
@@ -109,14 +112,48 @@ def _blocks(file: Path, column: str) -> list[tuple[Any, int]]:
     return [(chunk, len(chunk)) for chunk in _arrow_table(file).column(column).chunks]
 
 
-def _arrow_table(file: Path) -> Any:
+def _arrow_table(file: Path) -> pa.Table:
     import pyarrow as pa
 
-    mapped = pa.memory_map(str(file))
     try:
-        return pa.ipc.open_stream(mapped).read_all()  # what the datasets library writes
+        return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()  # what the datasets library writes
     except pa.ArrowInvalid:
         return pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+
+
+def _open_saved(path: Path, split: str | None) -> tuple[str | None, list[Path], Features]:
+    """The files of a folder that ``save_to_disk`` wrote, found by the library, which runs no code of the dataset."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", "huggingface", "a Hugging Face dataset saved to disk") from error
+    try:
+        loaded = datasets.load_from_disk(str(path), keep_in_memory=False)
+    except Exception as error:  # the library raises many kinds of errors for damaged files
+        raise DatasetError(f"{path} is not a readable Hugging Face dataset", found=error) from error
+    if isinstance(loaded, datasets.DatasetDict):
+        split = _choose(path, list(loaded), split)
+        loaded = loaded[split]
+    files = [Path(file["filename"]) for file in loaded.cache_files]
+    outside = [file for file in files if not file.resolve().is_relative_to(path.resolve())]
+    if outside:
+        raise DatasetError(f"{path} refers to a file outside its folder", found=outside[0])
+    return split, files, loaded.features.to_dict()
+
+
+def recognise_tables(path: Path) -> str | None:
+    if path.suffix in (".parquet", ".arrow") and path.is_file():
+        return f"a {path.suffix[1:].capitalize()} file"
+    if _is_saved(path):
+        return "a Hugging Face dataset saved to disk"
+    if any(name.endswith(".parquet") for name in [*entry_names(path), *entry_names(path / "data")]):
+        return "a folder of Parquet files"
+    return None
+
+
+def _is_saved(path: Path) -> bool:
+    saved = {"state.json", "dataset_info.json"}
+    return (path / "dataset_dict.json").is_file() or all((path / file).is_file() for file in saved)
 
 
 def open_huggingface(
@@ -129,132 +166,88 @@ def open_huggingface(
     label: str | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> TableDataset:
-    """A ``save_to_disk`` folder, a folder of Parquet files, or one Arrow or Parquet file.
+    """Parquet or Arrow files, or a Hugging Face dataset saved to disk.
 
-    ``split`` chooses among several; ``image`` and ``label`` name the columns where they can't be told.
+    ``split`` chooses among several; ``image`` and ``label`` name the columns where they are ambiguous.
     """
     import pyarrow as pa
 
     path = Path(path)
-    split, files = find_tables(path, split)
+    split, files, features = find_tables(path, split)
     name = name or (path.stem if path.is_file() else path.resolve().name)
     try:
         schema = _schema(files[0])
-        features = _features(schema, files[0].parent)
+        features = features or _features(schema)
         image = image or _image_column(schema, features)
         label = label or _label_column(schema, features)
         others = [f.name for f in schema if f.name not in (image, label) and _is_plain(f.type)]
         table = pa.concat_tables([_columns(file, [label, *others]) for file in files])
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DatasetError(f"{path} can't be read as a table", found=error) from error
-    names = features.get(label, {}).get("names")
-    target, labels = _labels(table.column(label), names, space, name)
+    target, labels = _labels(table.column(label), features.get(label, {}).get("names"), space, name)
     ids = [f"{split}/{i:06d}" if split else f"{i:06d}" for i in range(len(labels))]
     metadata = {column: table.column(column).to_pylist() for column in others}
     return TableDataset(name, target, files, image, ids, labels, metadata, max_pixels)
 
 
-def recognise_tables(path: Path) -> str | None:
-    if path.suffix in (".parquet", ".arrow") and path.is_file():
-        return f"a {path.suffix[1:].capitalize()} file"
-    names = set(entry_names(path))
-    if "dataset_dict.json" in names or {"state.json", "dataset_info.json"} <= names:
-        return "a Hugging Face dataset saved to disk"
-    if any(name.endswith(".parquet") for name in [*names, *entry_names(path / "data")]):
-        return "a folder of Parquet files"
-    return None
-
-
 KIND = DatasetKind(recognise_tables, open_huggingface)
 
 
-def find_tables(path: Path, split: str | None) -> tuple[str | None, list[Path]]:
-    """The files of one split."""
+def find_tables(path: Path, split: str | None) -> tuple[str | None, list[Path], Features]:
+    """One split, its files, and what the library knows about their columns."""
     if path.is_file():
-        return split, [path]
-    if (path / "dataset_dict.json").is_file():
-        known = [str(s) for s in _json(path / "dataset_dict.json").get("splits", [])]
-        split = _choose(path, known, split)
-        path = path / split
-    if (path / "state.json").is_file():
-        return split, _saved_files(path)
+        return split, [path], {}
+    if _is_saved(path):
+        return _open_saved(path, split)
     found = sorted(path.glob("*.parquet")) or sorted(path.glob("data/*.parquet")) or sorted(path.glob("*.arrow"))
     if not found:
-        raise DatasetError(f"no tables in {path}", expected="state.json of save_to_disk, or .parquet files")
+        raise DatasetError(f"no tables in {path}", expected=".parquet files, or a folder that save_to_disk wrote")
     groups: dict[str, list[Path]] = {}
     for file in found:
         match = _SHARD.fullmatch(file.stem)
         groups.setdefault((match[1] or "") if match else file.stem, []).append(file)
     if split is None and len(groups) > 1 and not any(s in groups for s in ("train", "test", "validation")):
-        return None, found  # several files that are no splits: parts of one table
+        return None, found, {}  # several files that are not splits: parts of one table
     chosen = _choose(path, list(groups), split)
-    return chosen or None, groups[chosen]
-
-
-def _saved_files(path: Path) -> list[Path]:
-    state = _json(path / "state.json")
-    if state.get("_indices_data_files") or state.get("_indices_files"):
-        raise DatasetError(
-            f"{path} is a selection of rows that was not written out",
-            hint="flatten_indices() before save_to_disk()",
-        )
-    # only the names: a folder that was moved must not lead elsewhere
-    return [path / Path(str(entry["filename"])).name for entry in state.get("_data_files", [])]
+    return chosen or None, groups[chosen], {}
 
 
 def _choose(path: Path, known: Sequence[str], split: str | None) -> str:
     if split is None and len(known) == 1:
         return known[0]
-    if split in known and split is not None:
+    if split is not None and split in known:
         return split
     raise DatasetError(
-        f"which part of {path}?" if split is None else f"{path} has no part {split!r}",
+        f"{path} has several splits" if split is None else f"{path} has no split {split!r}",
         found=", ".join(known),
         hint=f"pass split={known[0]!r}" if known else None,
     )
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _schema(file: Path) -> pa.Schema:
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(file) if file.suffix == ".parquet" else _arrow_table(file).schema
+
+
+def _columns(file: Path, names: list[str]) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    if file.suffix == ".parquet":
+        return pq.read_table(file, columns=names, partitioning=None)
+    return _arrow_table(file).select(names)
+
+
+def _features(schema: pa.Schema) -> Features:
+    """The features that the library wrote into the schema of a file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} can't be read", found=error) from error
-    return value if isinstance(value, dict) else {}
-
-
-def _schema(file: Path) -> Any:
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return pq.read_schema(file)
-    return _arrow_table(file).schema
-
-
-def _columns(file: Path, columns: list[str]) -> Any:
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return pq.read_table(file, columns=columns, partitioning=None)
-    return _arrow_table(file).select(columns)
-
-
-def _features(schema: Any, folder: Path) -> dict[str, dict[str, Any]]:
-    """What the files say of their columns, in the table itself or in ``dataset_info.json`` beside it."""
-    stored = (schema.metadata or {}).get(b"huggingface")
-    features: Any = None
-    if stored:
-        try:
-            features = json.loads(stored).get("info", {}).get("features")
-        except (ValueError, AttributeError):
-            features = None
-    if not features and (folder / "dataset_info.json").is_file():
-        features = _json(folder / "dataset_info.json").get("features")
-    if not isinstance(features, dict):
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return {column: spec for column, spec in features.items() if isinstance(spec, dict)}
+    except (KeyError, ValueError, TypeError, AttributeError):
         return {}
-    return {column: spec for column, spec in features.items() if isinstance(spec, dict)}
 
 
-def _image_column(schema: Any, features: Mapping[str, Mapping[str, Any]]) -> str:
+def _image_column(schema: pa.Schema, features: Features) -> str:
     import pyarrow as pa
 
     declared = [c for c, spec in features.items() if spec.get("_type") == "Image"]
@@ -263,42 +256,36 @@ def _image_column(schema: Any, features: Mapping[str, Mapping[str, Any]]) -> str
     return _only("image", [c for c in (declared or structs or binary) if c in schema.names], schema)
 
 
-def _label_column(schema: Any, features: Mapping[str, Mapping[str, Any]]) -> str:
+def _label_column(schema: pa.Schema, features: Features) -> str:
     declared = [c for c, spec in features.items() if spec.get("_type") == "ClassLabel" and c in schema.names]
     named = [c for c in LABEL_COLUMNS if c in (declared or schema.names)]
     return _only("label", declared if len(declared) == 1 else named[:1], schema)
 
 
-def _only(what: str, found: Sequence[str], schema: Any) -> str:
+def _only(what: str, found: Sequence[str], schema: pa.Schema) -> str:
     if len(found) == 1:
         return found[0]
     raise DatasetError(
-        f"which column is the {what}?", found=f"columns {', '.join(schema.names)}", hint=f"pass {what}=COLUMN"
+        f"the {what} column is ambiguous", found=f"columns {', '.join(schema.names)}", hint=f"pass {what}=COLUMN"
     )
 
 
-def _is_binary(kind: Any) -> bool:
+def _is_binary(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _is_plain(kind: Any) -> bool:
-    """Columns small enough to be kept as metadata."""
-    import pyarrow as pa
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether a column is small enough to be kept as metadata."""
+    from pyarrow import types
 
-    tests = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_boolean,
-        pa.types.is_string,
-        pa.types.is_large_string,
-    )
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_string, types.is_large_string)
     return any(test(kind) for test in tests)
 
 
 def _labels(
-    column: Any, names: Sequence[str] | None, space: LabelSpace | str | None, own: str
+    column: pa.ChunkedArray, names: Sequence[str] | None, space: LabelSpace | str | None, own: str
 ) -> tuple[LabelSpace, Labels]:
     if not names:
         values = column.to_pylist()
@@ -310,7 +297,7 @@ def _labels(
     stored = np.array([-1 if v is None else v for v in column.to_pylist()], dtype=np.int64)
     if len(stored) and (stored.min() < -1 or stored.max() >= len(names)):
         raise DatasetError(
-            f"labels of {own!r} lie outside their own class names",
+            f"labels of {own!r} are outside the range of their class names",
             found=f"{stored.min()} to {stored.max()}",
             expected=f"0 to {len(names) - 1}",
         )
