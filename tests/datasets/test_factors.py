@@ -133,7 +133,7 @@ def test_the_protocol_may_fix_the_order_of_the_classes(tmp_path: Path) -> None:
     assert fixed.space.keys == ("bee", "cat", "ant") and fixed.labels.tolist() == [2, 0]
     named = open_splits(rows, own_protocol(tmp_path / "r.toml"), space=LabelSpace("s", ("bee", "ant")))["own/test"]
     assert named.labels.tolist() == [1, 0]
-    with pytest.raises(DatasetError, match="does not know"):
+    with pytest.raises(DatasetError, match="ant"):
         open_splits(rows, own_protocol(tmp_path / "s.toml", "classes = ['bee']"))
 
 
@@ -143,7 +143,7 @@ def test_a_row_without_a_class_is_refused(tmp_path: Path) -> None:
         open_splits(rows, own_protocol(tmp_path / "p.toml"))
     with pytest.raises(DatasetError, match="no column 'l'"):
         open_splits([{"path": "a.png", "a": 1}], own_protocol(tmp_path / "p.toml"))
-    with pytest.raises(DatasetError, match="where the pictures are"):
+    with pytest.raises(DatasetError, match="columns l, a"):
         open_splits([{"l": "ant", "a": 1}], own_protocol(tmp_path / "p.toml"))
 
 
@@ -168,7 +168,7 @@ def test_a_picture_listed_twice_or_outside_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="twice"):
         open_splits(doubled, "streetview-storefronts", root=tmp_path)
     outside = [{**row, "path": f"../{row['path']}"} for row in rows]
-    with pytest.raises(DatasetError, match="leads out"):
+    with pytest.raises(DatasetError, match=r"\.\./"):
         open_splits(outside, "streetview-storefronts", root=tmp_path)
 
 
@@ -178,10 +178,11 @@ def test_a_picture_listed_twice_or_outside_is_refused(tmp_path: Path) -> None:
         ("name = 'p'\nlabel = 'l'\n[base]\na = [1]\n[shifts.both]\na = [2]\nb = [2]\n", "one factor"),
         ("name = 'p'\nlabel = 'l'\n[base]\na = [1]\n[shifts.other]\nb = [2]\n", "one factor"),
         ("name = 'p'\n[base]\na = [1]\n[shifts]\n", "label"),
-        ("not toml", "can't be used"),
-        ("name = 'a/b'\nlabel = 'l'\n[base]\na = [1]\n[shifts]\n", "no slash"),
-        ("name = 'p'\nlabel = 'l'\n[base]\na = [1]\n[shifts.test]\na = [2]\n", "another name"),
-        ("name = 'p'\nlabel = 'l'\n[parts]\ncolumn = 'c'\n[base]\na = [1]\n[shifts]\n", "lacks shifted, test, train"),
+        ("not toml", "TOML"),
+        ("name = 'a/b'\nlabel = 'l'\n[base]\na = [1]\n[shifts]\n", "a/b"),
+        ("name = 'p'\nlabel = 'l'\n[base]\na = [1]\n[shifts.test]\na = [2]\n", "not train or test"),
+        ("name = 'p'\nlabel = 'l'\nlabels = 'l'\n[base]\na = [1]\n[shifts]\n", "did you mean"),
+        ("name = 'p'\nlabel = 'l'\n[parts]\ncolumn = 'c'\n[base]\na = [1]\n[shifts]\n", "train"),
     ],
 )
 def test_a_wrong_protocol_is_refused(tmp_path: Path, text: str, match: str) -> None:
@@ -191,9 +192,9 @@ def test_a_wrong_protocol_is_refused(tmp_path: Path, text: str, match: str) -> N
 
 
 def test_a_table_without_a_factor_is_refused() -> None:
-    with pytest.raises(DatasetError, match="lacks what the protocol"):
+    with pytest.raises(DatasetError, match="columns country"):
         split_rows([{"country": "US"}], read_protocol("streetview-storefronts"))
-    with pytest.raises(DatasetError, match="there is no protocol"):
+    with pytest.raises(DatasetError, match="storefronts"):
         read_protocol("storefronts")
 
 

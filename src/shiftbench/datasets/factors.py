@@ -1,13 +1,13 @@
-"""Factor-split sets: a table of metadata and a protocol make one training set, one test set like it, and test sets
+"""Factor splits: a table of metadata and a protocol define one training set, one test set like it, and test sets
 that differ from it in one factor each.
 
 A protocol is a TOML file (see ``protocols/`` beside this one)::
 
     name = "shops"            # what the sets are called: shops/train, shops/test, shops/year-2018, ...
-    label = "business"        # the column of classes
-    metric = "error"          # how the sets are scored; top1 if not said
-    classes = ["bakery", ...] # in order, or the name of a label space; else those of the whole table, sorted
-    [parts]                   # which rows may train, which may test; leave it out if all may do both
+    label = "business"        # the label column
+    metric = "error"          # default: top1
+    classes = ["bakery", ...] # in order, or a label space; default: those of the table, sorted
+    [parts]                   # which rows are for training and testing; default: all for both
     column = "part"
     train = ["train"]
     test = ["test"]
@@ -18,23 +18,21 @@ A protocol is a TOML file (see ``protocols/`` beside this one)::
     [shifts.year-2018]        # one factor, and its other values
     year = [2018]
 
-A picture may have several rows, one an object (``several_labels = true``): it belongs to a set if one of its rows
-does, and its labels are those of the rows that do. Such sets are scored by mean average precision.
+An image may have several rows, one per object (``several_labels = true``): it belongs to a set if one of its rows
+does, and its labels are those of these rows. Such sets are scored by mean average precision.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.factor_tables import Row, column_of_paths, inside, read_table, text_of
 from shiftbench.datasets.files import FileDataset
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, listed
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import folder_space, recognise_folders
 from shiftbench.labels.multilabel import single_labels
@@ -46,7 +44,7 @@ TRAIN, TEST, SHIFTED = "train", "test", "shifted"
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a table is split by factors. Values are compared as text, for a CSV file knows nothing else."""
+    """How a table is split by factors. Values are compared as text, the only type of a CSV file."""
 
     name: str
     label: str
@@ -58,7 +56,7 @@ class Protocol:
     parts: Values = field(default_factory=dict)
     several_labels: bool = False
     metric: str = "top1"
-    #: In order, or the name of a label space; empty where the table's own count.
+    #: In order, or the name of a label space; empty for the classes of the table.
     classes: tuple[str, ...] | str = ()
 
     @property
@@ -84,12 +82,12 @@ class Protocol:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What the table must have beside paths and labels."""
+        """Columns that the table must have besides paths and labels."""
         return (*self.base, *([self.part_column] if self.part_column else []))
 
 
 def protocols() -> list[str]:
-    """The protocols that come with the package.
+    """Names of the built-in protocols.
 
     >>> protocols()
     ['deepfashion-remixed', 'streetview-storefronts']
@@ -99,7 +97,7 @@ def protocols() -> list[str]:
 
 
 def read_protocol(source: str | Path) -> Protocol:
-    """A protocol of the package by its name, or one of your own by the path of its TOML file."""
+    """Read a built-in protocol by its name, or your own from a TOML file."""
     if str(source) in protocols():
         text = resources.files("shiftbench.datasets").joinpath(f"protocols/{source}.toml").read_text("utf-8")
     else:
@@ -107,53 +105,74 @@ def read_protocol(source: str | Path) -> Protocol:
             text = Path(source).read_text("utf-8")
         except OSError as error:
             known = f"a TOML file, or one of {', '.join(protocols())}"
-            raise DatasetError(f"there is no protocol {source}", expected=known) from error
-    try:
-        return _protocol(tomllib.loads(text), str(source))
-    except (tomllib.TOMLDecodeError, KeyError, AttributeError, TypeError) as error:
-        raise DatasetError(f"the protocol {source} can't be used", found=f"{type(error).__name__}: {error}") from error
+            raise DatasetError(f"unknown protocol {source}", expected=known) from error
+    from shiftbench.io.schema import decode, parse_toml  # late: most runs read no protocol
+
+    what = f"the protocol {source}"
+    document = decode(parse_toml(text, what, DatasetError), _Document, what, DatasetError)
+    return document.protocol(what)
 
 
-def _protocol(value: Mapping[str, Any], source: str) -> Protocol:
-    shifts = {}
-    if "/" in value["name"]:
-        raise DatasetError(f"the name of protocol {source} can't be used", found=value["name"], expected="no slash")
-    for name, changed in value["shifts"].items():
+Value = str | int | float | bool
+Choice = Value | list[Value]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    column: str
+    train: Choice
+    test: Choice
+    shifted: Choice
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A protocol as its TOML file has it."""
+
+    name: str
+    label: str
+    base: dict[str, Choice]
+    shifts: dict[str, dict[str, Choice]]
+    parts: _Parts | None = None
+    several_labels: bool = False
+    metric: str | None = None
+    classes: list[Value] | str = field(default_factory=list)
+
+    def protocol(self, what: str) -> Protocol:
+        if "/" in self.name:
+            raise DatasetError(f"invalid name of {what}", found=self.name, expected="a name without a slash")
+        parts = self.parts
+        return Protocol(
+            self.name,
+            self.label,
+            {factor: _texts(values) for factor, values in self.base.items()},
+            {name: self._shift(name, changed, what) for name, changed in self.shifts.items()},
+            parts.column if parts else None,
+            {part: _texts(getattr(parts, part)) for part in (TRAIN, TEST, SHIFTED)} if parts else {},
+            self.several_labels,
+            self.metric or ("mean_average_precision" if self.several_labels else "top1"),
+            self.classes if isinstance(self.classes, str) else _texts(self.classes),
+        )
+
+    def _shift(self, name: str, changed: Mapping[str, Choice], what: str) -> tuple[str, tuple[str, ...]]:
         if name in (TRAIN, TEST):
-            raise DatasetError(f"protocol {source} calls a shift {name!r}", expected="another name")
-        if len(changed) != 1 or next(iter(changed)) not in value["base"]:
+            raise DatasetError(f"invalid name of a shift in {what}", found=name, expected=f"not {TRAIN} or {TEST}")
+        if len(changed) != 1 or not changed.keys() <= self.base.keys():
             raise DatasetError(
-                f"the shift {name!r} of protocol {source} must change one factor",
+                f"the shift {name!r} of {what} must change one factor",
                 found=", ".join(changed) or "none",
-                expected=f"one of {', '.join(value['base'])}",
+                expected=f"one of {', '.join(self.base)}",
             )
-        factor, values = next(iter(changed.items()))
-        shifts[name] = (factor, _texts(values))
-    parts = dict(value.get("parts", {}))
-    column = parts.pop("column", None)
-    missing = {TRAIN, TEST, SHIFTED} - set(parts)
-    if column is not None and missing:
-        raise DatasetError(f"protocol {source}: [parts] lacks {', '.join(sorted(missing))}")
-    several, classes = bool(value.get("several_labels", False)), value.get("classes", [])
-    return Protocol(
-        value["name"],
-        value["label"],
-        {factor: _texts(values) for factor, values in value["base"].items()},
-        shifts,
-        column,
-        {part: _texts(values) for part, values in parts.items()},
-        several,
-        value.get("metric", "mean_average_precision" if several else "top1"),
-        classes if isinstance(classes, str) else _texts(classes),
-    )
+        [(factor, values)] = changed.items()
+        return factor, _texts(values)
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def _texts(values: Choice) -> tuple[str, ...]:
     return tuple(text_of(value) for value in (values if isinstance(values, list) else [values]))
 
 
 def split_rows(rows: Sequence[Row], protocol: Protocol) -> dict[str, list[int]]:
-    """For each set the rows that belong to it.
+    """The rows of each set.
 
     >>> shops = [{"country": "US", "year": y, "camera": "new", "part": "test"} for y in (2019, 2018)]
     >>> split_rows(shops, read_protocol("streetview-storefronts"))["year-2018"]
@@ -162,7 +181,7 @@ def split_rows(rows: Sequence[Row], protocol: Protocol) -> dict[str, list[int]]:
     lacking = [column for column in protocol.columns if rows and column not in rows[0]]
     if lacking or not rows:
         raise DatasetError(
-            f"the table lacks what the protocol {protocol.name!r} splits by",
+            f"the table lacks columns of the protocol {protocol.name!r}",
             found=f"columns {', '.join(rows[0])}" if rows else "no rows",
             expected=f"columns {', '.join(sorted(protocol.columns))}",
         )
@@ -181,11 +200,11 @@ def open_splits(
     root: str | Path | None = None,
     space: LabelSpace | str | None = None,
 ) -> dict[str, Dataset]:
-    """The data sets of a protocol, named ``<protocol>/<set>``; sets without a picture are left out.
+    """Open the datasets of a protocol, named ``<protocol>/<set>``; sets without an image are left out.
 
     ``table`` is a CSV, TSV, JSONL or Parquet file with a column ``path``, a folder of DeepFashion2, or rows; paths
     are relative to ``root``, else to the table's folder. Without a ``space`` the classes are the protocol's, else
-    those of the whole table, sorted. All further columns are metadata of the pictures, for scores by group.
+    those of the whole table, sorted. All further columns become metadata, for scores by group.
     """
     chosen = protocol if isinstance(protocol, Protocol) else read_protocol(protocol)
     rows, folder = read_table(table) if isinstance(table, str | Path) else (table, Path())
@@ -203,7 +222,7 @@ def _classes(
         raise DatasetError(
             f"the table has no column {protocol.label!r}",
             found=f"columns {', '.join(rows[0])}",
-            expected="the classes of the pictures",
+            expected="the classes of the images",
         )
     found = {text_of(row.get(protocol.label)) for row in rows}
     if "" in found:
@@ -215,9 +234,9 @@ def _classes(
     unknown = sorted(found - set(own.keys))
     if unknown:
         raise DatasetError(
-            f"the table has classes that the protocol {protocol.name!r} does not know",
-            found=", ".join(unknown[:5]),
-            expected=", ".join(own.keys[:5]) + ", ...",
+            f"the table has classes that are not in the protocol {protocol.name!r}",
+            found=listed(unknown),
+            expected=listed(own.keys),
         )
     return own, {key: i for i, key in enumerate(own.keys)}
 
@@ -231,27 +250,27 @@ def _own_space(protocol: Protocol, found: Iterable[str]) -> LabelSpace:
 def _dataset(
     name: str, protocol: Protocol, rows: Sequence[Row], root: Path, space: LabelSpace, index: Mapping[str, int]
 ) -> FileDataset:
-    """One picture a path; its rows give its labels."""
+    """One image per path; its rows give its labels."""
     column = column_of_paths(rows[0])
-    pictures: dict[str, list[Row]] = {}
+    images: dict[str, list[Row]] = {}
     for row in rows:
-        pictures.setdefault(inside(str(row[column])), []).append(row)
-    double = next((path for path, group in pictures.items() if len(group) > 1), None)
+        images.setdefault(inside(str(row[column])), []).append(row)
+    double = next((path for path, group in images.items() if len(group) > 1), None)
     if double is not None and not protocol.several_labels:
-        raise DatasetError(f"the table lists {double} twice", expected="one row a picture, or several_labels = true")
-    labels = [tuple(sorted({index[text_of(row[protocol.label])] for row in group})) for group in pictures.values()]
+        raise DatasetError(f"the table lists {double} twice", expected="one row per image, or several_labels = true")
+    labels = [tuple(sorted({index[text_of(row[protocol.label])] for row in group})) for group in images.values()]
     further = [key for key in rows[0] if key not in (column, protocol.label)]
     return FileDataset(
         name,
         space,
         root,
-        list(pictures),
+        list(images),
         single_labels(labels).tolist(),
         label_sets=labels if protocol.several_labels else None,
-        metadata={key: [_together(group, key) for group in pictures.values()] for key in further},
+        metadata={key: [_together(group, key) for group in images.values()] for key in further},
     )
 
 
 def _together(rows: Sequence[Row], column: str) -> str:
-    """A picture's value; of several rows that differ, all of them."""
+    """The value of an image; if its rows differ, all of their values."""
     return "+".join(sorted({text_of(row.get(column)) for row in rows}))
