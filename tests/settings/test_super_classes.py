@@ -10,7 +10,7 @@ import pytest
 
 from shiftbench.errors import LabelError
 from shiftbench.labels import LabelSpace, label_space
-from shiftbench.labels.superclasses import objectnet_folders
+from shiftbench.labels.builtin import objectnet_folders
 
 SPACES = {"objectnet-113": (113, 125), "vid-robust-30": (30, 288), "ytbb-robust-24": (24, 231)}
 

@@ -16,16 +16,7 @@ from shiftbench.registry import Registry
 #: Instead of a label space: the classes are the folders of the dataset.
 FOLDERS = "folders"
 #: Each entry makes its space when asked for, so that nothing is read before it is needed.
-label_spaces: Registry[Callable[[], LabelSpace]] = Registry(
-    "label space",
-    builtin=(
-        "shiftbench.labels.imagenet",
-        "shiftbench.labels.cifar",
-        "shiftbench.labels.superclasses",
-        "shiftbench.labels.icons",
-        "shiftbench.labels.deepfashion",
-    ),
-)
+label_spaces: Registry[Callable[[], LabelSpace]] = Registry("label space", builtin=("shiftbench.labels.builtin",))
 
 
 @cache
@@ -47,18 +38,18 @@ def label_space(name: str) -> LabelSpace:
 
 
 def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
-    """A space of the user's own, one class an entry, in order.
+    """Load a label space of the user's own, one class per entry, in order.
 
-    * ``.txt``: one class a line;
-    * ``.csv``: columns ``key`` and, if wished, ``name`` and ``members`` (keys joined by ``|``);
-    * ``.json``: a list of classes, or an object with ``keys`` and, if wished, ``name``, ``names`` and
+    * ``.txt``: one class per line;
+    * ``.csv``: columns ``key`` and optionally ``name`` and ``members`` (keys joined by ``|``);
+    * ``.json``: a list of classes, or an object with ``keys`` and optionally ``name``, ``names`` and
       ``members``, or an object from index to class such as ``{"0": "cat", "1": "dog"}``.
     """
     path = Path(path)
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise LabelError(
-            f"{path} is not a file of classes",
+            f"{path} is not a label space file",
             found=path.suffix or "no suffix",
             expected=".txt, .csv or .json",
         )

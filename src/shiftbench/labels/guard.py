@@ -1,7 +1,7 @@
 """The guard against wrong label maps, the field's most common error.
 
-Before a run, folder names (or label columns) are recognised or refused; after a run, ``outcome_warnings``
-looks at the result for the signs that labels and predictions count classes differently.
+Before a run, folder names (or label columns) are recognised or rejected; after a run, ``outcome_warnings``
+checks the result for signs that labels and predictions number the classes differently.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def recognise_folders(names: Iterable[str], space: LabelSpace | str | None = Non
 
     Folders may be named by integers, by wnids or by class names. With ``space`` they must fit it;
     ``space="folders"`` takes the folder names themselves as the classes. Anything that leaves room for
-    doubt is refused.
+    doubt is an error.
 
     >>> space, index = recognise_folders(str(i) for i in range(1000))
     >>> space.name, index["10"], index["2"]
@@ -38,7 +38,7 @@ def recognise_folders(names: Iterable[str], space: LabelSpace | str | None = Non
     """
     folders = sorted(set(names))
     if not folders:
-        raise LabelError("there are no class folders", expected="one folder a class")
+        raise LabelError("no class folders", expected="one folder per class")
     if space == FOLDERS:
         own = folder_space(folders)
         return own, {folder: i for i, folder in enumerate(own.keys)}
@@ -58,9 +58,9 @@ def recognise_names(
 ) -> tuple[LabelSpace, list[int]]:
     """As ``recognise_folders``, for class names that a file declares in order: label i means ``names[i]``.
 
-    Here the order is known, so a few names spelt differently (or shared by two classes) do no harm when all
-    others stand where the space has them. Unknown names are a space of their own, called ``own``, if none
-    was asked for.
+    Here the order is known, so a few names spelt differently (or shared by two classes) are accepted when all
+    others are at their positions. Unknown names become a space of their own, called ``own``, if no space
+    was requested.
     """
     if space == FOLDERS:
         return LabelSpace(own, tuple(names)), list(range(len(names)))
@@ -78,7 +78,7 @@ def recognise_names(
 
 
 def _in_order(names: Sequence[str], space: LabelSpace) -> bool:
-    """All classes, 95 % of the names where the space has them, and no name where another class stands."""
+    """All classes, 95 % of the names at their positions, and no name at the position of another class."""
     if len(names) != len(space):
         return False
     known = _by_name(space)
@@ -116,7 +116,7 @@ def _integers(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
     index = {folder: int(folder) for folder in folders}
     doubled = [folder for folder, count in Counter(index.values()).items() if count > 1]
     if doubled:
-        raise LabelError("two folders stand for the same integer", found=f"{doubled[0]} with and without zeros")
+        raise LabelError("two folders have the same integer value", found=f"{doubled[0]} with and without zeros")
     low, high, n = min(index.values()), max(index.values()), len(space)
     if high >= n:
         one_based = low == 1 and high == n
@@ -130,24 +130,24 @@ def _integers(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
 
 
 def _unnamed_integers(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
-    """Without a named space only the full 0..999 says what it is: 10 folders could be CIFAR-10 or digits."""
+    """Without a named space only the full 0..999 is unambiguous: 10 folders could be CIFAR-10 or digits."""
     space = label_space("imagenet-1k")
     values = sorted(map(int, folders))
     if len(values) > 200 and values[-1] in (len(space) - 1, len(space)):
         if values[-1] == len(space) - 1 and values[0] == 0 and len(values) != len(space):
             missing = sorted(set(range(len(space))) - set(values))
             raise LabelError(
-                "the folders look like the 1,000 ImageNet classes by index, but not all are there",
+                "the folders look like the 1,000 ImageNet classes by index, but some are missing",
                 found=f"{len(values)} of 1000 folders; missing {listed(map(str, missing))}",
                 expected="0 to 999",
                 hint="if that is intended, name the label space: --labels imagenet-1k",
             )
         return space, _integers(folders, space)
     raise LabelError(
-        "integer folder names do not say which classes they are",
+        "integer folder names do not identify the classes",
         found=f"{len(values)} folders from {values[0]} to {values[-1]}",
         expected="0 to 999 (ImageNet), or a named label space",
-        hint="name it: --labels cifar-10, a file of classes, or --labels folders",
+        hint="--labels cifar-10, a file of classes, or --labels folders",
     )
 
 
@@ -167,14 +167,14 @@ def _wnid_space(folders: Sequence[str]) -> LabelSpace:
 def _foreign(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace, what: str) -> LabelError:
     near = difflib.get_close_matches(unknown[0], space.keys, n=1, cutoff=0.8)
     inside_1k = all(f in label_space("imagenet-1k") for f in unknown)
-    hint = f"{unknown[0]!r} is close to {near[0]!r}: a typing error?" if near and len(unknown) < 4 else None
+    hint = f"{unknown[0]!r} is close to {near[0]!r}: a typo?" if near and len(unknown) < 4 else None
     if inside_1k and space.name != "imagenet-1k":
         hint = "open it as --labels imagenet-1k and take the subset of classes"
     return LabelError(
         f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
         found=listed(unknown),
         expected=f"{what} of {space.name!r}, such as {space.keys[0]}",
-        hint=hint or "a set of your own classes: --labels folders, or a file of classes",
+        hint=hint or "for your own classes: --labels folders, or a file of classes",
     )
 
 
@@ -201,7 +201,7 @@ def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
         candidates = known.get(_plain(folder)) or known.get(_plain(folder.split(",")[0])) or []
         if len(candidates) > 1:
             raise LabelError(
-                f"the name {folder!r} stands for {len(candidates)} classes of {space.name!r}",
+                f"the name {folder!r} is ambiguous: {len(candidates)} classes of {space.name!r}",
                 found=", ".join(f"{space.names[i]} = {space.keys[i]} (index {i})" for i in candidates),
                 hint="name the folder by its wnid or index",
             )
@@ -214,7 +214,7 @@ def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
     doubled = [i for i, count in Counter(index.values()).items() if count > 1]
     if doubled:
         same = [folder for folder in folders if index[folder] == doubled[0]]
-        raise LabelError("two folders stand for the same class", found=", ".join(same), expected="one folder a class")
+        raise LabelError("two folders are the same class", found=", ".join(same), expected="one folder per class")
     return index
 
 
@@ -234,8 +234,8 @@ def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelS
 
 
 def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
-    """Names count as recognised when they are all the classes of one space; a part of it needs a word from
-    the user, for two folders "cat" and "dog" are more likely his own set than CIFAR-10."""
+    """Names are recognised when they are all the classes of one space. A part of it must be confirmed by the user:
+    two folders "cat" and "dog" are more likely a dataset of one's own than CIFAR-10."""
     inside, near_misses = [], []
     for name in _NAMED_SPACES:
         space = label_space(name)
@@ -252,10 +252,10 @@ def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
             "the folders are classes of a known space, but not all of them",
             found=f"{len(folders)} folders: {listed(folders)}",
             expected=" or ".join(f"all {len(label_space(n))} classes of {n!r}" for n in inside[:2]),
-            hint=f"say which: --labels {inside[0]}, or --labels folders if they are classes of your own",
+            hint=f"--labels {inside[0]}, or --labels folders if they are classes of your own",
         )
     if near_misses:
-        _words(folders, max(near_misses, key=lambda pair: pair[0])[1])  # raises, naming the odd ones
+        _words(folders, max(near_misses, key=lambda pair: pair[0])[1])  # raises and names the others
     raise LabelError(
         "the class folders match no known label space",
         found=f"{len(folders)} folders: {listed(folders)}{_mixture(folders)}",

@@ -1,7 +1,7 @@
-"""Signs in a result that labels and predictions count classes differently.
+"""Signs in a result that labels and predictions number the classes differently.
 
-Meant for pictures as they are. Under a strong attack or corruption chance level is no error; on pictures chosen
-because classifiers fail on them only the usual mistakes are looked for.
+Meant for clean images. Under a strong attack or corruption, chance level is not an error; on images selected
+because models fail on them, only the usual mistakes are checked.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MOST_CELLS = 25_000_000
 
 
 def outcome_warnings(labels: Ints, top1: Ints, space: LabelSpace, *, chosen_to_fool: bool = False) -> list[str]:
-    """Sentences for the user; empty when nothing looks wrong.
+    """Warnings for the user; empty if nothing looks wrong.
 
-    Pictures without a label or a prediction (-1) do not count. ``chosen_to_fool`` says that the pictures were
-    selected for being mistaken: then few hits, and one class taken for another throughout, are as they should be.
+    Images without a label or a prediction (-1) do not count. ``chosen_to_fool`` means that the images were
+    selected for being misclassified: then low accuracy and systematic confusion of classes are expected.
 
     >>> right = np.arange(10).repeat(20)
     >>> outcome_warnings(right, right, label_space("cifar-10"))
@@ -55,11 +55,11 @@ def outcome_warnings(labels: Ints, top1: Ints, space: LabelSpace, *, chosen_to_f
 def _chance_level(labels: Ints, top1: Ints, space: LabelSpace) -> str | None:
     hits, n, chance = int((labels == top1).sum()), len(labels), 1 / len(space)
     low, high = _interval(hits, n, 0.05)
-    # the second test: were there enough pictures to tell a fair classifier from chance at all?
+    # the second test: were there enough images to distinguish a fair model from chance?
     if low > chance or high > (1 + chance) / 2:
         return None
     single = np.bincount(top1).max() / n
-    causes = "labels in another order, wrong preprocessing, untrained weights, or pictures chosen to fool it"
+    causes = "labels in another order, wrong preprocessing, untrained weights, or images chosen to fool it"
     if single > 0.9 and len(np.unique(labels)) > 1:
         causes = f"{100 * single:.0f} % of predictions are one class: wrong preprocessing or untrained weights"
     return (
@@ -113,9 +113,9 @@ def _explains(labels: Ints, top1: Ints, mapped: Ints) -> bool:
 
 
 def _learnt_mapping(labels: Ints, top1: Ints, space: LabelSpace) -> tuple[float, str] | None:
-    """The best one-to-one mapping, learnt on half of the pictures of each class and judged on the others.
+    """The best one-to-one mapping, learnt on half of the images of each class and judged on the others.
 
-    Judged on the same pictures it would always look good when classes have few of them.
+    Judged on the same images it would always look good when classes have few of them.
     """
     half = _alternate(labels)
     if (labels == top1).mean() > 1 - _GAIN:
@@ -165,7 +165,7 @@ def _describe(moved: Ints, mapping: Ints, space: LabelSpace) -> str:
 
 
 def _alternate(labels: Ints) -> NDArray[np.bool_]:
-    """Every second picture of each class."""
+    """Every second image of each class."""
     order = np.argsort(labels, kind="stable")
     ordered = labels[order]
     starts = np.searchsorted(ordered, ordered, side="left")
