@@ -1,4 +1,4 @@
-"""What a protocol makes of a table, before anything is run: the size of every set, what is missing or left over."""
+"""How a protocol splits a table: the size of every set, what is missing and what is left over."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from shiftbench.datasets.factor_tables import Row, column_of_paths, inside, read_table, text_of
 from shiftbench.datasets.factors import TEST, TRAIN, Protocol, read_protocol, split_rows
 
-#: Where a value stands in the protocol, if in no set at all.
+#: Use of a value that is in no set.
 NOWHERE = "in no set"
 
 
 @dataclass(frozen=True)
 class SetSize:
-    """One set of a protocol: how many rows and pictures of the table fall into it."""
+    """One set of a protocol: how many rows and images of the table belong to it."""
 
     name: str
     #: In words: "year 2018; else as training".
@@ -29,7 +29,7 @@ class SetSize:
 
 @dataclass(frozen=True)
 class ValueCount:
-    """One value of a factor (or of the column of parts), and what the protocol does with it."""
+    """One value of a factor (or of the part column), and the sets that use it."""
 
     factor: str
     value: str
@@ -64,13 +64,13 @@ class FactorAudit:
 def audit_factors(
     table: str | Path | Sequence[Row], protocol: str | Path | Protocol, *, root: Path | None = None
 ) -> FactorAudit:
-    """Hold a table against a protocol; pictures are looked for, not opened."""
-    chosen = protocol if isinstance(protocol, Protocol) else read_protocol(protocol)
+    """Apply a protocol to a table; images must exist, but are not opened."""
+    chosen = read_protocol(protocol)
     rows, folder = read_table(table) if isinstance(table, str | Path) else (table, Path())
     sets = split_rows(rows, chosen)
     column = column_of_paths(rows[0])
     paths = [inside(str(row[column])) for row in rows]
-    pictures = {which: {paths[i] for i in found} for which, found in sets.items()}
+    images = {which: {paths[i] for i in found} for which, found in sets.items()}
     classes = {which: {text_of(rows[i].get(chosen.label)) for i in found} for which, found in sets.items()}
     of_rows: list[list[str]] = [[] for _ in rows]
     for which, found in sets.items():
@@ -81,13 +81,13 @@ def audit_factors(
         len(rows),
         len(set(paths)),
         [
-            SetSize(which, _words(chosen, which), len(found), len(pictures[which]), len(classes[which]))
+            SetSize(which, _words(chosen, which), len(found), len(images[which]), len(classes[which]))
             for which, found in sets.items()
         ],
         _values(rows, chosen),
         _left_over(rows, chosen, of_rows),
         [*_empty(sets), *_absent(paths, folder if root is None else root)],
-        _notes(pictures, classes),
+        _notes(images, classes),
         [tuple(names) for names in of_rows],
     )
 
@@ -131,10 +131,10 @@ def _left_over(rows: Sequence[Row], protocol: Protocol, of_rows: Sequence[Sequen
 def _reason(row: Row, protocol: Protocol, known: Mapping[str, set[str]]) -> str:
     for column in protocol.columns:
         if text_of(row.get(column)) not in known[column]:
-            return f"{column} {text_of(row.get(column)) or '(empty)'}: no set takes it"
+            return f"{column} {text_of(row.get(column)) or '(empty)'}: used in no set"
     changed = [factor for factor, values in protocol.base.items() if text_of(row[factor]) not in values]
     if len(changed) > 1:
-        return f"differ in {' and '.join(changed)}: one at a time is asked for"
+        return f"differ in {' and '.join(changed)}: only one factor may differ"
     return f"{protocol.part_column} {text_of(row.get(protocol.part_column or ''))}: not with these values"
 
 
@@ -144,14 +144,14 @@ def _empty(sets: Mapping[str, Sequence[int]]) -> list[str]:
 
 def _absent(paths: Sequence[str], folder: Path) -> list[str]:
     lost = [path for path in dict.fromkeys(paths) if not (folder / path).is_file()]
-    return [f"{len(lost):,} of {len(set(paths)):,} pictures, such as {lost[0]}"] if lost else []
+    return [f"{len(lost):,} of {len(set(paths)):,} images, such as {lost[0]}"] if lost else []
 
 
-def _notes(pictures: Mapping[str, set[str]], classes: Mapping[str, set[str]]) -> list[str]:
+def _notes(images: Mapping[str, set[str]], classes: Mapping[str, set[str]]) -> list[str]:
     notes = []
-    shared = len(pictures[TRAIN] & pictures[TEST])
+    shared = len(images[TRAIN] & images[TEST])
     if shared:
-        notes.append(f"{shared:,} pictures are in training and in test: say in [parts] which rows may do what")
+        notes.append(f"{shared:,} images are in training and in test: separate the rows in [parts]")
     for which, found in classes.items():
         lost = sorted(classes[TRAIN] - found)
         if found and lost:

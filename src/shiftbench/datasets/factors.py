@@ -96,8 +96,10 @@ def protocols() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
-def read_protocol(source: str | Path) -> Protocol:
-    """Read a built-in protocol by its name, or your own from a TOML file."""
+def read_protocol(source: str | Path | Protocol) -> Protocol:
+    """Read a built-in protocol by its name, or your own from a TOML file; a protocol is returned as it is."""
+    if isinstance(source, Protocol):
+        return source
     if str(source) in protocols():
         text = resources.files("shiftbench.datasets").joinpath(f"protocols/{source}.toml").read_text("utf-8")
     else:
@@ -206,7 +208,7 @@ def open_splits(
     are relative to ``root``, else to the table's folder. Without a ``space`` the classes are the protocol's, else
     those of the whole table, sorted. All further columns become metadata, for scores by group.
     """
-    chosen = protocol if isinstance(protocol, Protocol) else read_protocol(protocol)
+    chosen = read_protocol(protocol)
     rows, folder = read_table(table) if isinstance(table, str | Path) else (table, Path())
     sets = split_rows(rows, chosen)
     target, index = _classes(rows, chosen, space)

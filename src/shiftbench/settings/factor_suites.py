@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shiftbench.datasets.factors import TEST, Protocol, read_protocol
 from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suite, suites
+
+if TYPE_CHECKING:
+    from shiftbench.datasets.factors import Protocol
 
 
 def factor_settings(protocol: str | Path | Protocol) -> list[Setting]:
     """Settings for ``evaluate(model, factor_settings(p), {p.name: table})``, or with ``open_splits(table, p)``."""
-    chosen = protocol if isinstance(protocol, Protocol) else read_protocol(protocol)
+    from shiftbench.datasets.factors import TEST, read_protocol
+
+    chosen = read_protocol(protocol)
 
     def setting(which: str, reference: str | None) -> Setting:
         return Setting(

@@ -6,7 +6,6 @@ Each suite has the in-distribution side too: icons or subtypes like those of tra
 
 from __future__ import annotations
 
-from shiftbench.datasets.icons.protocols import STYLE
 from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suite
 
 
@@ -21,6 +20,8 @@ def icon_settings(protocol: str, tested: str) -> list[Setting]:
 @suite("icons-style")
 def icons_style(options: SuiteOptions) -> list[Setting]:
     """Icons-50 in a style that training did not have (Microsoft's), against icons of the styles that it had."""
+    from shiftbench.datasets.icons.protocols import STYLE
+
     return icon_settings("style", STYLE)
 
 

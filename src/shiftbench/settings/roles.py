@@ -8,7 +8,6 @@ from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
-from shiftbench.datasets.factors import open_splits
 from shiftbench.datasets.subset import per_class, sample
 from shiftbench.errors import SettingError
 from shiftbench.io.paths import place
@@ -102,6 +101,8 @@ class _Search:
             return open_dataset(source, space=self.space)
         if setting.protocol is not None:
             if role not in self._splits:
+                from shiftbench.datasets.factors import open_splits
+
                 self._splits[role] = open_splits(source, setting.protocol, space=self.space)
             return self._splits[role].get(setting.dataset, f"{source} has no picture for it")
         path = place(source) / below
