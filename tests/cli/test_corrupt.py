@@ -33,7 +33,7 @@ def test_corrupt_tells_what_it_did_and_continues(source: Path, tmp_path: Path) -
     again = run(*words, "--json", "--quiet")
     told = json.loads(again.stdout)
     assert (told["written"], told["already"], told["format"]) == (0, 50, "tree")
-    assert told["skipped"] == [{"id": "cat/bad.jpg", "why": "it is a web page or SVG, not a picture"}]
+    assert told["skipped"] == [{"id": "cat/bad.jpg", "why": "it is a web page or SVG, not an image"}]
     assert Path(told["record"]).is_file()
 
 

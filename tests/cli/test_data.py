@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from shiftbench.cli.app import app
 from shiftbench.labels import label_space
-from shiftbench.labels.superclasses import objectnet_folders
+from shiftbench.labels.builtin import objectnet_folders
 from tests.datasets.makers import CIFAR_NAMES, class_folders, small_images
 from tests.datasets.test_natural_layouts import cifar102
 from tests.datasets.test_videos import small_vid, small_ytbb
@@ -179,7 +179,7 @@ def test_the_table_for_people_names_what_to_type(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "imagenet-a")])
     assert result.exit_code == 1
     text = " ".join(result.stdout.split())
-    assert "not whole" in text and "7,300 of 7,500 images" in text and "hendrycks/natural-adv-examples" in text
+    assert "incomplete" in text and "7,300 of 7,500 images" in text and "hendrycks/natural-adv-examples" in text
     assert "--suite imagenet-a --data imagenet-a=" in text and "imagenet-val=" not in text
     tree(tmp_path / "imagenetv2-top-images", map(str, range(3)), 1)
     text = CliRunner().invoke(app, ["data", "check", str(tmp_path / "imagenetv2-top-images")]).stdout

@@ -166,12 +166,12 @@ def _broken() -> list[Odd]:
     crc[30] ^= 0xFF
     return [
         Odd("empty.jpg", b"", reason="empty"),
-        Odd("only_spaces.png", b"   \n", reason="no known picture format"),
+        Odd("only_spaces.png", b"   \n", reason="no known image format"),
         Odd("web_page.jpg", b"<!DOCTYPE html><html><body>404</body></html>", reason="web page"),
         Odd("drawing.png", b"<svg xmlns='http://www.w3.org/2000/svg'/>", reason="web page or SVG"),
         Odd("lfs.jpg", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", reason="Git LFS"),
-        Odd("words.jpg", b"this is not a picture at all", reason="no known picture format"),
-        Odd("zeros.jpg", bytes(4096), reason="no known picture format"),
+        Odd("words.jpg", b"this is not a picture at all", reason="no known image format"),
+        Odd("zeros.jpg", bytes(4096), reason="no known image format"),
         Odd("magic_only.jpg", b"\xff\xd8\xff\xe0", reason="can't be used"),
         Odd("half.jpg", jpeg[: len(jpeg) // 2], reason="truncated"),
         Odd("header_only.jpg", jpeg[: jpeg.index(b"\xff\xda")], reason="can't be used"),
@@ -189,6 +189,6 @@ def _broken() -> list[Odd]:
         Odd("float_wild.tif", tiff(floats), reason="no defined white"),
         Odd("float_nan.tif", tiff(np.full((16, 24), np.nan, dtype=np.float32)), reason="no defined white"),
         Odd("integer_32.tif", tiff(huge), reason="no defined white"),
-        Odd("drawing.eps.jpg", encoded(scene(), "EPS"), reason="no known picture format"),
-        Odd("archive.jpg", b"PK\x03\x04" + bytes(100), reason="no known picture format"),
+        Odd("drawing.eps.jpg", encoded(scene(), "EPS"), reason="no known image format"),
+        Odd("archive.jpg", b"PK\x03\x04" + bytes(100), reason="no known image format"),
     ]

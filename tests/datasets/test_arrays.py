@@ -82,7 +82,7 @@ def test_labels_by_name_and_missing() -> None:
         (IMAGES[0, 0], LABELS, "cifar-10", "not an array of images"),
         (IMAGES, LABELS[:-1], "cifar-10", "labels"),
         (IMAGES, LABELS + 1, "cifar-10", "0 to 9"),
-        (IMAGES, LABELS, None, "do not say which classes"),
+        (IMAGES, LABELS, None, "a named label space"),
         (IMAGES, LABELS / 2, "cifar-10", "neither integers nor class names"),
     ],
 )

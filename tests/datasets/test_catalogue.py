@@ -219,7 +219,7 @@ class Faulty(Dataset):
         ("float", "images are uint8 (H, W, 3)"),
         ("random", "two reads are equal"),
         ("shared", "reads do not share memory"),
-        ("outside", "an index outside is refused"),
+        ("outside", "an index out of range is an error"),
         ("pickle", "can be pickled"),
     ],
 )

@@ -148,7 +148,7 @@ def table(**columns: Any) -> pa.Table:
 
 def test_plain_parquet_without_description(tmp_path: Path) -> None:
     pq.write_table(table(label=[0, 1, None]), tmp_path / "a.parquet")
-    with pytest.raises(LabelError, match="do not say"):
+    with pytest.raises(LabelError, match="a named label space"):
         open_dataset(tmp_path / "a.parquet")
     dataset = open_dataset(tmp_path / "a.parquet", space="cifar-10")
     assert dataset.labels.tolist() == [0, 1, -1]

@@ -13,7 +13,7 @@ from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.objectnet import Borderless, find_objectnet, open_objectnet
 from shiftbench.errors import BadImageError, DatasetError, LabelError
 from shiftbench.labels import label_space
-from shiftbench.labels.superclasses import objectnet_folders
+from shiftbench.labels.builtin import objectnet_folders
 from tests.datasets.makers import CIFAR_NAMES, assert_conforms, class_folders, small_images
 
 
@@ -47,7 +47,7 @@ def test_the_wnid_re_packing_of_imagenetv2_says_so_in_its_name(tmp_path: Path) -
 
 
 def test_a_folder_of_integers_by_another_name_is_left_to_the_guard(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match="do not say which classes"):
+    with pytest.raises(LabelError, match="a named label space"):
         open_dataset(class_folders(tmp_path / "numbers", ["0", "1", "2"]))
 
 

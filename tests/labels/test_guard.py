@@ -92,9 +92,9 @@ def test_keys_that_are_integers_win_over_positions() -> None:
     ("folders", "space", "words"),
     [
         ([], None, "no class folders"),
-        (integers(10), None, "do not say which classes"),  # CIFAR-10 or digits?
-        (integers(200), None, "do not say which classes"),
-        (integers(998), None, "do not say which classes"),
+        (integers(10), None, "a named label space"),  # CIFAR-10 or digits?
+        (integers(200), None, "a named label space"),
+        (integers(998), None, "a named label space"),
         (integers(1001), None, "count from 1|do not fit"),
         (integers(1000, start=1), None, "count from 1"),
         (integers(1000, start=1), "imagenet-1k", "count from 1"),
@@ -108,8 +108,8 @@ def test_keys_that_are_integers_win_over_positions() -> None:
         (["n01440764"], "imagenet-a-200", "take the subset"),
         (["n01440764"], "cifar-10", "not classes of 'cifar-10'"),
         (["crane", "tench"], "imagenet-1k", "134.*517"),
-        (["Maillot"], "imagenet-1k", "stands for 2 classes"),
-        (["cardigan"], "imagenet-1k", "stands for 2 classes"),
+        (["Maillot"], "imagenet-1k", "wnid or index"),
+        (["cardigan"], "imagenet-1k", "wnid or index"),
         (["tench", "Tench"], "imagenet-1k", "same class"),
         (["cat", "dog"], None, "not all of them"),
         (["cat", "dog"], "imagenet-1k", "2 of 2 folders"),

@@ -1,4 +1,4 @@
-"""``shiftbench data``: what a folder of images is, whether it is whole, and icons assembled from packages."""
+"""``shiftbench data``: identify and check datasets; rebuild Icons-50 from packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shiftbench.cli.options import path_or_url
 if TYPE_CHECKING:
     from shiftbench.datasets.kind import DataReport
 
-app = typer.Typer(no_args_is_help=True, help="Look at data before using it; assemble icons.")
+app = typer.Typer(no_args_is_help=True, help="Check datasets before using them; rebuild Icons-50.")
 app.command("icons")(data_icons.icons_command)
 app.command("factors")(data_factors.factors_command)
 
@@ -26,12 +26,12 @@ def _data() -> None:
 
 @app.command("check")
 def check_command(
-    path: Annotated[Path, path_or_url("A data set, or a folder of several; a URL too.")],
+    path: Annotated[Path, path_or_url("Dataset, or folder of datasets; may be a URL.")],
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Say which official data set a folder is, count it, and name what is missing and where to get it.
+    """Identify a published dataset, count its images, and report what is missing and where to get it.
 
-    Nothing is downloaded and no picture is decoded. Ends with 1 if something is missing.
+    Nothing is downloaded and no image is decoded. Exit code 1 if something is missing.
     """
     from shiftbench.datasets.inspection import inspect_data
 
@@ -46,7 +46,7 @@ def check_command(
 
 
 def show_report(report: DataReport) -> None:
-    state = "[green]whole[/]" if report.ok else "[bold red]not whole[/]"
+    state = "[green]complete[/]" if report.ok else "[bold red]incomplete[/]"
     if report.what is None:
         state = "[green]usable[/]" if report.ok else "[bold red]not usable[/]"
     output.print(f"[bold]{report.path}[/]: {report.what or report.seen}, {state}", highlight=False)
@@ -67,7 +67,7 @@ def show_report(report: DataReport) -> None:
 
 
 def _data_options(report: DataReport) -> str:
-    """``--data`` for this folder, and for what else the suite can't do without."""
+    """``--data`` for this folder, and for everything else that the suite requires."""
     from shiftbench.settings.base import SuiteOptions, build_suite
 
     name, _, more = (report.suite or "").partition(" ")

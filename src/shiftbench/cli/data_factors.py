@@ -1,4 +1,4 @@
-"""``shiftbench data factors``: what a protocol makes of a table."""
+"""``shiftbench data factors``: how a protocol splits a table."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
 
 
 def factors_command(
-    table: Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet, or DeepFashion2's folder.")],
+    table: Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet file, or the folder of DeepFashion2.")],
     protocol: Annotated[
-        str, typer.Argument(help="deepfashion-remixed, streetview-storefronts, or a TOML file of your own.")
+        str, typer.Argument(help="deepfashion-remixed, streetview-storefronts, or your own TOML file.")
     ],
     file: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write the table with a column `set` to this CSV; in the same folder."),
+        typer.Option("--output", "-o", help="Write the table with a column `set` to this CSV file."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Which set every row of a table falls into, when it is split by its factors.
+    """Show how a protocol splits a table by its factors.
 
-    A protocol makes one training set, one test set like it, and test sets that differ from it in one factor each.
-    Shows how many pictures every set gets, where every value of a factor is used, which rows are in no set and
-    why, and what is missing. Pictures are looked for, not opened. Ends with 1 if something is missing.
+    A protocol defines one training set, one test set like it, and test sets that differ from it in one factor each.
+    Shows the number of images in every set, where every value of a factor is used, which rows are in no set and why,
+    and what is missing. Images must exist, but are not opened. Exit code 1 if something is missing.
 
-    The table has a column `path` (relative to its folder), one of classes and one a factor; with
-    several_labels = true a picture has a row an object, and is scored by mean average precision. A protocol:
+    The table has a column `path` (relative to its folder), a label column and one column per factor. With
+    several_labels = true an image has one row per object and is scored by mean average precision. A protocol:
 
     \b
       name = "shops"          # settings are called shops.test, shops.night
-      label = "business"      # the column of classes
-      metric = "error"        # optional, see `list metrics`; top1 if not said
-      [base]                  # training, and the test set like it
+      label = "business"      # the label column
+      metric = "error"        # optional, see `list metrics`; default top1
+      [base]                  # training set, and the test set like it
       light = ["day"]
       country = ["US", "CA"]
       [shifts.night]          # a test set that differs in one factor
       light = ["night"]
-      [parts]                 # which rows may train and which may test
+      [parts]                 # which rows are for training and testing
       column = "part"
       train = ["train"]
       test = ["test"]
@@ -84,7 +84,7 @@ def _show(audit: FactorAudit, protocol: str, table: Path) -> None:
 
 
 def _write_sets(table: Path, audit: FactorAudit, file: Path) -> None:
-    """The rows with the sets they fall into; paths stay relative to where they were."""
+    """The rows with the sets they belong to; paths stay relative to the table's folder."""
     from shiftbench.datasets.factor_tables import read_table
     from shiftbench.io.atomic import write_atomically
 

@@ -98,7 +98,7 @@ class NpzMember:
 
 
 class ArraysOnly(pickle.Unpickler):
-    """Makes plain values and NumPy arrays; a pickle that names anything else is refused before it acts."""
+    """Makes plain values and NumPy arrays; a pickle that names anything else is rejected before anything is called."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):

@@ -1,4 +1,4 @@
-"""A data set: ordered labelled images with stable ids, a label space and a fingerprint of its content."""
+"""A dataset: ordered labelled images with stable ids, a label space and a fingerprint of its content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shiftbench.labels.space import Labels, LabelSpace
 
 @dataclass(frozen=True)
 class DecodedImage:
-    """One decoded image: RGB uint8 (H, W, 3), and what had to be done to read it ("" if nothing)."""
+    """One decoded image: RGB uint8 (H, W, 3), and the conversion that decoding needed ("" if none)."""
 
     pixels: Pixels
     converted: str = ""
@@ -25,9 +25,9 @@ class Dataset(ABC):
 
     name: str
     space: LabelSpace
-    #: Stable, unique names of the images, in order. They do not depend on where the data lies on disk.
+    #: Stable, unique names of the images, in order. They do not depend on the location of the data.
     ids: Sequence[str]
-    #: For each image its class as an index into ``space``; -1 where there is none, or where it has several.
+    #: For each image its class as an index into ``space``; -1 for images with no label or several.
     labels: Labels
 
     @property
@@ -37,7 +37,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def read(self, index: int) -> DecodedImage:
-        """Decode one image; raises BadImageError, never anything else, for a picture that can't be used."""
+        """Decode one image; raises only BadImageError for an image that can't be used."""
 
     @property
     def label_sets(self) -> LabelSets | None:
@@ -46,7 +46,7 @@ class Dataset(ABC):
 
     @property
     def metadata(self) -> Mapping[str, Sequence[Any]]:
-        """Further columns, one value an image."""
+        """Further columns, one value per image."""
         return {}
 
     def describe(self) -> dict[str, Any]:

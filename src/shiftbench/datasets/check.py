@@ -1,4 +1,4 @@
-"""The conformance suite of data sets: what the rest of the package relies on, checked on a third party's own.
+"""Conformance checks for datasets: what the rest of the package relies on, for third parties to run on their own.
 
 from shiftbench.datasets import check_dataset
 for result in check_dataset(MyDataset(...)):
@@ -19,7 +19,7 @@ from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.errors import BadImageError
 
 
-class Check(NamedTuple):
+class CheckResult(NamedTuple):
     name: str
     ok: bool
     message: str
@@ -29,8 +29,10 @@ class _FailedError(Exception):
     pass
 
 
-def check_dataset(dataset: Dataset, *, images: int = 16, reopen: Callable[[], Dataset] | None = None) -> list[Check]:
-    """Run every check on up to ``images`` pictures spread over the data set.
+def check_dataset(
+    dataset: Dataset, *, images: int = 16, reopen: Callable[[], Dataset] | None = None
+) -> list[CheckResult]:
+    """Run every check on up to ``images`` images spread evenly over the dataset.
 
     ``reopen`` opens the same data again; with it, ids and fingerprint are compared between the two.
     """
@@ -38,11 +40,11 @@ def check_dataset(dataset: Dataset, *, images: int = 16, reopen: Callable[[], Da
     results = []
     for name, check in _checks(dataset, chosen, reopen):
         try:
-            results.append(Check(name, True, check() or ""))
+            results.append(CheckResult(name, True, check() or ""))
         except _FailedError as failure:
-            results.append(Check(name, False, str(failure)))
+            results.append(CheckResult(name, False, str(failure)))
         except Exception as error:  # a third party's code can fail in any way; each is a finding
-            results.append(Check(name, False, f"raised {type(error).__name__}: {error}"))
+            results.append(CheckResult(name, False, f"raised {type(error).__name__}: {error}"))
     return results
 
 
@@ -52,12 +54,12 @@ def _checks(
     yield "has images", lambda: _has_images(dataset)
     yield "ids are unique text", lambda: _ids(dataset)
     yield "labels fit the label space", lambda: _labels(dataset)
-    yield "metadata has one value an image", lambda: _metadata(dataset)
+    yield "metadata has one value per image", lambda: _metadata(dataset)
     yield "images are uint8 (H, W, 3)", lambda: _images(dataset, chosen)
     yield "two reads are equal", lambda: _same_reads(dataset, chosen)
     yield "reads do not share memory", lambda: _fresh_reads(dataset, chosen)
     yield "threads may read at once", lambda: _threads(dataset, chosen)
-    yield "an index outside is refused", lambda: _outside(dataset)
+    yield "an index out of range is an error", lambda: _outside(dataset)
     yield "fingerprint is stable text", lambda: _fingerprint(dataset)
     yield "can be pickled", lambda: _pickled(dataset, chosen)
     yield "describes itself in JSON", lambda: _describes(dataset)
@@ -71,7 +73,7 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _read(dataset: Dataset, index: int) -> DecodedImage | str:
-    """The picture, or the text of its error: bad pictures are allowed, if they are so each time."""
+    """The image, or the text of its error: bad images are allowed, if every read fails."""
     try:
         return dataset.read(index)
     except BadImageError as error:
@@ -85,8 +87,8 @@ def _equal(one: DecodedImage | str, other: DecodedImage | str) -> bool:
 
 
 def _has_images(dataset: Dataset) -> str:
-    _require(len(dataset) > 0, "the data set is empty")
-    _require(isinstance(dataset.name, str) and bool(dataset.name), "it has no name")
+    _require(len(dataset) > 0, "the dataset is empty")
+    _require(isinstance(dataset.name, str) and bool(dataset.name), "the dataset has no name")
     return f"{len(dataset)} images"
 
 
@@ -118,16 +120,16 @@ def _metadata(dataset: Dataset) -> None:
 def _images(dataset: Dataset, chosen: Sequence[int]) -> str:
     bad = 0
     for index in chosen:
-        picture = _read(dataset, index)
-        if isinstance(picture, str):
+        image = _read(dataset, index)
+        if isinstance(image, str):
             bad += 1
             continue
-        pixels = picture.pixels
+        pixels = image.pixels
         _require(isinstance(pixels, np.ndarray), f"image {index} is a {type(pixels).__name__}")
         shape, kind = pixels.shape, pixels.dtype
         _require(kind == np.uint8 and pixels.ndim == 3 and shape[2] == 3, f"image {index} is {kind} {shape}")
         _require(min(shape[:2]) > 0, f"image {index} has no pixels")
-    _require(bad < len(chosen) or not chosen, "no picture could be read")
+    _require(bad < len(chosen) or not chosen, "no image could be read")
     return f"{bad} of {len(chosen)} can't be used" if bad else ""
 
 
@@ -138,10 +140,10 @@ def _same_reads(dataset: Dataset, chosen: Sequence[int]) -> None:
 
 def _fresh_reads(dataset: Dataset, chosen: Sequence[int]) -> None:
     for index in chosen[:4]:
-        picture = _read(dataset, index)
-        if isinstance(picture, DecodedImage) and picture.pixels.flags.writeable:
-            again = picture.pixels.copy()
-            picture.pixels[...] = 255 - picture.pixels
+        image = _read(dataset, index)
+        if isinstance(image, DecodedImage) and image.pixels.flags.writeable:
+            again = image.pixels.copy()
+            image.pixels[...] = 255 - image.pixels
             kept = _read(dataset, index)
             _require(
                 isinstance(kept, DecodedImage) and np.array_equal(kept.pixels, again),
@@ -153,8 +155,8 @@ def _threads(dataset: Dataset, chosen: Sequence[int]) -> None:
     alone = [_read(dataset, i) for i in chosen]
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda i: _read(dataset, i), list(chosen) * 4))
-    for i, picture in enumerate(together):
-        _require(_equal(picture, alone[i % len(alone)]), f"image {chosen[i % len(chosen)]} differs under threads")
+    for i, image in enumerate(together):
+        _require(_equal(image, alone[i % len(alone)]), f"image {chosen[i % len(chosen)]} differs under threads")
 
 
 def _outside(dataset: Dataset) -> None:
@@ -162,7 +164,7 @@ def _outside(dataset: Dataset) -> None:
         dataset.read(len(dataset))
     except Exception:
         return
-    raise _FailedError(f"read({len(dataset)}) gives a picture, though there are {len(dataset)}")
+    raise _FailedError(f"read({len(dataset)}) returns an image, but there are only {len(dataset)}")
 
 
 def _fingerprint(dataset: Dataset) -> str:

@@ -1,8 +1,8 @@
-"""The demo photographs: 114 real pictures of ImageNet classes that three PyPI packages carry.
+"""The demo photographs: 114 real images of ImageNet classes from three PyPI packages.
 
-92 of ai-benchmark (labelled by eye for this purpose; 8 ambiguous ones are left out), 20 of foolbox (the
+92 of ai-benchmark (labelled by hand; 8 ambiguous ones are left out), 20 of foolbox (the
 label is in the file name) and 2 of scikit-image. The packages are fetched when the demo is first opened; no
-picture is part of this project.
+image is part of this project.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOOLBOX = Package(
     "foolbox-3.3.4-py3-none-any.whl",
     "11049d515d38e765e206a73ace9cc648b81a0d6d1da9ad9057e149ee117989cb",
 )
-# one wheel for every machine: only its pictures are read, so its platform does not matter
+# one wheel for every machine: only its images are read, so its platform is irrelevant
 SCIKIT_IMAGE = Package(
     "pypi",
     "scikit-image",
@@ -60,9 +60,9 @@ def open_demo(*, name: str | None = None) -> FileDataset:
         (SCIKIT_IMAGE, "skimage/data", _SCIKIT_IMAGE_LABELS),
     ]
     paths, ids, labels = [], [], []
-    for package, inside, pictures in parts:
-        folder: Path = extract(package, [f"{inside}/{file}" for file in pictures])
-        for file, label in pictures.items():
+    for package, inside, images in parts:
+        folder: Path = extract(package, [f"{inside}/{file}" for file in images])
+        for file, label in images.items():
             paths.append(f"{folder.name}/{file}")
             ids.append(f"{package.name}/{file}")
             labels.append(label)

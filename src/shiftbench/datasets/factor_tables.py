@@ -1,4 +1,4 @@
-"""Tables of metadata, one row a picture or an object in one: CSV, TSV, JSONL, Parquet, or DeepFashion2's folder."""
+"""Tables of metadata, with one row per image or object: CSV, TSV, JSONL, Parquet, or DeepFashion2's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, read_rows
 from shiftbench.errors import DatasetError
 
 Row = Mapping[str, Any]
-#: A Parquet file of a few kilobytes can stand for billions of equal rows.
+#: A Parquet file of a few kilobytes can hold billions of equal rows.
 _MOST_ROWS = 20_000_000
 
 
@@ -26,19 +26,19 @@ def read_table(source: str | Path) -> tuple[Sequence[Row], Path]:
         return read_rows(path), path.parent
     found = "a folder" if path.is_dir() else "a file of another kind" if path.exists() else "nothing of that name"
     raise DatasetError(
-        f"{path} is no table of pictures and factors",
+        f"{path} is not a table of images and factors",
         found=found,
         expected=f"a file that ends in {', '.join(SUFFIXES)} or .parquet, or DeepFashion2's folder",
     )
 
 
 def column_of_paths(row: Row) -> str:
-    """The column that says where the pictures are."""
+    """The column of image paths."""
     for column in PATH_COLUMNS:
         if column in row:
             return column
     raise DatasetError(
-        "the table does not say where the pictures are",
+        "the table has no column of image paths",
         found=f"columns {', '.join(row)}",
         expected=f"a column {PATH_COLUMNS[0]!r}",
     )
@@ -48,12 +48,12 @@ def inside(path: str) -> str:
     """A table may come from anyone: its paths stay below the root, on Windows too."""
     parts = path.replace("\\", "/").split("/")
     if not path or path.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts or "\0" in path:
-        raise DatasetError("a path of the table leads out of its folder", found=path, expected="a path below it")
+        raise DatasetError("a path in the table points outside its folder", found=path, expected="a path below it")
     return path
 
 
 def text_of(value: Any) -> str:
-    """As values are compared: a CSV file knows nothing but text, and tools write 2019 as 2019.0 in a column with gaps.
+    """The text by which values are compared: CSV has no other type, and tools write 2019 as 2019.0 beside gaps.
 
     >>> text_of(2019.0), text_of(" US "), text_of(None)
     ('2019', 'US', '')
@@ -72,7 +72,7 @@ def _parquet_rows(path: Path) -> list[Row]:
         count = file.metadata.num_rows
         if count > _MOST_ROWS:
             raise DatasetError(f"{path} is too long", found=f"{count:,} rows", expected=f"up to {_MOST_ROWS:,}")
-        # What is nested or binary is no factor; pictures inside the table are not read.
+        # Nested and binary columns are not factors; images inside the table are not read.
         plain = [field.name for field in file.schema_arrow if not _is_bulky(field.type)]
         rows: list[Row] = file.read(columns=plain).to_pylist()
     except (OSError, pa.ArrowException) as error:

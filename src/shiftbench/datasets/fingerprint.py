@@ -24,12 +24,12 @@ from shiftbench.labels.multilabel import LabelSets
 from shiftbench.labels.space import Labels, LabelSpace
 
 DIGEST_SIZE = 16
-#: The digest of a picture whose bytes can't be read.
+#: The digest of an image whose bytes can't be read.
 UNREADABLE = bytes(DIGEST_SIZE)
 _THREADS = min(8, (os.cpu_count() or 1) + 2)
-#: Objects that are fetched side by side: the network is waited for, not the processor.
+#: Objects fetched concurrently: the network is the bottleneck, not the processor.
 _REQUESTS = 16
-#: A file changed so recently may change again within the clock's tick: its hash is not kept.
+#: A file changed more recently may change again within the clock's resolution: its hash is not cached.
 _SETTLED_NS = 2_000_000_000
 
 
@@ -44,7 +44,7 @@ def combine(
     digests: Iterable[bytes],
     label_sets: LabelSets | None = None,
 ) -> str:
-    """The fingerprint of a whole data set from the digests of its images."""
+    """The fingerprint of a whole dataset from the digests of its images."""
     total = hashlib.blake2b(space.fingerprint.encode(), digest_size=DIGEST_SIZE)
     sets = label_sets if label_sets is not None else [(label,) for label in labels.tolist()]
     for image_id, own, digest in zip(ids, sets, digests, strict=True):
@@ -56,7 +56,7 @@ def combine(
 
 
 class ContentDataset(Dataset):
-    """A data set that knows a digest of each image; its fingerprint and its subsets' follow from them."""
+    """A dataset with a digest of each image; its fingerprint and those of its subsets follow from them."""
 
     _fingerprint: str | None = None
 
@@ -73,7 +73,7 @@ class ContentDataset(Dataset):
 
 
 class Opened:
-    """What is opened at first use, once a process, and left behind when the data set is pickled."""
+    """A resource that is opened on first use, once per process, and not pickled with the dataset."""
 
     def __init__(self) -> None:
         self.value: Any = None
@@ -84,10 +84,10 @@ class Opened:
 
 
 def digest_files(root: Path, names: Sequence[str]) -> list[bytes]:
-    """Digests of many files, in parallel; those of files unchanged since last time come from the cache."""
+    """Digests of many files, in parallel; those of unchanged files come from the cache."""
     store = _cache_file(root)
     known = _load(store)
-    # by blocks: for files that are unchanged, handing each to a thread would cost more than looking at it
+    # in blocks: for unchanged files, submitting each to a thread would cost more than the stat call
     size, threads = (8, _REQUESTS) if is_object(root) else (256, _THREADS)
     blocks = [names[i : i + size] for i in range(0, len(names), size)]
     digest = _object_digester(root, known) if is_object(root) else partial(_digest_file, str(root), known)
@@ -108,7 +108,7 @@ def _digest_file(root: str, known: Known, name: str) -> tuple[Stamp | None, byte
     path = os.path.join(root, name)  # noqa: PTH118  # much faster than pathlib, and called for every file
     try:
         status = os.stat(path)  # noqa: PTH116
-        # ctime too: it also moves when a copying tool restores the old mtime of another picture of equal size
+        # ctime too: it also moves when a copying tool restores the old mtime of another image of equal size
         stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         entry = known.get(name)
         if entry is not None and entry[0] == stamp:
@@ -122,7 +122,7 @@ def _digest_file(root: str, known: Known, name: str) -> tuple[Stamp | None, byte
 
 
 def _object_digester(root: ObjectPath, known: Known) -> Callable[[str], tuple[Stamp | None, bytes, bool]]:
-    """As ``_digest_file``: one listing tells which objects are unchanged, and the others are fetched."""
+    """As ``_digest_file``: one listing shows which objects are unchanged; the others are fetched."""
     listed = root.as_listed_now()
 
     def digest(name: str) -> tuple[Stamp | None, bytes, bool]:
@@ -153,7 +153,7 @@ def _cache_file(root: Path) -> Path | None:
 
 
 def _load(store: Path | None) -> Known:
-    """A line that does not parse is only a hash to compute again."""
+    """Lines that do not parse are ignored: their hashes are computed again."""
     known: Known = {}
     try:
         lines = store.read_text("utf-8", "surrogateescape").split("\n") if store else []

@@ -1,6 +1,6 @@
-"""Decode one picture with Pillow, as an image-folder pipeline would, or say why it can't be used.
+"""Decode one image with Pillow, as an image-folder pipeline would, or explain why it can't be used.
 
-An ordinary picture gives the pixels of ``PIL.Image.open(path).convert("RGB")``, bit for bit: EXIF orientation
+An ordinary image gives the pixels of ``PIL.Image.open(path).convert("RGB")``, bit for bit: EXIF orientation
 and colour profiles are ignored, as in the pipelines that ImageNet classifiers were trained with. What needed
 a conversion that can change a score is noted in ``DecodedImage.converted``:
 
@@ -8,7 +8,7 @@ a conversion that can change a score is noted in ``DecodedImage.converted``:
 * palette, 1-bit: expanded;
 * transparency: the alpha channel is dropped, not composited, as ``convert("RGB")`` does;
 * 16 bits: the high byte of each value (``convert`` would clip grey ones at 255);
-* floating point in [0, 1]: times 255, rounded; other ranges have no defined white and are refused;
+* floating point in [0, 1]: times 255, rounded; other ranges have no defined white and are rejected;
 * several frames: the first one.
 """
 
@@ -33,10 +33,10 @@ from shiftbench.io.paths import is_object
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Pillow refuses pictures above this many pixels too (twice its ``MAX_IMAGE_PIXELS``).
+#: Pillow rejects images above this many pixels too (twice its ``MAX_IMAGE_PIXELS``).
 MAX_PIXELS = 178_956_970
-#: Formats that are pictures and nothing else (EPS would start an interpreter) and that begin with a mark of
-#: their own (TGA has none, so that any rubbish may pass for one).
+#: Formats that hold nothing but images (EPS would start an interpreter) and begin with a signature (TGA has none,
+#: so that any bytes may pass for one).
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "MPO", "JPEG2000", "AVIF")
 _PILLOW = re.compile(r"PIL\.")
 _PLAIN = {"RGB", "L"}
@@ -62,9 +62,9 @@ def decode(source: bytes | str | os.PathLike[str], image_id: str, *, max_pixels:
 
 
 def read_file(path: Path | ObjectPath, image_id: str) -> bytes:
-    """The bytes of a picture's file; BadImageError if it can't be read.
+    """The bytes of an image's file; BadImageError if it can't be read.
 
-    A store that can't be reached is no picture's fault: its UnreachableError ends the run, which can be continued.
+    An unreachable store is not the image's fault: its UnreachableError ends the run, which can be resumed.
     """
     try:
         return path.read_bytes()
@@ -77,7 +77,7 @@ def read_file(path: Path | ObjectPath, image_id: str) -> bytes:
 
 def bad_image(image_id: str, reason: str) -> BadImageError:
     error = BadImageError(f"{image_id} can't be used: {reason}")
-    error.found = reason  # the account of a run groups skipped pictures by it
+    error.found = reason  # the summary of a run groups skipped images by it
     return error
 
 
@@ -125,7 +125,7 @@ def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
 
 
 def _bits(image: Image) -> int:
-    """Bits a value in the file: Pillow reads 16-bit colour into 8 bits without a word."""
+    """Bits per value in the file: Pillow silently reads 16-bit colour into 8 bits."""
     tile = getattr(image, "tile", None)
     args = tile[0][3] if tile else None
     raw = args if isinstance(args, str) else args[0] if isinstance(args, tuple) and args else None
@@ -175,7 +175,7 @@ def _wide_integers(image: Image, image_id: str) -> Pixels:
 def _floats(image: Image, image_id: str) -> Pixels:
     values = np.asarray(image)
     low, high = float(values.min()), float(values.max())
-    if not (low >= 0 and high <= 1):  # written so that nan is refused too
+    if not (low >= 0 and high <= 1):  # written so that NaN is rejected too
         raise bad_image(image_id, f"floating-point values from {low:g} to {high:g} have no defined white")
     scaled: Pixels = np.rint(values * 255).astype(np.uint8)
     return scaled
@@ -188,10 +188,10 @@ def _reason(error: Exception, data: bytes) -> str:
         return "more pixels than Pillow's limit allows (decompression bomb?)"
     if isinstance(error, UnidentifiedImageError):
         if data[:512].lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml", b"<svg")):
-            return "it is a web page or SVG, not a picture"
+            return "it is a web page or SVG, not an image"
         if data.startswith(b"version https://git-lfs"):
-            return "it is a Git LFS pointer; the picture itself was not fetched"
-        return f"no known picture format, or a broken header (begins with {data[:8].decode('latin-1')!r})"
+            return "it is a Git LFS pointer; the image itself was not fetched"
+        return f"no known image format, or a broken header (begins with {data[:8].decode('latin-1')!r})"
     if isinstance(error, MemoryError):
         return "it does not fit into memory"
     return f"{str(error) or type(error).__name__}"

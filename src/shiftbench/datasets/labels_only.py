@@ -1,4 +1,4 @@
-"""A data set of which only names and labels are known: predictions can be scored on it, pictures can't be seen."""
+"""A dataset of ids and labels without images, on which existing predictions can be scored."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from shiftbench.labels.space import LabelSpace
 
 
 class LabelsOnly(Dataset):
-    """Ids and labels without pictures.
+    """Ids and labels without images.
 
-    Its fingerprint can't agree with that of the pictures themselves, so scores on the two never share a column.
+    Its fingerprint differs from that of the dataset with images, so scores on the two never share a column.
 
     >>> pets = LabelSpace("pets", ("cat", "dog"))
     >>> LabelsOnly("survey", pets, ["a.jpg", "b.jpg"], [1, 0]).name
@@ -31,7 +31,7 @@ class LabelsOnly(Dataset):
                 f"{name!r} needs one label for each of its images",
                 found=f"{len(ids)} images, {len(set(ids))} different ones, {len(labels)} labels",
             )
-        # Part of the name, so that every score's provenance says it.
+        # Part of the name, so that it appears in every score's provenance.
         self.name, self.space, self.ids = f"{name} (labels only)", space, list(ids)
         self.labels = np.asarray(labels, np.int32)
 
@@ -40,7 +40,7 @@ class LabelsOnly(Dataset):
         return combine(self.ids, self.labels, self.space, (b"" for _ in self.ids))
 
     def read(self, index: int) -> DecodedImage:
-        raise bad_image(self.ids[index], "only its label is known, not the picture")
+        raise bad_image(self.ids[index], "only its label is known, not the image")
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "pictures": "none: labels only"}

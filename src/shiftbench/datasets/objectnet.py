@@ -18,9 +18,9 @@ from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names, own_space
 from shiftbench.errors import DatasetError, listed
 from shiftbench.io.paths import place
+from shiftbench.labels.builtin import objectnet_folders
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.labels.superclasses import objectnet_folders
 
 OBJECTNET_BORDER = 2
 #: Of the 113 classes, as the testbed counts them.
@@ -34,7 +34,7 @@ class Borderless(ContentDataset):
         if border < 1:
             raise DatasetError("a border to crop is at least one pixel wide", found=border)
         self.base, self.border = base, border
-        # Part of the name, so that every score's provenance says it.
+        # Part of the name, so that it appears in every score's provenance.
         self.name, self.space = f"{base.name}, {border} px border cropped", base.space
         self.ids, self.labels = base.ids, base.labels
 

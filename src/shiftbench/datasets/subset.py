@@ -1,4 +1,4 @@
-"""Parts of a data set: by class, by count a class, by a seeded sample, by explicit indices."""
+"""Subsets of a dataset: by class, with a number of images per class, by a seeded sample, or by indices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shiftbench.labels.space import LabelSpace
 
 
 class Subset(ContentDataset):
-    """Images ``indices`` of another data set, in that order.
+    """Images ``indices`` of another dataset, in that order.
 
     An image may be taken more than once, as the 10 % lists of the testbed do; its further copies get the
     ids ``...#2``, ``...#3``.
@@ -100,9 +100,9 @@ def with_classes(dataset: Dataset, keys: Iterable[str], *, name: str | None = No
 
 
 def per_class(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
-    """``count`` images of each class (all of a class that has fewer), in the order of the data set.
+    """``count`` images of each class (all of a class that has fewer), in the order of the dataset.
 
-    Where images have several labels, one that is chosen for one class may bring another class more.
+    For multi-label images, one that is chosen for one class may add to another class.
     """
     ranks = _ranks(dataset, seed)
     classes: dict[int, list[int]] = defaultdict(list)
@@ -114,10 +114,10 @@ def per_class(dataset: Dataset, count: int, *, seed: int = 0, name: str | None =
 
 
 def sample(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
-    """``count`` images at random, in the order of the data set.
+    """``count`` images at random, in the order of the dataset.
 
-    Each image draws its rank from (seed, id) alone: the choice is the same on every machine and for ever,
-    it does not depend on the order of the data set, and a larger sample contains the smaller one.
+    Each image draws its rank from (seed, id) alone: the choice is the same on every machine
+    and in every version, it does not depend on the order of the dataset, and a larger sample contains the smaller one.
     """
     ranks = _ranks(dataset, seed)
     return Subset(dataset, sorted(sorted(range(len(dataset)), key=ranks.__getitem__)[:count]), name=name)

@@ -1,7 +1,7 @@
 """WebDataset shards: tar files whose members ``key.jpg``, ``key.cls`` make up a sample.
 
-The headers are scanned once; pictures are then read at their offsets, in any order and by any number of
-threads. Nothing is extracted, so a member's name can't reach a path. Shards in an object store are copied to the
+The headers are scanned once; images are then read at their offsets, in any order and by any number of
+threads. Nothing is extracted, so a member's name never becomes a path. Shards in an object store are copied to the
 cache, once on each machine that reads them.
 """
 
@@ -30,7 +30,7 @@ from shiftbench.labels.space import LabelSpace
 IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff", "img")
 LABEL_ENDINGS = ("cls", "label", "class", "target")
 JSON_FIELDS = ("label", "cls", "class", "target", "class_id", "wnid")
-#: The part up to the first dot of the file name is the key, the rest says what the member is.
+#: The file name up to the first dot is the key, the rest is the extension.
 _MEMBER = re.compile(r"((?:.*/)?[^/.]+)\.([^/]+)")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
@@ -43,7 +43,7 @@ class _Sample:
 
 @dataclass
 class _Table:
-    """The samples with a picture, by column."""
+    """The samples with an image, by column."""
 
     keys: list[str] = field(default_factory=list)
     values: list[str | None] = field(default_factory=list)
@@ -104,7 +104,7 @@ def open_webdataset(
     found = f"members with the endings {', '.join(sorted(table.endings)) or 'none'}"
     if not table.keys:
         raise DatasetError(
-            f"no pictures in {len(shards)} shards",
+            f"no images in {len(shards)} shards",
             found=found,
             expected=f"members with the ending {image or ', '.join(IMAGE_ENDINGS[:4])}",
         )
@@ -142,7 +142,7 @@ def _scan_all(shards: Sequence[Path], image: str | None, label: str | None) -> _
         with shard.open("rb") as file:
             for sample in _scan(shard):
                 table.endings.update(sample.members)
-                place = _picture(sample, image)
+                place = _image_place(sample, image)
                 if place is not None:
                     value, extra = _record(file, sample, label)
                     table.keys.append(sample.key)
@@ -221,7 +221,7 @@ def _scan(shard: Path) -> Iterator[_Sample]:
         yield current
 
 
-def _picture(sample: _Sample, ending: str | None) -> tuple[int, int] | None:
+def _image_place(sample: _Sample, ending: str | None) -> tuple[int, int] | None:
     for candidate in (ending.lstrip("."),) if ending else IMAGE_ENDINGS:
         if candidate in sample.members:
             return sample.members[candidate]

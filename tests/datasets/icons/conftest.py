@@ -8,7 +8,7 @@ import pytest
 
 from shiftbench.datasets.icons import sources
 from shiftbench.datasets.icons.assemble import assemble
-from shiftbench.datasets.icons.sources import Source
+from shiftbench.datasets.icons.sources import IconSource
 from shiftbench.errors import DatasetError
 from tests.datasets.icons.making import small_sources
 
@@ -20,7 +20,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def small(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Source, ...]:
+def small(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[IconSource, ...]:
     """The table of sources names the small packages and nothing else."""
     made = small_sources(own_cache)
     monkeypatch.setattr(sources, "all_sources", lambda: made)

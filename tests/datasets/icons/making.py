@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from shiftbench.datasets.icons.sources import Source
+from shiftbench.datasets.icons.sources import IconSource
 from shiftbench.datasets.registry_packages import Package
 
 #: A few icons of three classes: codepoints as packages write them, and the subtype.
@@ -67,8 +67,8 @@ def place(cache: Path, file: str, data: bytes) -> Package:
 
 def source(
     style: str, rendition: int, package: Package, folder: str, suffix: str, naming: str = "codepoints"
-) -> Source:
-    return Source(
+) -> IconSource:
+    return IconSource(
         style,
         rendition,
         f"{style} {rendition}",
@@ -83,7 +83,7 @@ def source(
     )
 
 
-def small_sources(cache: Path) -> tuple[Source, ...]:
+def small_sources(cache: Path) -> tuple[IconSource, ...]:
     """Two renditions of one vendor, of which one drawing did not change; one of another; one of words in JSON."""
     old = tgz({f"package/img/maker/64/{code}.png": png("red") for code in (AIRPLANE, CAT, HAND)})
     new_files = {

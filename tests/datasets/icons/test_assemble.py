@@ -22,13 +22,13 @@ from shiftbench.datasets.icons import sources
 from shiftbench.datasets.icons.assemble import assemble
 from shiftbench.datasets.icons.classes import icons
 from shiftbench.datasets.icons.drawings import drawings
-from shiftbench.datasets.icons.sources import Source, all_sources, choose_sources, style_names
+from shiftbench.datasets.icons.sources import IconSource, all_sources, choose_sources, style_names
 from shiftbench.errors import DatasetError, MissingExtraError, ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.jobs.executors import ProcessExecutor
 from tests.datasets.icons.making import place, png, source, svg, tgz, wheel
 from tests.datasets.makers import assert_conforms
 
-Sources = tuple[Source, ...]
+Sources = tuple[IconSource, ...]
 
 
 def table(folder: Path) -> list[dict[str, str]]:
@@ -118,7 +118,7 @@ def test_short_names_and_names_that_mean_something_else(
     monkeypatch.setattr(sources, "all_sources", lambda: (named,))
     assemble(tmp_path / "one", progress=False)
     assert [row["subtype"] for row in table(tmp_path / "one")] == ["airplane", "waving_hand_sign"]
-    other = Source(**{**vars(named), "not_meant": frozenset({"wave", "air*"}), "style": "other"})
+    other = IconSource(**{**vars(named), "not_meant": frozenset({"wave", "air*"}), "style": "other"})
     monkeypatch.setattr(sources, "all_sources", lambda: (other,))
     assert assemble(tmp_path / "two", progress=False).images == 0
 
@@ -167,7 +167,7 @@ def test_a_failure_keeps_the_styles_that_are_done(
     folder = tmp_path / "icons"
     real = drawings
 
-    def broken(chosen: Source, *rest: Any, **options: Any) -> Any:
+    def broken(chosen: IconSource, *rest: Any, **options: Any) -> Any:
         if chosen.style == "vector":
             raise DatasetError("the network is down")
         return real(chosen, *rest, **options)

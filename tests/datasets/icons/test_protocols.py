@@ -104,7 +104,7 @@ def test_an_unknown_protocol_is_refused(icons: Dataset, protocol: str) -> None:
 
 def test_what_can_t_be_split_is_told(icons: Dataset, tmp_path: Path) -> None:
     plain = open_dataset(class_folders(tmp_path / "plain", ["cat", "dog"]), space="folders")
-    with pytest.raises(DatasetError, match="does not say what the protocol splits by"):
+    with pytest.raises(DatasetError, match="no column 'style'"):
         split_icons(plain, "style")
     with pytest.raises(DatasetError, match="share"):
         split_icons(icons, "style", seen_share=1)

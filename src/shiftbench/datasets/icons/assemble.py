@@ -19,7 +19,7 @@ from shiftbench.datasets.icons.classes import Icon, capped, icons
 from shiftbench.datasets.icons.drawings import Drawing, drawings
 from shiftbench.datasets.icons.rasterise import difference, is_blank, png_bytes, rasterise
 from shiftbench.datasets.icons.record import RECORD, Options, Record, Row
-from shiftbench.datasets.icons.sources import Source, choose_sources
+from shiftbench.datasets.icons.sources import IconSource, choose_sources
 from shiftbench.errors import BadImageError, MissingExtraError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.locks import file_lock
@@ -110,7 +110,7 @@ class _Styles(Job[str]):
 
     folder: Path
     options: Options
-    sources: Sequence[Source]
+    sources: Sequence[IconSource]
     wanted: Sequence[Icon]
 
     def compute(self, item: str, advance: Advance, *, wait: bool) -> list[Problem]:
@@ -122,7 +122,7 @@ class _Styles(Job[str]):
 
 
 def _assemble_style(
-    folder: Path, sources: Sequence[Source], wanted: Sequence[Icon], options: Options, advance: Advance
+    folder: Path, sources: Sequence[IconSource], wanted: Sequence[Icon], options: Options, advance: Advance
 ) -> tuple[list[Row], dict[str, list[str]]]:
     """All renditions of a style, the oldest first: a later one is kept where the drawing changed."""
     rows: list[Row] = []
@@ -146,7 +146,7 @@ def _assemble_style(
     return rows, left_out
 
 
-def _pixels(drawing: Drawing, source: Source, size: int) -> Pixels | None:
+def _pixels(drawing: Drawing, source: IconSource, size: int) -> Pixels | None:
     try:
         return rasterise(drawing.data, size, f"{source.package.name}/{drawing.codepoint}")
     except BadImageError:
@@ -161,11 +161,11 @@ def _reason_to_leave_out(pixels: Pixels, earlier: Sequence[Pixels]) -> str:
     return ""
 
 
-def _path(source: Source, drawing: Drawing) -> str:
+def _path(source: IconSource, drawing: Drawing) -> str:
     return f"{drawing.icon.label}/{source.style}_{source.rendition}_{drawing.subtype}.png"
 
 
-def _write_icon(folder: Path, source: Source, drawing: Drawing, pixels: Pixels) -> Row:
+def _write_icon(folder: Path, source: IconSource, drawing: Drawing, pixels: Pixels) -> Row:
     path = _path(source, drawing)
     data = png_bytes(pixels)
     # not waited for: a style that was not recorded is made again
@@ -183,7 +183,7 @@ def _write_icon(folder: Path, source: Source, drawing: Drawing, pixels: Pixels) 
     }
 
 
-def _check_rasteriser(sources: Iterable[Source]) -> None:
+def _check_rasteriser(sources: Iterable[IconSource]) -> None:
     """Checked before hundreds of megabytes are fetched."""
     if any(source.suffix in (".svg", ".json") for source in sources) and importlib.util.find_spec("resvg_py") is None:
         raise MissingExtraError("resvg-py", "icons", "drawing SVG icons")

@@ -1,4 +1,4 @@
-"""Which picture of a package is which icon."""
+"""Match the images of a package to icons."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from shiftbench.datasets.icons.archives import read_members
 from shiftbench.datasets.icons.classes import Icon, code_key, without_tone
 from shiftbench.datasets.icons.rasterise import iconify_svg
-from shiftbench.datasets.icons.sources import Source
+from shiftbench.datasets.icons.sources import IconSource
 from shiftbench.datasets.registry_packages import fetch
 from shiftbench.errors import DatasetError
 
-_FRAME = 512  # what an iconify drawing measures where the file does not say
+_FRAME = 512  # the default size of an iconify drawing
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class Drawing:
     data: bytes
 
 
-def drawings(source: Source, wanted: Sequence[Icon], *, skin_tones: bool = False) -> Iterator[Drawing]:
+def drawings(source: IconSource, wanted: Sequence[Icon], *, skin_tones: bool = False) -> Iterator[Drawing]:
     """The package's drawings of the wanted icons, each once; fetches the package if need be."""
     found = _READERS[source.naming](source, wanted, skin_tones)
     seen: set[str] = set()
     for drawing in found:
-        if drawing.subtype not in seen:  # some packages have a picture under two spellings of its name
+        if drawing.subtype not in seen:  # some packages have an image under two spellings of its name
             seen.add(drawing.subtype)
             yield drawing
 
 
-def _by_codepoints(source: Source, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
+def _by_codepoints(source: IconSource, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
     """``<folder>/1f468-200d-2708-fe0f.png``."""
     known = {icon.key: icon for icon in wanted if source.means(icon.subtype)}
 
@@ -45,7 +45,7 @@ def _by_codepoints(source: Source, wanted: Sequence[Icon], skin_tones: bool) -> 
         key, tone = without_tone(code_key(name))
         return (known.get(key), tone) if tone is None or skin_tones else (None, None)
 
-    for name, data in _pictures(source, lambda name: found(name)[0] is not None):
+    for name, data in _images(source, lambda name: found(name)[0] is not None):
         icon, tone = found(name)
         if icon is not None and tone is None:
             yield Drawing(icon, icon.subtype, icon.codepoint, data)
@@ -53,15 +53,15 @@ def _by_codepoints(source: Source, wanted: Sequence[Icon], skin_tones: bool) -> 
             yield Drawing(icon, f"{icon.subtype}_{tone}", name.upper(), data)
 
 
-def _by_aliases(source: Source, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
+def _by_aliases(source: IconSource, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
     """``<folder>/airplane.png``; such packages are older than skin tones."""
     known = {icon.alias: icon for icon in wanted if source.means(icon.alias)}
-    for name, data in _pictures(source, known.__contains__):
+    for name, data in _images(source, known.__contains__):
         icon = known[name]
         yield Drawing(icon, icon.subtype, icon.codepoint, data)
 
 
-def _from_iconify(source: Source, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
+def _from_iconify(source: IconSource, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
     """One JSON file of drawings without their frames, under words run together (``articulatedlorry``)."""
     known = {_run_together(name): icon for icon in wanted for name in (icon.alias, icon.subtype)}
     for name, drawing in _iconify_drawings(source).items():
@@ -74,8 +74,8 @@ def _from_iconify(source: Source, wanted: Sequence[Icon], skin_tones: bool) -> I
 _READERS = {"codepoints": _by_codepoints, "aliases": _by_aliases, "iconify": _from_iconify}
 
 
-def _pictures(source: Source, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """The wanted pictures that lie in the source's folder itself, under their names without the ending."""
+def _images(source: IconSource, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """The wanted images directly in the source's folder, by their names without the extension."""
     start, end = len(source.folder), -len(source.suffix)
 
     def is_wanted(member: str) -> bool:
@@ -86,7 +86,7 @@ def _pictures(source: Source, wanted: Callable[[str], bool]) -> Iterator[tuple[s
         yield member[start:end], data
 
 
-def _iconify_drawings(source: Source) -> Mapping[str, Mapping[str, Any]]:
+def _iconify_drawings(source: IconSource) -> Mapping[str, Mapping[str, Any]]:
     for _, data in read_members(fetch(source.package), lambda member: member == source.folder):
         try:
             found = json.loads(data)["icons"]
@@ -94,7 +94,7 @@ def _iconify_drawings(source: Source) -> Mapping[str, Mapping[str, Any]]:
                 return found
         except (ValueError, KeyError, TypeError):
             break
-    raise DatasetError(f"{source.package} does not hold what it should", expected=f"drawings in {source.folder}")
+    raise DatasetError(f"{source.package} lacks its drawings", expected=f"drawings in {source.folder}")
 
 
 def _run_together(name: str) -> str:

@@ -60,14 +60,14 @@ def open_npy(path: Path, *, name: str | None = None) -> ArrayDataset:
     metadata = {factor: [str(entry) for entry in value[factor]] for factor in FACTORS}
     names = zip(labels, metadata["style"], metadata["rendition"], metadata["subtype"], strict=True)
     ids = [f"{space.keys[label]}/{style}_{rendition}_{subtype}.png" for label, style, rendition, subtype in names]
-    if len(set(ids)) != len(ids):  # a file of one's own, where a number must tell them apart
+    if len(set(ids)) != len(ids):  # a file of one's own: numbers are unique
         ids = [f"{i:05d}" for i in range(len(ids))]
     return ArrayDataset(name or path.stem, space, IconsNpy(path), labels, ids=ids, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class IconsNpy:
-    """The pictures of the npy file, as (N, height, width, 3)."""
+    """The images of the npy file, as (N, height, width, 3)."""
 
     path: Path
 

@@ -66,11 +66,11 @@ def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHA
         known = ["style", "style-STYLE", *("-".join(filter(None, key)) for key in _RULES if key[0] != "style")]
         raise UnknownNameError("protocol of icons", protocol, known)
     if not 0 <= seen_share < 1:
-        raise DatasetError("no such share of icons can be set aside", found=seen_share, expected="0 to below 1")
+        raise DatasetError("invalid share of icons to set aside", found=seen_share, expected="0 to below 1")
     lacking = [column for column in ("style", "rendition", "subtype") if column not in dataset.metadata]
     if lacking:
         raise DatasetError(
-            f"{dataset.name!r} does not say what the protocol splits by",
+            f"{dataset.name!r} lacks the metadata that the protocol needs",
             found=f"no column {lacking[0]!r}",
             expected="icons, as `shiftbench data icons` writes them, or the original Icons-50",
         )

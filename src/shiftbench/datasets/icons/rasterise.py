@@ -1,6 +1,6 @@
-"""A drawing as pixels: SVG, PNG or WebP in, a square RGB picture on white out.
+"""A drawing as pixels: SVG, PNG or WebP in, a square RGB image on white out.
 
-Icons have no ground of their own; white is that of the original's pictures. SVG is drawn at the wanted size, pictures
+Icons have no ground of their own; white is that of the original's images. SVG is drawn at the wanted size, images
 of another size are resized after they were laid on white, so that transparent pixels bring no colour in.
 """
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 #: A package's icons are 64 to 512 pixels wide.
 _MAX_PIXELS = 2048 * 2048
-#: An icon needs nothing outside itself. What reads files, defines entities or embeds a picture is refused unread.
+#: An icon needs nothing outside itself. What reads files, defines entities or embeds an image is refused unread.
 _FOREIGN = re.compile(
     r"<!(?!--)|<image\b|<script\b|<foreignObject\b|@import|href\s*=\s*[\"'](?!#)|url\(\s*[\"']?(?!#)", re.I
 )
 
 
 def rasterise(data: bytes, size: int, name: str) -> Pixels:
-    """(size, size, 3) pixels; raises BadImageError, naming the picture, for what is none."""
+    """(size, size, 3) pixels; raises BadImageError, naming the image, for what is none."""
     try:
         image = _open(_drawn(data, size, name) if _is_svg(data) else data, name)
         return _square(image, size)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shiftbench.datasets.icons.sources import Source
+from shiftbench.datasets.icons.sources import IconSource
 from shiftbench.errors import DatasetError
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.outputs.record import Content, check_recipe
@@ -70,7 +70,7 @@ class Record:
         return listed and all((self.folder / row["path"]).is_file() for row in rows)
 
     def add(
-        self, style: str, rows: Iterable[Row], sources: Iterable[Source], left_out: Mapping[str, list[str]]
+        self, style: str, rows: Iterable[Row], sources: Iterable[IconSource], left_out: Mapping[str, list[str]]
     ) -> None:
         """A style whose icons are all written. The record itself is written last: a style that it names is complete."""
         self.rows[style] = list(rows)
@@ -118,7 +118,7 @@ class Record:
         return "\n".join(lines) + "\n"
 
 
-def _about_source(source: Source) -> dict[str, str]:
+def _about_source(source: IconSource) -> dict[str, str]:
     return {
         "version": source.version,
         "package": f"{source.package.name} {source.package.version}",

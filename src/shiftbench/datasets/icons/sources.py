@@ -1,8 +1,8 @@
 """Where the icons come from: registry packages, each with one vendor's drawings of one time (``sources.csv``).
 
-The packages are fetched by the ordinary clients and pinned by their hashes. What they carry stays its owner's: the
-pictures are for the user's own experiments, are not part of this project and must not be passed on where the licence
-does not allow it. The styles of the group ``open`` have a licence that does.
+The packages are fetched by the ordinary clients and pinned by their hashes. The
+images belong to their owners: they are for the user's own experiments, are not part of this project and must not be
+passed on where the licence does not allow it. The styles of the group ``open`` have a licence that does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FULL, OFFLINE = "full", "offline"
 
 
 @dataclass(frozen=True)
-class Source:
+class IconSource:
     """One package's drawings: a rendition of a style."""
 
     style: str
@@ -31,13 +31,13 @@ class Source:
     #: What the vendor calls these drawings, or the package's version.
     version: str
     package: Package
-    #: The folder in the package and the ending of its pictures; for ``iconify`` the file that holds them all.
+    #: The folder in the package and the ending of its images; for ``iconify`` the file that holds them all.
     folder: str
     suffix: str
-    #: How the package names its pictures: by ``codepoints``, by ``aliases``, or by words in one file (``iconify``).
+    #: How the package names its images: by ``codepoints``, by ``aliases``, or by words in one file (``iconify``).
     naming: str
     licence: str
-    #: Whether the licence lets anyone show and pass on the pictures.
+    #: Whether the licence lets anyone show and pass on the images.
     is_open: bool
     holder: str
     variants: frozenset[str]
@@ -46,18 +46,18 @@ class Source:
     not_meant: frozenset[str] = frozenset()
 
     def means(self, name: str) -> bool:
-        """Whether a picture of that name is the icon that it seems to be."""
+        """Whether an image of that name is the icon that it seems to be."""
         return not any(fnmatchcase(name, pattern) for pattern in self.not_meant)
 
 
 @cache
-def all_sources() -> tuple[Source, ...]:
+def all_sources() -> tuple[IconSource, ...]:
     text = resources.files("shiftbench.datasets.icons").joinpath("sources.csv").read_text(encoding="utf-8")
     return tuple(_source(row) for row in csv.DictReader(text.splitlines()))
 
 
-def _source(row: dict[str, str]) -> Source:
-    return Source(
+def _source(row: dict[str, str]) -> IconSource:
+    return IconSource(
         row["style"],
         int(row["rendition"]),
         row["version"],
@@ -84,7 +84,7 @@ def style_names(*, open_only: bool = False) -> tuple[str, ...]:
     return tuple(dict.fromkeys(s.style for s in full if not (open_only and s.style in closed)))
 
 
-def choose_sources(styles: str | Iterable[str] = "all") -> tuple[str, tuple[Source, ...]]:
+def choose_sources(styles: str | Iterable[str] = "all") -> tuple[str, tuple[IconSource, ...]]:
     """The variant, and its sources of the styles: ``all``, ``open``, ``offline`` (PyPI only), or names, with commas.
 
     >>> variant, chosen = choose_sources("google")
@@ -98,7 +98,7 @@ def choose_sources(styles: str | Iterable[str] = "all") -> tuple[str, tuple[Sour
         styles = groups.get(styles) or [name.strip() for name in styles.split(",") if name.strip()]
     wanted = set(styles)
     if not wanted:
-        raise DatasetError("no style was named", expected=f"all, open, offline, or some of {', '.join(style_names())}")
+        raise DatasetError("no style given", expected=f"all, open, offline, or some of {', '.join(style_names())}")
     for name in sorted(wanted - set(style_names())):
         raise UnknownNameError("style of icons", name, ["all", "open", OFFLINE, *style_names()])
     return FULL, tuple(s for s in all_sources() if FULL in s.variants and s.style in wanted)
