@@ -6,7 +6,6 @@ import json
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,22 +13,14 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.export import TOLERANCE
 from shiftbench.classifiers.samples import sample_images
+from shiftbench.datasets.check import CheckResult
 from shiftbench.labels.space import Scores
-
-
-class Check(NamedTuple):
-    """One promise, whether it was kept, and what was seen."""
-
-    name: str
-    ok: bool
-    message: str
-
 
 Probe = Callable[[Classifier, Pixels, Scores], str | None]
 _CHECKS: list[tuple[str, Probe]] = []
 
 
-def check_classifier(classifier: Classifier, images: Pixels | None = None) -> list[Check]:
+def check_classifier(classifier: Classifier, images: Pixels | None = None) -> list[CheckResult]:
     """Run every check; a failing one explains itself, and none stops the others.
 
     ``images`` are uint8 pictures in the classifier's geometry; built-in ones if not given.
@@ -47,14 +38,14 @@ def check_classifier(classifier: Classifier, images: Pixels | None = None) -> li
     try:
         scores = classifier.scores(images.copy())
     except Exception as error:
-        return [Check("gives scores", False, f"{type(error).__name__}: {error}")]
-    results = [Check("gives scores", True, f"{len(images)} images")]
+        return [CheckResult("gives scores", False, f"{type(error).__name__}: {error}")]
+    results = [CheckResult("gives scores", True, f"{len(images)} images")]
     for name, probe in _CHECKS:
         try:
             fault = probe(classifier, images, scores)
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"
-        results.append(Check(name, fault is None, fault or "ok"))
+        results.append(CheckResult(name, fault is None, fault or "ok"))
     return results
 
 

@@ -20,6 +20,8 @@ from shiftbench.errors import BadImageError
 
 
 class CheckResult(NamedTuple):
+    """One requirement, whether it is met, and what was found."""
+
     name: str
     ok: bool
     message: str
