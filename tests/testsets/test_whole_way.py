@@ -269,8 +269,8 @@ def histogram(lines: Sequence[dict[str, Any]], key: str) -> list[int]:
     return [bins[place] for place in range(5)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [SMALL, pytest.param(LARGE, marks=pytest.mark.soak)], ids=["four", "cifar-10"])
+@pytest.mark.soak
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["four", "cifar-10"])
 def test_over_http_to_the_order_of_effects(size: Size, tmp_path: Path) -> None:
     """Every step by command or page, with people who see nothing but pictures. Paper 004: a real classifier finds
     TopImages easier than Threshold0.7, and that easier than MatchedFrequency, whose selection frequencies are those of
