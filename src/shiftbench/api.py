@@ -125,7 +125,7 @@ class Run(StoredResults):
 
     def report(self, path: str | Path) -> Path:
         """Everything about this run in one HTML file."""
-        from shiftbench.reports.page.report import write_report
+        from shiftbench.reports.page.write import write_report
 
         return Path(write_report(path, self).path)
 

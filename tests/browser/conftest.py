@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shiftbench.reports.page.albums import FileAlbum
-from shiftbench.reports.page.build import Choices, build_page
+from shiftbench.reports.page.build import build_page
 from shiftbench.reports.page.payload import Page
 from shiftbench.reports.page.published import Published, read_published
+from shiftbench.reports.page.report_data import ReportData, ReportOptions
+from shiftbench.reports.page.thumbnails import FileAlbum
 from shiftbench.reports.page.write import page_html
 from shiftbench.studies.study import Study
 
@@ -118,4 +119,4 @@ def study(published: Published) -> Study:
 @pytest.fixture(scope="session")
 def testbed_page(published: Published) -> bytes:
     """The page of the public testbed's 204 models, ready to be opened."""
-    return page_html(build_page(None, published, Choices(title="the testbed"), FileAlbum()))
+    return page_html(build_page(ReportData(None, published, ReportOptions(title="the testbed"), FileAlbum())))

@@ -11,16 +11,10 @@ from PIL import Image
 
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.page.build import empty_page
-from shiftbench.reports.page.payload import (
-    CalibrationEntry,
-    CorruptionFamily,
-    Estimate,
-    FailureList,
-    ModelEntry,
-    Page,
-    Results,
-    SettingEntry,
-)
+from shiftbench.reports.page.payload import Estimate, ModelEntry, Page, Results, SettingEntry
+from shiftbench.reports.page.sections.calibration import CalibrationEntry
+from shiftbench.reports.page.sections.corruptions import CorruptionFamily
+from shiftbench.reports.page.sections.failures import FailureList
 
 SECTIONS = ["robustness", "results", "corruptions", "calibration", "failures", "training", "methods", "warnings"]
 CORRUPTIONS, GROUPS = ["gaussian_noise", "fog", "pixelate"], ["noise", "weather", "digital"]
@@ -45,16 +39,16 @@ def model(
     return {"name": name, "category": category, "base_model": base, "own": own, "fitted": fitted}
 
 
-#: A model's cells, one a setting.
+#: The estimates of a model, one per setting.
 Row = Sequence[Estimate | None]
 
 
 def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: ModelEntry) -> Results:
-    """A grid of models by settings; all models are standard ones unless told otherwise by name."""
+    """A grid of models by settings; all models are standard ones unless given by name."""
     return {
         "settings": list(settings),
         "models": [models.get(name, model(name)) for name in rows],
-        "cells": [[*cells, *[None] * (len(settings) - len(cells))] for cells in rows.values()],
+        "estimates": [[*cells, *[None] * (len(settings) - len(cells))] for cells in rows.values()],
         "shifts": [
             {"name": one["name"], "x": one["reference"], "y": one["name"], "min_x": None, "pivot": None}
             for one in settings
@@ -67,7 +61,10 @@ def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: Mo
 
 
 def page_of(results: Results | None, title: str = "a test") -> Page:
-    return {**empty_page(title), "results": results}
+    page = empty_page(title)
+    if results is not None:
+        page["sections"]["results"] = results
+    return page
 
 
 def small_results() -> Results:
@@ -87,16 +84,20 @@ def small_results() -> Results:
 def whole_page() -> Page:
     """Something in every section."""
     page = page_of(small_results())
-    page["corruptions"] = [corruption_family()]
-    page["calibration"] = [calibration(name, where) for name in ("a", "mine") for where in ("val", "v2")]
-    page["failures"] = [failures("a", "val", 5), failures("mine", "v2", 3)]
-    page["pictures"] = [picture(i) for i in range(6)]
-    page["training"] = [
-        {"name": "first", "steps": [0, 10, 20], "series": {"loss": [2.0, 1.2, 0.9], "accuracy": [0.1, 0.4, None]}},
-        {"name": "second", "steps": [0, 10], "series": {"loss": [2.1, 1.0]}},
-    ]
-    page["methods"] = [{"heading": "Data sets", "paragraphs": ["A thousand pictures."], "items": ["val: 1,000"]}]
-    page["warnings"] = ["one picture was skipped", "another was converted"]
+    page["sections"] |= {
+        "corruptions": [corruption_family()],
+        "calibration": [calibration(name, where) for name in ("a", "mine") for where in ("val", "v2")],
+        "failures": {
+            "lists": [failures("a", "val", 5), failures("mine", "v2", 3)],
+            "thumbnails": [thumbnail(i) for i in range(6)],
+        },
+        "training": [
+            {"name": "first", "steps": [0, 10, 20], "series": {"loss": [2.0, 1.2, 0.9], "accuracy": [0.1, 0.4, None]}},
+            {"name": "second", "steps": [0, 10], "series": {"loss": [2.1, 1.0]}},
+        ],
+        "methods": [{"heading": "Datasets", "paragraphs": ["A thousand images."], "items": ["val: 1,000"]}],
+    }
+    page["warnings"] = ["one image was skipped", "another was converted"]
     return page
 
 
@@ -146,14 +147,14 @@ def failures(name: str, where: str, n: int) -> FailureList:
     return {
         "model": name, "setting": where, "total": 40,
         "images": [
-            {"id": f"pictures/{i}.png", "label": "jeep", "prediction": f"wrong {i}", "confidence": 0.99 - i / 10,
+            {"id": f"images/{i}.png", "label": "jeep", "prediction": f"wrong {i}", "confidence": 0.99 - i / 10,
              "original": i, "shifted": None if i == 2 else i + 1, "wrong": 2, "of": 3}
             for i in range(n)
         ],
     }  # fmt: skip
 
 
-def picture(shade: int) -> str:
+def thumbnail(shade: int) -> str:
     stream = io.BytesIO()
     Image.new("RGB", (24, 24), (40 * shade, 90, 200 - 30 * shade)).save(stream, "PNG")
     return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -13,6 +13,7 @@ from shiftbench.reports.page.payload import Page
 from shiftbench.reports.page.write import live_html
 from tests.browser.conftest import NON_NUMBERS
 from tests.browser.pages import model, share, whole_page
+from tests.reports.page.making import results_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route
@@ -25,7 +26,7 @@ class Server:
     """Answers as the viewer does: the page, and its payload with an ETag."""
 
     def __init__(self) -> None:
-        self.page: Page = empty_page("waiting", {"cells_done": 0, "cells_total": None, "text": "waiting for a run"})
+        self.page: Page = empty_page("waiting", {"results_done": 0, "results_total": None, "text": "waiting for a run"})
         self.tag, self.broken = 1, False
         self.answers: list[int] = []
 
@@ -77,7 +78,7 @@ def test_waits_for_a_run_and_then_fills(tab: Tab, server: Server) -> None:
     tab.get_by_text("waiting for a run").wait_for()
     assert tab.get_by_role("tab").count() == 0
     page = whole_page()
-    page["progress"] = {"cells_done": 3, "cells_total": 12, "text": "3 of 12 cells"}
+    page["progress"] = {"results_done": 3, "results_total": 12, "text": "3 of 12 results"}
     server.put(page)
     next_poll(tab, server)
     tab.get_by_role("tab", name="Robustness").wait_for()
@@ -112,9 +113,8 @@ def test_choices_survive_new_results(tab: Tab, server: Server) -> None:
     tab.evaluate("scrollTo(0, 200)")
 
     page = whole_page()
-    assert page["results"]
-    page["results"]["models"].append(model("more of mine", "", own=True, fitted=False))
-    page["results"]["cells"].append([share(650, 1000), share(560, 1000)])
+    results_of(page)["models"].append(model("more of mine", "", own=True, fitted=False))
+    results_of(page)["estimates"].append([share(650, 1000), share(560, 1000)])
     server.put(page)
     next_poll(tab, server)
     tab.get_by_text("2 of 9 models match").wait_for()

@@ -23,7 +23,7 @@ def test_hostile_names(open_page: Open) -> None:
     results["models"] = [model(name, "<i>kind</i>", own=i > 3) for i, name in enumerate(names)]
     results["notes"] = ["<u>note</u>"]
     page = page_of(results, "<title>&\"'")
-    page["methods"] = [{"heading": "<h1>", "paragraphs": ["<script>x</script>"]}]
+    page["sections"]["methods"] = [{"heading": "<h1>", "paragraphs": ["<script>x</script>"]}]
     page["warnings"] = [f"<b>{long}</b>"]
     dialogs: list[str] = []
     for size in (DESK, PHONE):

@@ -93,7 +93,7 @@ def test_phone_with_the_testbed(open_page: Open, testbed_page: bytes) -> None:
 def test_print_shows_everything(open_page: Open) -> None:
     page = whole_page()
     rows = {f"model {i}": [share(500 + i, 1000), share(400 + i, 1000)] for i in range(120)}
-    page["results"] = grid(rows, [setting("val"), setting("v2", "val")])
+    page["sections"]["results"] = grid(rows, [setting("val"), setting("v2", "val")])
     tab = open_page(page, size=(794, 1123), dark=True)
     tab.emulate_media(media="print", color_scheme="dark")
     tab.locator("html.printing").wait_for(state="attached")

@@ -118,7 +118,7 @@ def test_hover_shows_the_numbers(open_page: Open, testbed_page: bytes, study: St
 def test_own_models_get_a_sentence(open_page: Open) -> None:
     results = small_results()
     tab = open_page(page_of(results))
-    x, y = ([row[i][0] for row in results["cells"] if row[i]] for i in (0, 1))  # type: ignore[index]
+    x, y = ([row[i][0] for row in results["estimates"] if row[i]] for i in (0, 1))  # type: ignore[index]
     n = np.array([1000.0] * 7 + [114.0])
     result = effective_robustness(
         x, y, models=[one["name"] for one in results["models"]], baseline=[one["fitted"] for one in results["models"]],
@@ -190,7 +190,7 @@ def test_brush_zooms_and_everything_brings_it_back(open_page: Open, testbed_page
         assert 0 < tab.locator(".marker").count() < everything
         assert tab.locator(".chart .tick").all_text_contents() != whole
 
-    reset = tab.get_by_role("button", name="Whole view")
+    reset = tab.get_by_role("button", name="Reset zoom")
     assert reset.is_hidden()
     ways: list[Callable[[], object]] = [
         reset.click, partial(tab.keyboard.press, "Escape"), tab.locator(".chart").dblclick
@@ -323,10 +323,10 @@ def test_keyboard_alone(open_page: Open) -> None:
     press("ArrowUp")
     assert tip.locator("strong").inner_text() == "mine"
     press("+")
-    assert tab.get_by_role("button", name="Whole view").is_visible()
+    assert tab.get_by_role("button", name="Reset zoom").is_visible()
     assert tip.locator("strong").inner_text() == "mine"
     press("Escape")
-    assert tab.get_by_role("button", name="Whole view").is_hidden()
+    assert tab.get_by_role("button", name="Reset zoom").is_hidden()
     header = tab.locator('#panel-robustness th button[data-key="x"]')
     header.focus()
     press("Enter")

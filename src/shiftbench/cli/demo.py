@@ -35,8 +35,8 @@ def demo_command(
     inside ordinary registry packages. Run again, it resumes, or only prints.
     """
     from shiftbench.api import evaluate
-    from shiftbench.reports.page.build import Choices
-    from shiftbench.reports.page.report import write_report
+    from shiftbench.reports.page.report_data import ReportOptions
+    from shiftbench.reports.page.write import write_report
 
     severities = parse_severities(severity)
     errors.print("Loading four models and 114 photographs (the first time takes about a minute) ...")
@@ -44,8 +44,8 @@ def demo_command(
         # A model at chance level under a corruption is expected here.
         warnings.simplefilter("ignore", UserWarning)
         run = evaluate(list(_CLASSIFIERS), "demo", None, workspace, severities=severities, console=errors)
-        choices = Choices("Four models on 114 photographs, clean and corrupted")
-        written = write_report(workspace / "report.html", run, choices=choices, bar=bars())
+        options = ReportOptions("Four models on 114 photographs, clean and corrupted")
+        written = write_report(workspace / "report.html", run, options=options, bar=bars())
     table = run.corruption_table()
     if json:
         errors_by_type = json_module.loads(table.to_json())

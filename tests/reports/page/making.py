@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 import shiftbench as sb
-from shiftbench.reports.page.albums import FileAlbum
-from shiftbench.reports.page.build import Choices, build_page
-from shiftbench.reports.page.failures import draft_failures, illustrate
-from shiftbench.reports.page.payload import FailureList, Page, Results
-from shiftbench.reports.page.pictures import PictureFinder
+from shiftbench.reports.page.build import build_page
+from shiftbench.reports.page.payload import Page, Results
 from shiftbench.reports.page.published import Published
+from shiftbench.reports.page.report_data import ReportData, ReportOptions
+from shiftbench.reports.page.sections import Section, results
+from shiftbench.reports.page.sections.failures import FailureList, draft_failures, illustrate
+from shiftbench.reports.page.thumbnails import FileAlbum, ImageFinder
 from shiftbench.store.display_names import classifier_titles
 from tests.runs.helpers import COLOURS, brightest_channel
+
+Part = TypeVar("Part")
 
 SMALL = sb.Preprocessing(sb.Geometry(resize=36, crop=32))
 LARGER = sb.Preprocessing(sb.Geometry(resize=30, crop=28, interpolation="bicubic"))
@@ -51,36 +54,41 @@ def run_colours(data: Any, workspace: Path, *, chosen: Any = None, **options: An
 
 
 def page_of(
-    run: sb.Run | None = None, published: Published | None = None, *, budget: float = 1e9, **choices: Any
+    run: sb.Run | None = None, published: Published | None = None, *, budget: float = 1e9, **options: Any
 ) -> Page:
     """The page as a reader gets it: through JSON, which nothing that is no number survives."""
-    page = build_page(run, published, Choices(**choices), FileAlbum(budget))
+    page = build_page(ReportData(run, published, ReportOptions(**options), FileAlbum(budget)))
     read: Page = json.loads(json.dumps(page, allow_nan=False))
     return read
 
 
 class Mistakes(NamedTuple):
     lists: list[FailureList]
-    pictures: list[str]
+    thumbnails: list[str]
     notes: list[str]
 
 
 def mistakes_of(run: sb.Run, *folders: Path, most: int = 12, budget: float = 1e9) -> Mistakes:
     """The mistakes alone, without the scores and calibration of a whole page."""
-    finder, album = PictureFinder(run.workspace, {"": folders}), FileAlbum(budget)
+    finder, album = ImageFinder(run.workspace, {"": folders}), FileAlbum(budget)
     drafts, notes = draft_failures(run.workspace, run.results, classifier_titles(run.results), finder, most=most)
     notes += illustrate(drafts, album)
     return Mistakes([draft.payload() for draft in drafts], album.urls, notes)
 
 
+def part_of(page: Page, section: Section[Part]) -> Part:
+    """The part of a page that must have it."""
+    found = section.of(page)
+    assert found is not None
+    return found
+
+
 def results_of(page: Page) -> Results:
-    results = page["results"]
-    assert results is not None
-    return results
+    return part_of(page, results.SECTION)
 
 
-def number(results: Results, model: str, setting: str) -> Any:
+def number(grid: Results, model: str, setting: str) -> Any:
     """[value, low, high, n] of one cell, or None."""
-    row = [entry["name"] for entry in results["models"]].index(model)
-    column = [entry["name"] for entry in results["settings"]].index(setting)
-    return results["cells"][row][column]
+    row = [entry["name"] for entry in grid["models"]].index(model)
+    column = [entry["name"] for entry in grid["settings"]].index(setting)
+    return grid["estimates"][row][column]

@@ -18,15 +18,16 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.datasets.subset import sample, take
 from shiftbench.errors import ShiftError
-from shiftbench.reports.page.pictures import LONGEST, PictureFinder, Recipe, thumbnail
+from shiftbench.reports.page.sections import failures, methods
 from shiftbench.reports.page.shifted import rebuild_shift
+from shiftbench.reports.page.thumbnails import LONGEST, ImageFinder, Thumbnail, thumbnail
 from shiftbench.settings.base import Setting
 from shiftbench.settings.roles import Selection
 from shiftbench.shifts.attacks import Attack
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corruptions
 from shiftbench.shifts.corruptions.greyscale import Greyscale
-from tests.reports.page.making import SMALL, classifiers, mistakes_of, page_of, run_colours
+from tests.reports.page.making import SMALL, classifiers, mistakes_of, page_of, part_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 Seen = set[bytes]
@@ -46,14 +47,14 @@ def recording(classifier: sb.Classifier) -> Seen:
     return seen
 
 
-def recipes(run: sb.Run) -> list[Recipe]:
+def recipes(run: sb.Run) -> list[Thumbnail]:
     """What the page would show of every picture in every result."""
     found = []
     for result in run.results:
-        source = PictureFinder(run.workspace, {}).source(result.spec.dataset)
+        source = ImageFinder(run.workspace, {}).source(result.spec.dataset)
         assert source is not None
         shift, geometry = rebuild_shift(result.spec.shift.description), result.spec.geometry.rebuild()
-        found += [Recipe(source, i, geometry, shift, result.spec.shift.seed) for i in source.dataset.ids]
+        found += [Thumbnail(source, i, geometry, shift, result.spec.shift.seed) for i in source.dataset.ids]
     return found
 
 
@@ -149,19 +150,19 @@ def test_pictures_are_shared_and_shown_as_data_urls(run: sb.Run, pictures: Path)
     assert images and all(image["original"] is not None and image["shifted"] is not None for image in images)
     originals = {image["id"]: image["original"] for image in images}
     assert all(originals[image["id"]] == image["original"] for image in images)
-    assert len(found.pictures) == len(set(found.pictures)) < 2 * len(images)
+    assert len(found.thumbnails) == len(set(found.thumbnails)) < 2 * len(images)
     prefix = "data:image/webp;base64,"
-    assert all(url.startswith(prefix) for url in found.pictures)
+    assert all(url.startswith(prefix) for url in found.thumbnails)
     first = images[0]
-    shown = Image.open(io.BytesIO(base64.b64decode(found.pictures[first["original"] or 0].removeprefix(prefix))))
+    shown = Image.open(io.BytesIO(base64.b64decode(found.thumbnails[first["original"] or 0].removeprefix(prefix))))
     assert shown.size == Image.open(pictures / first["id"]).size
 
 
 def test_a_full_album_shortens_the_lists(run: sb.Run, pictures: Path) -> None:
     """The most confident mistake of every list has its picture before the second of any."""
     whole = mistakes_of(run, pictures, most=8)
-    half = mistakes_of(run, pictures, most=8, budget=sum(map(len, whole.pictures)) / 2)
-    assert 0 < len(half.pictures) < len(whole.pictures)
+    half = mistakes_of(run, pictures, most=8, budget=sum(map(len, whole.thumbnails)) / 2)
+    assert 0 < len(half.thumbnails) < len(whole.thumbnails)
     assert any("only the most confident mistakes" in note for note in half.notes)
     assert not any("only the most confident" in note for note in whole.notes)
     lengths = [len(one["images"]) for one in half.lists]
@@ -173,7 +174,7 @@ def test_a_full_album_shortens_the_lists(run: sb.Run, pictures: Path) -> None:
 
 def test_no_pictures_at_hand(run: sb.Run) -> None:
     found = mistakes_of(run, most=3)
-    assert found.pictures == [] and found.lists[0]["images"][0]["original"] is None
+    assert found.thumbnails == [] and found.lists[0]["images"][0]["original"] is None
     assert any("--images pictures=FOLDER" in note for note in found.notes)
 
 
@@ -186,12 +187,12 @@ def test_changed_pictures_are_refused(pictures: Path, tmp_path: Path) -> None:
     pixels[0, 0, 0] ^= 1
     Image.fromarray(pixels).save(file)
     found = mistakes_of(run, folder)
-    assert found.lists and found.pictures == []
+    assert found.lists and found.thumbnails == []
     assert any("another content than the 36 images" in note for note in found.notes)
     shutil.rmtree(folder)
     folder.mkdir()
     gone = mistakes_of(run, folder)
-    assert gone.pictures == [] and any("no pictures of pictures" in note for note in gone.notes)
+    assert gone.thumbnails == [] and any("no pictures of pictures" in note for note in gone.notes)
 
 
 def test_the_images_of_a_sample_are_found_in_the_whole_folder(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_the_images_of_a_sample_are_found_in_the_whole_folder(tmp_path: Path) ->
         folder, tmp_path / "w", corruptions=("contrast",), severities=(5,), select=Selection(per_class=4, seed=3)
     )
     found = mistakes_of(run, folder)
-    assert found.pictures and not any("no pictures" in note for note in found.notes)
+    assert found.thumbnails and not any("no pictures" in note for note in found.notes)
 
 
 def test_cifar_pictures_are_found_by_themselves(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_cifar_pictures_are_found_by_themselves(tmp_path: Path) -> None:
         run = sb.evaluate(blank, "clean", test_set, tmp_path / "w", progress=False)
     found = mistakes_of(run, most=5)
     assert found.lists[0]["total"] == 40 - int((test_set.labels == 9).sum())
-    assert len(found.pictures) > 0
+    assert len(found.thumbnails) > 0
 
 
 def test_each_data_set_is_found_among_several_folders(photographs: Any, pictures: Path, tmp_path: Path) -> None:
@@ -224,7 +225,7 @@ def test_each_data_set_is_found_among_several_folders(photographs: Any, pictures
     run_colours({"data": photographs}, tmp_path / "w", chosen=network, suite="clean", labels=None)
     (tmp_path / "odd").mkdir()
     folders = {"odd": [tmp_path / "odd"], "some-role": [pictures]}
-    finder = PictureFinder(sb.Workspace(tmp_path / "w"), folders)
+    finder = ImageFinder(sb.Workspace(tmp_path / "w"), folders)
     names = {result.spec.dataset.name: result.spec.dataset for result in sb.Run.open(tmp_path / "w").results}
     assert set(names) == {"pictures", "demo"}
     assert all(finder.source(one) is not None for one in names.values()) and finder.notes == []
@@ -249,7 +250,9 @@ def test_an_unreadable_picture_is_left_out(tmp_path: Path) -> None:
     run = run_colours(folder, tmp_path / "w", chosen=only, corruptions=("contrast",), severities=(5,))
     page = page_of(run, folders={"": [folder]})
     assert any("red/broken.png was skipped" in warning for warning in page["warnings"])
-    assert not any(image["id"] == "red/broken.png" for one in page["failures"] for image in one["images"])
+    assert not any(
+        image["id"] == "red/broken.png" for one in part_of(page, failures.SECTION)["lists"] for image in one["images"]
+    )
 
 
 def test_released_files_are_found_below_their_role(pictures: Path, tmp_path: Path) -> None:
@@ -264,7 +267,7 @@ def test_released_files_are_found_below_their_role(pictures: Path, tmp_path: Pat
     data = {"data": pictures, "pictures-c": tmp_path / "released"}
     run = run_colours(data, tmp_path / "w", **options)
     given = {"pictures-c": [tmp_path / "released"], "pictures": [pictures]}
-    finder = PictureFinder(run.workspace, given)
+    finder = ImageFinder(run.workspace, given)
     for result in run.results:
         source = finder.source(result.spec.dataset)
         assert source is not None and source.dataset.fingerprint == result.spec.dataset.fingerprint
@@ -275,7 +278,7 @@ def test_a_data_set_named_like_a_way_out_is_not_followed(pictures: Path, tmp_pat
     data = sb.open_dataset(pictures, space=COLOURS, name="../pictures")
     run = run_colours(data, tmp_path / "w", suite="clean")
     (pictures.parent / "given").mkdir(exist_ok=True)
-    finder = PictureFinder(run.workspace, {"": [pictures.parent / "given"]})
+    finder = ImageFinder(run.workspace, {"": [pictures.parent / "given"]})
     assert finder.source(run.results[0].spec.dataset) is None and len(finder.notes) == 1
 
 
@@ -286,7 +289,12 @@ def test_an_attack_has_no_pixels_to_show(photographs: Any, tmp_path: Path) -> No
     settings = [Setting("demo", "demo"), Setting("attacked", "demo", attack, reference="demo")]
     run = sb.evaluate("demo:squeezenet1_1", settings, {"demo": photographs}, tmp_path / "w", progress=False)
     page = page_of(run, failures=4)
-    images = [image for one in page["failures"] if one["setting"] == "attacked" for image in one["images"]]
+    images = [
+        image
+        for one in part_of(page, failures.SECTION)["lists"]
+        if one["setting"] == "attacked"
+        for image in one["images"]
+    ]
     assert images and all(image["original"] is not None and image["shifted"] is None for image in images)
-    assert any("attacked is shown without the shifted pictures" in note for note in page["warnings"])
-    assert any("linf" in item for section in page["methods"] for item in section.get("items", []))
+    assert any("attacked is shown without the shifted images" in note for note in page["warnings"])
+    assert any("linf" in item for section in part_of(page, methods.SECTION) for item in section.get("items", []))

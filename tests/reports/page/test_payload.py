@@ -15,7 +15,8 @@ from sklearn.calibration import calibration_curve
 import shiftbench as sb
 from shiftbench.reports.page.payload import FORMAT, Page, estimate
 from shiftbench.reports.page.published import read_published
-from tests.reports.page.making import SMALL, page_of, results_of, run_colours
+from shiftbench.reports.page.sections import calibration, corruptions, failures, methods
+from tests.reports.page.making import SMALL, page_of, part_of, results_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,7 +45,7 @@ def test_the_page_says_what_it_is(page: Page) -> None:
 
 
 def test_corruptions_without_imagenets_classes_are_not_divided(run: sb.Run, page: Page) -> None:
-    [family] = page["corruptions"]
+    [family] = part_of(page, corruptions.SECTION)
     assert (family["prefix"], family["severities"], family["baseline"]) == ("pictures-c", [1, 3, 5], "")
     assert family["corruptions"] == ["gaussian_noise", "frost", "contrast"]
     assert family["groups"] == ["noise", "weather", "digital"]
@@ -66,7 +67,7 @@ def test_corruption_errors_over_imagenets_classes_are_alexnets(tmp_path: Path) -
         {"demo": photographs}, tmp_path / "w", chosen="demo:squeezenet1_1", suite="demo", corruptions=("fog", "snow"),
         severities=(5,), labels=None,
     )  # fmt: skip
-    [family] = page_of(run, failures=0)["corruptions"]
+    [family] = part_of(page_of(run, failures=0), corruptions.SECTION)
     assert family["baseline"] == "AlexNet (published)" and family["corruptions"] == ["snow", "fog"]
     table = {row["setting"]: row["value"] for row in run.corruption_table().rows}
     [row] = family["rows"]
@@ -80,7 +81,7 @@ def test_an_incomplete_grid_keeps_its_accuracies(pictures: Path, tmp_path: Path)
     run_colours(pictures, tmp_path / "w", chosen=bright, corruptions=("contrast",), severities=(1, 5))
     run_colours(pictures, tmp_path / "w", chosen=bright, corruptions=("gaussian_noise",), severities=(5,))
     page = page_of(sb.Run.open(tmp_path / "w"), failures=0)
-    [family] = page["corruptions"]
+    [family] = part_of(page, corruptions.SECTION)
     [row] = family["rows"]
     assert row["mce"] is None and row["accuracy"][0][0] is None and row["accuracy"][0][1] is not None
     assert any("has no mean over pictures-c" in note and "gaussian_noise.1" in note for note in family["notes"])
@@ -91,18 +92,18 @@ def test_an_incomplete_grid_keeps_its_accuracies(pictures: Path, tmp_path: Path)
 def test_fractional_severities_are_no_family(pictures: Path, tmp_path: Path) -> None:
     run = run_colours(pictures, tmp_path / "w", corruptions=("contrast",), severities=(2.5,))
     page = page_of(run, failures=0)
-    assert page["corruptions"] == []
+    assert corruptions.SECTION.of(page) is None
     assert "pictures-c.contrast.2.5" in [entry["name"] for entry in results_of(page)["settings"]]
 
 
 def test_calibration_of_plain_settings_and_of_two_severities(page: Page) -> None:
-    shown = {one["setting"] for one in page["calibration"]}
+    shown = {one["setting"] for one in part_of(page, calibration.SECTION)}
     corrupted = {f"pictures-c.{c}.{s}" for c in ("gaussian_noise", "contrast", "frost") for s in (3, 5)}
     assert shown == {"pictures", *corrupted}
 
 
 def test_reliability_bins_against_scikit_learn(run: sb.Run, page: Page) -> None:
-    entries = [one for one in page["calibration"] if one["model"] == "unsure"]
+    entries = [one for one in part_of(page, calibration.SECTION) if one["model"] == "unsure"]
     for entry in entries:
         p = run.predictions("unsure", entry["setting"])
         accuracy, confidence = calibration_curve(p.correct, p.confidence, n_bins=15)
@@ -118,7 +119,7 @@ def test_reliability_bins_against_scikit_learn(run: sb.Run, page: Page) -> None:
 
 
 def test_response_curves_end_at_the_accuracy(run: sb.Run, page: Page) -> None:
-    for entry in page["calibration"]:
+    for entry in part_of(page, calibration.SECTION):
         p = run.predictions(entry["model"], entry["setting"])
         rate, accuracy = entry["curve"][-1]
         assert rate == 1.0 and accuracy == pytest.approx(float(p.correct.mean()), abs=1e-4)
@@ -132,13 +133,14 @@ def test_predictions_without_confidence_have_no_calibration(pictures: Path, tmp_
     (tmp_path / "made.csv").write_text("id,prediction\n" + "".join(f"{i},red\n" for i in data.ids))
     recorded = sb.load_classifier(str(tmp_path / "made.csv"), labels=COLOURS)
     page = page_of(run_colours(pictures, tmp_path / "w", chosen=recorded, suite="clean"), failures=2)
-    assert page["calibration"] == []
-    [mistakes] = page["failures"]
+    assert calibration.SECTION.of(page) is None
+    [mistakes] = part_of(page, failures.SECTION)["lists"]
     assert mistakes["total"] == 24 and mistakes["images"][0]["confidence"] is None
 
 
 def text_of(page: Page) -> str:
-    parts = [part for one in page["methods"] for part in (one["heading"], *one["paragraphs"], *one.get("items", []))]
+    entries = part_of(page, methods.SECTION)
+    parts = [part for one in entries for part in (one["heading"], *one["paragraphs"], *one.get("items", []))]
     return "\n".join(parts)
 
 

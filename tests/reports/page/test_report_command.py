@@ -14,16 +14,18 @@ import shiftbench as sb
 from shiftbench.cli.app import app
 from shiftbench.cli.report import parse_images
 from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
+from shiftbench.reports.page.payload import Page
 from shiftbench.store.workspace import Workspace
+from tests.reports.page.making import results_of
 
 
 def call(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["report", *(str(argument) for argument in arguments)])
 
 
-def payload(file: Path) -> dict[str, object]:
+def payload(file: Path) -> Page:
     inside = file.read_text("utf-8").split('id="payload">', 1)[1].split("</script", 1)[0]
-    page: dict[str, object] = json.loads(inside)
+    page: Page = json.loads(inside)
     return page
 
 
@@ -36,7 +38,7 @@ def test_a_workspace_becomes_a_file(run: sb.Run, pictures: Path, tmp_path: Path)
     )
     assert file.as_uri() in result.stdout.replace("\n", "")
     page = payload(file)
-    assert page["title"] == "Colours" and page["pictures"] and page["methods"]
+    assert page["title"] == "Colours" and {"failures", "methods"} <= set(page["sections"])
 
 
 def test_json_prints_a_summary_and_nothing_else(run: sb.Run, tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ def test_json_prints_a_summary_and_nothing_else(run: sb.Run, tmp_path: Path) -> 
     result = call("-w", run.workspace.root, "-o", file, "--failures", 2, "--json", "-c", "unsure", "-s", "pictures")
     written = json.loads(result.stdout)
     assert written["bytes"] == file.stat().st_size and (written["models"], written["settings"]) == (1, 1)
-    assert written["mistakes"] == 2 and written["pictures"] == 0
+    assert written["mistakes"] == 2 and written["images"] == 0
     assert any("--images pictures=FOLDER" in note for note in written["notes"])
 
 
@@ -55,12 +57,12 @@ def test_a_published_table_needs_no_workspace(tmp_path: Path, monkeypatch: pytes
     result = call("--data", "t.csv", "--models", "m.csv", "--json")
     written = json.loads(result.stdout)
     assert (written["path"], written["models"], written["settings"]) == ("report.html", 3, 2)
-    results = payload(tmp_path / "report.html")["results"]
-    assert isinstance(results, dict) and [m["fitted"] for m in results["models"]] == [True, True, False]
+    results = results_of(payload(tmp_path / "report.html"))
+    assert [m["fitted"] for m in results["models"]] == [True, True, False]
     other = json.loads(call("--data", "t.csv", "--models", "m.csv", "--baseline", "more_data", "--json").stdout)
     assert other["models"] == 3
-    results = payload(tmp_path / "report.html")["results"]
-    assert isinstance(results, dict) and [m["fitted"] for m in results["models"]] == [False, False, True]
+    results = results_of(payload(tmp_path / "report.html"))
+    assert [m["fitted"] for m in results["models"]] == [False, False, True]
 
 
 def test_the_testbed_is_small_and_whole(reference_data: Path, tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_bad_input_is_named(run: sb.Run, tmp_path: Path) -> None:
     as_said = call("--data", tmp_path / "mixed.csv", "--unit", "percent", "-o", tmp_path / "r.html", "--json")
     assert json.loads(as_said.stdout)["models"] == 2
     missing = call("-w", run.workspace.root, "--images", tmp_path / "gone", "-o", tmp_path / "r.html")
-    assert missing.exit_code == 2 and "there is nothing at" in missing.output
+    assert missing.exit_code == 2 and "--images" in missing.output
     level = call("-w", run.workspace.root, "--level", 95, "-o", tmp_path / "r.html")
     assert isinstance(level.exception, ShiftbenchError)
 
@@ -122,4 +124,4 @@ def test_the_demo_ends_with_the_report(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["demo", "-w", str(tmp_path / "w"), "--severity", "3", "--json"])
     report = json.loads(result.stdout)["report"]
     assert report["path"] == str(tmp_path / "w" / "report.html") and report["bytes"] < 3_000_000
-    assert (report["models"], report["corruption_families"]) == (4, 1) and report["pictures"] > 100
+    assert (report["models"], report["corruption_families"]) == (4, 1) and report["images"] > 100

@@ -13,9 +13,10 @@ import shiftbench as sb
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.published import Published, read_published
+from shiftbench.reports.page.sections import calibration
 from shiftbench.studies.piecewise import PiecewiseFit
 from shiftbench.studies.results import read_results
-from tests.reports.page.making import SMALL, number, page_of, results_of, run_colours
+from tests.reports.page.making import SMALL, number, page_of, part_of, results_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel
 
 V2 = "imagenetv2-matched-frequency-format-val"
@@ -34,7 +35,7 @@ def test_percent_and_fractions_give_the_same_grid(tmp_path: Path) -> None:
     fraction.mkdir()
     of_percent = results_of(page_of(None, table(percent, "model,val,v2\na,76.1,63.3\nb,56.5,44\n")))
     of_fraction = results_of(page_of(None, table(fraction, "model,val,v2\na,0.761,0.633\nb,0.565,0.44\n")))
-    assert of_percent["cells"] == of_fraction["cells"]
+    assert of_percent["estimates"] == of_fraction["estimates"]
     assert number(of_percent, "a", "v2") == [0.633, None, None, None]
     assert "results.csv: read as percent" in of_percent["notes"]
     assert "results.csv: read as fractions" in of_fraction["notes"]
@@ -156,7 +157,7 @@ def test_own_models_on_published_axes(plain_run: sb.Run, tmp_path: Path) -> None
         "bright": (False, True), "other": (False, True), "bright (own)": (True, False), "unsure": (True, False),
     }  # fmt: skip
     assert any("marked (own): bright" in note for note in results["notes"])
-    assert {one["model"] for one in page["calibration"]} == {"bright (own)", "unsure"}
+    assert {one["model"] for one in part_of(page, calibration.SECTION)} == {"bright (own)", "unsure"}
 
 
 def test_a_folder_called_val_is_not_imagenet(pictures: Path, tmp_path: Path, reference_data: Path) -> None:

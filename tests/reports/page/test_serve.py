@@ -28,11 +28,12 @@ from shiftbench.api import IncompleteRunError
 from shiftbench.cli.app import app
 from shiftbench.cli.report import _address
 from shiftbench.errors import MissingExtraError, ShiftbenchError
-from shiftbench.reports.page.build import Choices
+from shiftbench.reports.page.payload import Page, Progress
+from shiftbench.reports.page.report_data import ReportOptions
+from shiftbench.reports.page.sections import failures
 from shiftbench.reports.page.server import bind, new_token, viewer_app
-from shiftbench.reports.page.unfinished import GrowingWorkspace
-from shiftbench.reports.page.viewer import Snapshot, Viewer, workspace_stamp
-from tests.reports.page.making import SMALL, run_colours
+from shiftbench.reports.page.viewer import GrowingWorkspace, Snapshot, Viewer, workspace_stamp
+from tests.reports.page.making import SMALL, number, part_of, results_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 LOCAL = "http://127.0.0.1:8765"
@@ -40,7 +41,7 @@ LOCAL = "http://127.0.0.1:8765"
 
 @pytest.fixture(scope="module")
 def viewer(run: sb.Run, pictures: Path) -> Viewer:
-    found = Viewer(run.workspace.root, None, Choices("Colours", folders={"": [pictures]}))
+    found = Viewer(run.workspace.root, None, ReportOptions("Colours", folders={"": [pictures]}))
     settled(found)
     return found
 
@@ -61,17 +62,22 @@ def settled(viewer: Viewer, timeout: float = 60.0) -> Snapshot:
     raise TimeoutError(found.body[:200])
 
 
-def page_of(viewer: Viewer) -> dict[str, Any]:
-    page: dict[str, Any] = json.loads(settled(viewer).body)
+def page_of(viewer: Viewer) -> Page:
+    page: Page = json.loads(settled(viewer).body)
     return page
+
+
+def progress_of(page: Page) -> Progress:
+    assert page["progress"] is not None
+    return page["progress"]
 
 
 def test_the_page_and_its_data(client: TestClient, run: sb.Run) -> None:
     page = client.get("/")
     assert page.status_code == 200 and 'data-live="payload.json"' in page.text and "<title>Colours</title>" in page.text
     data = client.get("/payload.json").json()
-    assert [model["name"] for model in data["results"]["models"]] == run.classifiers and data["progress"] is None
-    assert data["failures"] and data["calibration"] and data["corruptions"]
+    assert [model["name"] for model in results_of(data)["models"]] == run.classifiers and data["progress"] is None
+    assert {"failures", "calibration", "corruptions"} <= set(data["sections"])
 
 
 def test_unchanged_data_is_not_sent_again(client: TestClient) -> None:
@@ -84,17 +90,17 @@ def test_unchanged_data_is_not_sent_again(client: TestClient) -> None:
 
 
 def test_pictures_are_made_when_asked_for(client: TestClient) -> None:
-    data = client.get("/payload.json").json()
-    assert data["pictures"] and all(re.fullmatch(r"pictures/[0-9a-f]{24}\.webp", url) for url in data["pictures"])
-    answer = client.get(f"/{data['pictures'][0]}")
+    urls = part_of(client.get("/payload.json").json(), failures.SECTION)["thumbnails"]
+    assert urls and all(re.fullmatch(r"images/[0-9a-f]{24}\.webp", url) for url in urls)
+    answer = client.get(f"/{urls[0]}")
     assert answer.headers["content-type"] == "image/webp" and Image.open(io.BytesIO(answer.content)).format == "WEBP"
-    again = client.get(f"/{data['pictures'][0]}", headers={"If-None-Match": answer.headers["etag"]})
+    again = client.get(f"/{urls[0]}", headers={"If-None-Match": answer.headers["etag"]})
     assert again.status_code == 304
     for name in ("0" * 24, "..%2f..%2fetc%2fpasswd", "x"):
-        assert client.get(f"/pictures/{name}.webp").status_code == 404
+        assert client.get(f"/images/{name}.webp").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/", "/payload.json", "/pictures/none.webp", "/elsewhere"])
+@pytest.mark.parametrize("path", ["/", "/payload.json", "/images/none.webp", "/elsewhere"])
 def test_every_answer_is_guarded(client: TestClient, path: str) -> None:
     headers = client.get(path).headers
     assert "default-src 'none'" in headers["content-security-policy"]
@@ -130,7 +136,7 @@ def test_elsewhere_a_token_is_needed(viewer: Viewer) -> None:
     for path in (
         "/",
         "/payload.json",
-        "/pictures/x.webp",
+        "/images/x.webp",
         "/?token=wrong",
         f"/payload.json?token={token}",
         "/?token=é",
@@ -151,14 +157,14 @@ def test_a_workspace_that_is_not_there_yet(pictures: Path, tmp_path: Path) -> No
     """The page waits, and fills once a run has written."""
     viewer = Viewer(tmp_path / "w")
     waiting = page_of(viewer)
-    assert waiting["results"] is None and "waiting for a run to write to" in waiting["progress"]["text"]
+    assert not waiting["sections"] and str(tmp_path / "w") in progress_of(waiting)["text"]
     assert not (tmp_path / "w").exists()  # looking creates nothing
     sb.Workspace(tmp_path / "w")
-    assert "waiting for the first results" in page_of(viewer)["progress"]["text"]
+    assert not page_of(viewer)["sections"] and progress_of(page_of(viewer))["results_total"] is None
     before = settled(viewer).etag
     run_colours(pictures, tmp_path / "w", suite="clean")
     filled = page_of(viewer)
-    assert filled["results"] is not None and filled["progress"] is None and settled(viewer).etag != before
+    assert filled["sections"] and filled["progress"] is None and settled(viewer).etag != before
 
 
 class _StopsAfter:
@@ -187,28 +193,27 @@ def half_done(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
 
 def test_a_run_that_goes_on_shows_what_is_done(half_done: tuple[Path, Path]) -> None:
     root, folder = half_done
-    page = page_of(Viewer(root, choices=Choices(folders={"": [folder]})))
+    page = page_of(Viewer(root, options=ReportOptions(folders={"": [folder]})))
     workspace = GrowingWorkspace(root)
     cells = list(workspace.unfinished())
     done = {cell.setting: workspace.done(cell) for cell in cells}
     assert cells and all(0 < n < 36 for n in done.values())
-    assert page["progress"]["cells_done"] == 0 and page["progress"]["cells_total"] == len(cells)
-    assert f"{sum(done.values())} of {36 * len(cells)} predictions" in page["progress"]["text"]
-    assert any("over the images done so far" in note for note in page["results"]["notes"])
+    assert progress_of(page)["results_done"] == 0 and progress_of(page)["results_total"] == len(cells)
+    assert f"{sum(done.values())} of {36 * len(cells)} predictions" in progress_of(page)["text"]
+    assert any("not complete" in note for note in results_of(page)["notes"])
     for cell in cells:
         p = workspace.read(cell)
         # Each block's rows must have met their own labels: the classifier is right on clean pictures.
         assert len(p) == done[cell.setting] and (cell.setting != "pictures" or p.correct.all())
         assert [COLOURS.keys[label] for label in p.labels] == [image_id.split("/")[0] for image_id in p.ids]
-        column = [entry["name"] for entry in page["results"]["settings"]].index(cell.setting)
-        assert page["results"]["cells"][0][column][3] == len(p)
+        assert number(results_of(page), "bright", cell.setting)[3] == len(p)
 
 
 def test_a_finished_run_gives_the_rows_it_had_before(half_done: tuple[Path, Path]) -> None:
     root, folder = half_done
     workspace = GrowingWorkspace(root)
     early = {cell.setting: workspace.read(cell) for cell in workspace.unfinished()}
-    viewer = Viewer(root, choices=Choices(folders={"": [folder]}))
+    viewer = Viewer(root, options=ReportOptions(folders={"": [folder]}))
     assert page_of(viewer)["progress"] is not None
     bright = sb.load_classifier(_StopsAfter(10**9), labels=COLOURS, preprocessing=SMALL, name="bright")
     run = run_colours(folder, root, chosen=bright, corruptions=("contrast",), severities=(5,))
@@ -226,10 +231,10 @@ def test_a_damaged_file_is_told_and_mended(pictures: Path, tmp_path: Path) -> No
     file.unlink()
     file.write_bytes(whole[: len(whole) // 2])
     viewer = Viewer(tmp_path / "w")
-    assert "can't be read" in page_of(viewer)["progress"]["text"]
+    assert not page_of(viewer)["sections"] and page_of(viewer)["progress"] is not None
     file.unlink()
     file.write_bytes(whole)
-    assert page_of(viewer)["results"] is not None
+    assert page_of(viewer)["sections"]
 
 
 def test_one_build_at_a_time(run: sb.Run) -> None:

@@ -16,7 +16,7 @@ from shiftbench.reports.page.build import empty_page
 from shiftbench.reports.page.payload import Page
 from shiftbench.reports.page.published import read_published
 from shiftbench.reports.page.write import live_html, page_html, page_json, write_page
-from tests.reports.page.making import page_of
+from tests.reports.page.making import page_of, results_of
 
 NASTY = "</script><script>alert(1)</script>\"'`<!--{{script}}{{payload}}&amp;\u2028é"
 
@@ -38,7 +38,7 @@ def embedded(text: str) -> Page:
 def test_no_name_breaks_out(nasty: Page) -> None:
     text = page_html(nasty).decode()
     assert embedded(text) == nasty
-    assert nasty["results"] is not None and nasty["results"]["models"][0]["name"] == NASTY
+    assert results_of(nasty)["models"][0]["name"] == NASTY
     assert "<script>alert" not in text and text.count("<script") == 2 and text.count("</script>") == 2
     title = re.search(r"<title>(.*?)</title>", text, re.DOTALL)
     assert title is not None and html.unescape(title[1]) == NASTY
@@ -88,7 +88,7 @@ def test_the_live_page_asks_for_its_data() -> None:
 
 def test_a_nan_is_refused() -> None:
     page = empty_page("nan")
-    page["training"] = [{"name": "run", "steps": [1.0], "series": {"loss": [float("nan")]}}]
+    page["sections"]["training"] = [{"name": "run", "steps": [1.0], "series": {"loss": [float("nan")]}}]
     with pytest.raises(ValueError, match="JSON compliant"):
         page_json(page)
 

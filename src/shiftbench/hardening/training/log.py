@@ -11,7 +11,7 @@ from shiftbench.hardening.errors import TrainingError
 from shiftbench.io.atomic import write_atomically
 
 if TYPE_CHECKING:
-    from shiftbench.reports.page.payload import TrainingCurve
+    from shiftbench.reports.page.sections.training import TrainingCurve
 
 LOG = "log.jsonl"
 

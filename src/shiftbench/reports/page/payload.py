@@ -8,7 +8,7 @@ against.
 from __future__ import annotations
 
 import math
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 from shiftbench.metrics.base import Score
 
@@ -19,11 +19,13 @@ _END_PLACES = 5
 
 #: value, low, high, n. The interval and n are null where a published table has none.
 Estimate = tuple[float, float | None, float | None, float | None]
+#: The parts of the sections by name (see ``sections``); one that would be empty is left out.
+Sections = dict[str, object]
 
 
 class SettingEntry(TypedDict):
     name: str
-    #: The in-distribution side, by name; null for a clean setting.
+    #: The setting without shift, by name; null for a clean setting.
     reference: str | None
     metric: str
     #: "%": values are fractions that are shown times 100. "": shown as they are.
@@ -37,17 +39,17 @@ class SettingEntry(TypedDict):
 
 class ModelEntry(TypedDict):
     name: str
-    #: "standard", "robustness_intervention", "more_data", or the user's own word; "" when not known.
+    #: "standard", "robustness_intervention", "more_data", or a category of the user; "" if unknown.
     category: str
     base_model: str
-    #: One of the workspace's own classifiers: drawn on top, named in the plot.
+    #: Evaluated in the workspace: drawn on top and labelled in the plot.
     own: bool
     #: Whether the line may go through it.
     fitted: bool
 
 
 class ShiftEntry(TypedDict):
-    """A pair of axes worth looking at first."""
+    """A pair of axes that the page offers."""
 
     name: str
     x: str
@@ -59,100 +61,21 @@ class ShiftEntry(TypedDict):
 class Results(TypedDict):
     settings: list[SettingEntry]
     models: list[ModelEntry]
-    #: cells[model][setting]
-    cells: list[list[Estimate | None]]
+    #: estimates[model][setting]
+    estimates: list[list[Estimate | None]]
     shifts: list[ShiftEntry]
-    #: What the page must say about the grid: missing cells, models left out, percent recognised, ...
+    #: Shown below the grid: missing results, models left out, the unit that was recognised, ...
     notes: list[str]
     #: The category of the models that the line goes through; "" means all.
     baseline: str
     level: float
 
 
-class CorruptionRow(TypedDict):
-    model: str
-    mce: Estimate | None
-    relative_mce: Estimate | None
-    #: One a corruption: the corruption error, as a fraction of the baseline's; the plain error without a baseline.
-    ce: list[Estimate | None]
-    #: accuracy[corruption][severity]
-    accuracy: list[list[Estimate | None]]
-    clean: Estimate | None
-
-
-class CorruptionFamily(TypedDict):
-    #: "imagenet-c", "demo-c", ...
-    prefix: str
-    corruptions: list[str]
-    #: noise, blur, weather, digital, extra: one a corruption.
-    groups: list[str]
-    severities: list[float]
-    #: Who the errors are divided by: "AlexNet (published)", a classifier, or "" for plain mean errors.
-    baseline: str
-    rows: list[CorruptionRow]
-    notes: list[str]
-
-
-class ReliabilityBin(TypedDict):
-    confidence: float
-    accuracy: float
-    low: float
-    high: float
-    n: int
-
-
-class CalibrationEntry(TypedDict):
-    model: str
-    setting: str
-    n: int
-    rms: Estimate | None
-    ece: Estimate | None
-    aurra: Estimate | None
-    bins: list[ReliabilityBin]
-    #: Response rate and the accuracy on what is answered, most confident first; at most some 60 points.
-    curve: list[tuple[float, float]]
-
-
-class Failure(TypedDict):
-    id: str
-    label: str
-    prediction: str
-    confidence: float | None
-    #: Indices into ``Page.pictures``: the whole picture, and what the classifier saw of it, resized, cropped and
-    #: shifted. Null where there is no such picture.
-    original: int | None
-    shifted: int | None
-    #: How many of the workspace's classifiers are wrong on this image, and of how many.
-    wrong: int
-    of: int
-
-
-class FailureList(TypedDict):
-    model: str
-    setting: str
-    total: int
-    images: list[Failure]
-
-
-class TrainingCurve(TypedDict):
-    """The log of one training run."""
-
-    name: str
-    steps: list[float]
-    series: dict[str, list[float | None]]
-
-
-class Section(TypedDict):
-    heading: str
-    paragraphs: list[str]
-    items: NotRequired[list[str]]
-
-
 class Progress(TypedDict):
-    """Of a run that is still going on, or what is waited for; the live viewer only."""
+    """Progress of a run that is not complete, or what the live viewer waits for."""
 
-    cells_done: int
-    cells_total: int | None
+    results_done: int
+    results_total: int | None
     text: str
 
 
@@ -160,15 +83,8 @@ class Page(TypedDict):
     format: int
     title: str
     version: str
-    results: Results | None
-    corruptions: list[CorruptionFamily]
-    calibration: list[CalibrationEntry]
-    failures: list[FailureList]
-    #: data: URLs of small WebP pictures; in the live viewer addresses relative to the page.
-    pictures: list[str]
-    training: list[TrainingCurve]
-    methods: list[Section]
-    #: Pictures that were skipped or converted, wrong-label warnings, settings left out.
+    sections: Sections
+    #: Images that were skipped or converted, signs of wrong labels, settings left out.
     warnings: list[str]
     progress: Progress | None
 

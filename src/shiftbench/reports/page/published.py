@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.errors import listed
-from shiftbench.reports.page.columns import GridColumn
-from shiftbench.reports.page.own import known_settings
+from shiftbench.reports.page.columns import GridColumn, known_settings
 from shiftbench.reports.page.payload import Estimate, estimate
 from shiftbench.settings.base import SuiteOptions, suites
 from shiftbench.studies.base import StudyError, whole
@@ -26,7 +25,7 @@ from shiftbench.studies.study import Study
 from shiftbench.studies.testbed import SHIFTS, default_sizes, with_aggregates
 
 _TABLES = (".csv", ".parquet", ".pq")
-#: So many settings under the testbed's names, and they mean what they mean there.
+#: With this many settings named as in the testbed, a table is taken for the testbed's.
 _RECOGNISED = 5
 
 
@@ -108,9 +107,7 @@ def _read_folder(folder: Path, unit: str | None) -> tuple[str, Results, Path | N
     results = [path for path in tables if path.name.lower().startswith("results")]
     models = [path for path in tables if path.name.lower().startswith("models")]
     if len(models) > 1:
-        raise StudyError(
-            "which table of models is meant?", found=listed([p.name for p in models]), hint="--models FILE"
-        )
+        raise StudyError("several tables of models", found=listed([p.name for p in models]), hint="--models FILE")
     if len(results) == 1:
         return results[0].name, read_results(results[0], unit=unit), models[0] if models else None
     if results and all(path.name.startswith("results-") for path in results):
@@ -118,10 +115,10 @@ def _read_folder(folder: Path, unit: str | None) -> tuple[str, Results, Path | N
 
         return folder.name, read_timm(results), models[0] if models else None
     raise StudyError(
-        f"{folder} does not hold one table of results",
+        f"{folder} does not contain exactly one table of results",
         found=listed([path.name for path in results])
         or listed(sorted(path.name for path in folder.iterdir()))
         or "nothing",
-        expected="one file results*.csv (models by settings), and perhaps one models*.csv",
+        expected="one file results*.csv (models by settings), and optionally one models*.csv",
         hint="name the file itself: --data FILE --models FILE",
     )

@@ -1,8 +1,7 @@
-"""The live viewer over HTTP: read-only, on this machine alone unless asked, and nothing that another page could use.
+"""The live viewer over HTTP: read-only, and local unless configured otherwise.
 
-There is no login. Bound to loopback, the viewer answers only requests that name this machine, so that no page
-elsewhere can reach it through a name of its own (DNS rebinding). Bound elsewhere, a random token in the address
-lets a reader in once; a cookie that only this server gets back keeps it from then on.
+There is no login. Bound to loopback, the viewer answers only requests whose Host is this machine, which defeats DNS
+rebinding. Bound elsewhere, a random token in the URL sets a cookie that authenticates the following requests.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.reports.page.albums import PICTURES
+from shiftbench.reports.page.thumbnails import THUMBNAILS
 from shiftbench.reports.page.viewer import Viewer
 from shiftbench.reports.page.write import LIVE_DATA, live_html, policy
 
@@ -30,7 +29,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-#: The reader's own page asks for the address without the token: by a link from elsewhere a strict cookie is not sent.
+#: The browser then requests the URL without the token itself: a strict cookie is not sent when following a link.
 _LET_IN = '<!doctype html><meta http-equiv="refresh" content="0; url=./"><title>shiftbench</title>'
 _COOKIE = "shiftbench_viewer"
 _DAYS = 30
@@ -39,7 +38,7 @@ Next = Callable[[Request], Awaitable[Response]]
 
 
 def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
-    """The application; with ``token`` for readers elsewhere, without for this machine alone."""
+    """The application; with ``token`` for remote readers, without for this machine only."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.middleware("http")
@@ -60,12 +59,12 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
         found = viewer.snapshot()
         return _tagged(request, found.etag, lambda: found.body, "application/json", "private, no-cache")
 
-    @app.get(f"/{PICTURES}/{{name}}.webp")
-    def picture(request: Request, name: str) -> Response:
-        found = viewer.picture(name)
+    @app.get(f"/{THUMBNAILS}/{{name}}.webp")
+    def thumbnail(request: Request, name: str) -> Response:
+        found = viewer.thumbnail(name)
         if found is None:
-            return PlainTextResponse("no such picture", 404)
-        # The name is a digest of what the picture shows, so a browser may keep it.
+            return PlainTextResponse("no such image", 404)
+        # The name is a digest of what the image shows, so a browser may keep it.
         return _tagged(request, f'"{name}"', lambda: found, "image/webp", "private, max-age=86400, immutable")
 
     return app
@@ -80,15 +79,15 @@ def _tagged(request: Request, etag: str, body: Callable[[], bytes], kind: str, c
 
 
 def _not_for_us(request: Request) -> Response | None:
-    """On loopback: the request must name this machine."""
+    """On loopback: the Host header must name this machine."""
     name = host_name(request.headers.get("host", ""))
     if name in _LOCAL_NAMES:
         return None
-    return PlainTextResponse("this viewer answers to localhost and 127.0.0.1 only", 421)
+    return PlainTextResponse("this viewer answers only to localhost and 127.0.0.1", 421)
 
 
 def _not_let_in(request: Request, token: str) -> Response | None:
-    """Elsewhere: the cookie, or the token of the address, which is turned into the cookie."""
+    """Elsewhere: the cookie, or the token in the URL, which sets the cookie."""
     if _same(request.cookies.get(_COOKIE, ""), token):
         return None
     if request.url.path == "/" and _same(request.query_params.get("token", ""), token):
@@ -97,11 +96,11 @@ def _not_let_in(request: Request, token: str) -> Response | None:
         )
         answer.set_cookie(_COOKIE, token, max_age=_DAYS * 86400, httponly=True, samesite="strict")
         return answer
-    return PlainTextResponse("this viewer needs the address with the token that it printed when it was started", 403)
+    return PlainTextResponse("open the URL with the token that the viewer printed at start", 403)
 
 
 def _same(given: str, token: str) -> bool:
-    """In constant time: how long a wrong guess takes tells nothing."""
+    """Compare in constant time."""
     return secrets.compare_digest(given.encode("utf-8", "replace"), token.encode())
 
 
@@ -133,23 +132,23 @@ def new_token() -> str:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or an error that says what to do; port 0 takes any that is free."""
+    """A listening socket; port 0 picks a free port."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen()  # who reads the printed address may come at once
+        listener.listen()  # so that the printed URL works at once
     except (OSError, OverflowError) as error:
         raise ShiftbenchError(
             f"can't listen on {host}, port {port}",
             found=str(error),
-            hint="another --port, or --port 0 for any that is free",
+            hint="choose another --port, or --port 0 for a free one",
         ) from error
     return listener
 
 
 def serve(app: FastAPI, listener: socket.socket) -> None:
-    """Answer until Ctrl-C."""
+    """Serve until Ctrl-C."""
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, date_header=False)
     uvicorn.Server(config).run(sockets=[listener])

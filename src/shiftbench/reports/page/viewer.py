@@ -1,4 +1,4 @@
-"""The page of a workspace as it is now, for the live viewer: built anew when files changed, and only when asked for."""
+"""The live viewer: the page of a workspace as it is now, rebuilt when files changed and somebody asks."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
 
 from shiftbench.errors import ShiftbenchError, StoreError
-from shiftbench.reports.page.albums import LiveAlbum
-from shiftbench.reports.page.build import Choices, Remembered, build_page, empty_page
+from shiftbench.reports.page.build import build_page, empty_page
 from shiftbench.reports.page.payload import Page, Progress
-from shiftbench.reports.page.pictures import Recipe
 from shiftbench.reports.page.published import Published
-from shiftbench.reports.page.unfinished import GrowingWorkspace, run_progress
+from shiftbench.reports.page.report_data import CalibrationCache, ReportData, ReportOptions
+from shiftbench.reports.page.thumbnails import LiveAlbum, Thumbnail
 from shiftbench.reports.page.write import page_json
 from shiftbench.runs.results import StoredResults
+from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.workspace import Result, Workspace, blocks_in
 
-#: After a build the processors belong to the run for so many times as long.
+#: After a build the viewer pauses this many times as long, so that the CPUs belong to the run.
 _REST = 3.0
-_KEPT_PICTURES = 512
+_KEPT_THUMBNAILS = 512
+#: A written block never changes.
+_KEPT_BLOCKS = 65_536
 
 #: The folders of a workspace and when each last changed.
 Stamp = tuple[tuple[str, int], ...]
@@ -43,33 +50,33 @@ class Snapshot:
 
 
 class Viewer:
-    """Read-only. May be asked from several threads; at most one build goes on at a time."""
+    """Builds the page of a workspace. Read-only and thread-safe; at most one build runs at a time."""
 
     def __init__(
         self,
         workspace: Path | None,
         published: Published | None = None,
-        choices: Choices | None = None,
+        options: ReportOptions | None = None,
         *,
         classifiers: Sequence[str] = (),
         settings: Sequence[str] = (),
     ) -> None:
-        self.workspace, self.published, self.choices = workspace, published, choices or Choices()
+        self.workspace, self.published, self.options = workspace, published, options or ReportOptions()
         self.classifiers, self.settings = tuple(classifiers), tuple(settings)
         self._lock = threading.Lock()
         self._building: threading.Thread | None = None
         self._stamp: Stamp | None = None
         self._rest_until = 0.0
-        self._recipes: dict[str, Recipe] = {}
-        self._remembered: Remembered = {}
+        self._thumbnails: dict[str, Thumbnail] = {}
+        self._calibration: CalibrationCache = {}
         self._snapshot = Snapshot.of(self._waiting("reading the workspace ..."))
 
     @property
     def title(self) -> str:
-        return self.choices.title
+        return self.options.title
 
     def snapshot(self) -> Snapshot:
-        """What is known now; a change since then is looked into meanwhile."""
+        """The current data; if the workspace has changed since, a rebuild starts in the background."""
         stamp = workspace_stamp(self.workspace)
         with self._lock:
             idle = self._building is None and time.monotonic() >= self._rest_until
@@ -78,33 +85,33 @@ class Viewer:
                 self._building.start()
             return self._snapshot
 
-    def picture(self, name: str) -> bytes | None:
-        """A picture of the current page, as WebP; None where the page has none of that name."""
-        recipe = self._recipes.get(name)
-        if recipe is None:
+    def thumbnail(self, name: str) -> bytes | None:
+        """A thumbnail of the current page, as WebP; None if the page has none of that name."""
+        found = self._thumbnails.get(name)
+        if found is None:
             return None
         try:
-            return _webp(recipe)
+            return _webp(found)
         except ShiftbenchError:
             return None
 
     def _build(self, stamp: Stamp) -> None:
         started = time.monotonic()
-        found: tuple[Page, dict[str, Recipe]] | None = None
+        found: tuple[Page, dict[str, Thumbnail]] | None = None
         try:
             found = self._page()
-        # A viewer that people look at must outlive whatever it finds in a folder that changes under its hands.
+        # The viewer must survive whatever it finds in a folder that changes while it reads.
         except Exception as error:
             if stamp == workspace_stamp(self.workspace):
-                found = self._waiting(f"the workspace can't be read: {error}"), {}
+                found = self._waiting(f"can't read the workspace: {error}"), {}
         snapshot = Snapshot.of(found[0]) if found else None
         with self._lock:
-            if found and snapshot:  # otherwise a file went while it was read: the next look is at another state
-                self._snapshot, self._recipes, self._stamp = snapshot, found[1], stamp
+            if found and snapshot:  # otherwise a file vanished while it was read: the next request sees another state
+                self._snapshot, self._thumbnails, self._stamp = snapshot, found[1], stamp
             self._rest_until = time.monotonic() + _REST * (time.monotonic() - started)
             self._building = None
 
-    def _page(self) -> tuple[Page, dict[str, Recipe]]:
+    def _page(self) -> tuple[Page, dict[str, Thumbnail]]:
         album = LiveAlbum()
         try:
             workspace = None if self.workspace is None else GrowingWorkspace(self.workspace)
@@ -113,22 +120,24 @@ class Viewer:
                 return self._waiting(f"waiting for a run to write to {self.workspace}"), {}
             workspace = None
         if workspace is None:
-            return build_page(None, self.published, self.choices, album), {}
+            return build_page(ReportData(None, self.published, self.options, album)), {}
         run = StoredResults.open(workspace, self.classifiers, self.settings)
         if not run.results and self.published is None:
             return self._waiting(f"waiting for the first results in {self.workspace}"), {}
         progress = run_progress(workspace, run.results)
-        page = build_page(run, self.published, self.choices, album, progress=progress, remembered=self._remembered)
-        return page, album.recipes
+        data = ReportData(
+            run, self.published, self.options, album, progress=progress, calibration_cache=self._calibration
+        )
+        return build_page(data), album.thumbnails
 
     def _waiting(self, text: str) -> Page:
-        progress: Progress = {"cells_done": 0, "cells_total": None, "text": text}
+        progress: Progress = {"results_done": 0, "results_total": None, "text": text}
         return empty_page(self.title, progress)
 
 
-@lru_cache(maxsize=_KEPT_PICTURES)
-def _webp(recipe: Recipe) -> bytes:
-    return recipe.webp()
+@lru_cache(maxsize=_KEPT_THUMBNAILS)
+def _webp(thumbnail: Thumbnail) -> bytes:
+    return thumbnail.webp()
 
 
 def workspace_stamp(root: Path | None) -> Stamp:
@@ -143,7 +152,85 @@ def _times(folder: Path, depth: int) -> Iterator[tuple[str, int]]:
     try:
         yield str(folder), folder.stat().st_mtime_ns
         inside = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir()) if depth else []
-    except OSError:  # gone while we look
+    except OSError:  # removed meanwhile
         return
     for path in inside:
         yield from _times(Path(path), depth - 1)
+
+
+class GrowingWorkspace(Workspace):
+    """A workspace that a run writes to: unfinished results count with the blocks they have so far. Read-only."""
+
+    def __init__(self, root: str | Path) -> None:
+        super().__init__(root, create=False)
+
+    def results(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Result]:
+        yield from super().results(classifiers, settings)
+        yield from self.unfinished(classifiers, settings)
+
+    def unfinished(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Result]:
+        """Results with at least one block that are not complete."""
+        models, names = set(classifiers), set(settings)
+        for folder in self.block_folders():
+            classifier, setting = unquote(folder.parent.parent.name), unquote(folder.parent.name)
+            blocks = blocks_in(folder)
+            if blocks and classifier in (models or {classifier}) and setting in (names or {setting}):
+                result = Result(classifier, setting, read_spec(blocks[0]))
+                if not self.predictions_path(result).is_file():
+                    yield result
+
+    def read(
+        self, result: Result, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
+    ) -> Predictions:
+        """The predictions of a complete result, or those made so far."""
+        if self.predictions_path(result).is_file():
+            return super().read(result, top_k=top_k, confidence=confidence, scores=scores)
+        paths = blocks_in(self.blocks_folder(result))
+        if not paths:
+            raise StoreError(f"{result.classifier} in {result.setting} is just being completed", hint="try again")
+        blocks = [_block(path, top_k, confidence, scores) for path in paths]
+        joined = PredictionBlock.concatenate(blocks)
+        ids, space, used = self._images_of(result.spec)
+        # A block is named by its first row in the dataset; its predictions are the setting's from there on.
+        firsts = np.searchsorted(used.rows, [int(path.stem) for path in paths]).tolist()
+        rows = [first + i for first, block in zip(firsts, blocks, strict=True) for i in range(len(block))]
+        return Predictions(
+            result.classifier,
+            result.setting,
+            space,
+            [ids[row] for row in rows],
+            used.labels[rows],
+            joined.top,
+            joined.confidence,
+            result.spec,
+            joined.scores,
+            None if used.label_sets is None else [used.label_sets[row] for row in rows],
+        )
+
+    def done(self, result: Result) -> int:
+        """Number of predictions made so far of an unfinished result."""
+        return sum(len(_block(path, 1, False, False)) for path in blocks_in(self.blocks_folder(result)))
+
+
+def run_progress(workspace: GrowingWorkspace, results: Sequence[Result]) -> Progress | None:
+    """Progress of a run that goes on, or was stopped; None if all results are complete.
+
+    Results that a run has not started leave no trace, so the totals count only those started.
+    """
+    unfinished = [result for result in results if not workspace.predictions_path(result).is_file()]
+    if not unfinished:
+        return None
+    done = sum(workspace.done(result) for result in unfinished)
+    total = sum(result.spec.images for result in unfinished)
+    complete = len(results) - len(unfinished)
+    made = f"{done:,} of {total:,} predictions of the others are made"
+    return {
+        "results_done": complete,
+        "results_total": len(results),
+        "text": f"{complete} of {len(results)} results are complete; {made}",
+    }
+
+
+@lru_cache(maxsize=_KEPT_BLOCKS)
+def _block(path: Path, top_k: int | None, confidence: bool, scores: bool) -> PredictionBlock:
+    return read_block(path, top_k=top_k, confidence=confidence, scores=scores)

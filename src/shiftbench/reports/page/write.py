@@ -1,7 +1,7 @@
-"""The page as one self-contained HTML file: style, scripts and data inside, nothing fetched, nothing run but ours.
+"""The page as one self-contained HTML file: style, scripts and data inside; nothing is fetched.
 
-The data stands in a script element that no browser runs, with every ``<`` written as an escape: no name of a
-model can end the element. The content security policy allows our own style and script by their hashes.
+The data is in a script element that browsers do not run, with every ``<`` escaped, so that no name of a model can end
+the element. The content security policy allows only our own style and script, by their hashes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,22 @@ import html
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from graphlib import TopologicalSorter
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.atomic import write_atomically
+from shiftbench.reports.page.build import build_page
 from shiftbench.reports.page.payload import Page
+from shiftbench.reports.page.published import Published
+from shiftbench.reports.page.report_data import Bar, ReportData, ReportOptions, silent
+from shiftbench.reports.page.sections import calibration, failures
+from shiftbench.reports.page.thumbnails import BUDGET, FileAlbum
+from shiftbench.runs.results import StoredResults
 
 #: Where the live page asks for its data, relative to itself.
 LIVE_DATA = "payload.json"
@@ -32,7 +40,7 @@ _SUFFIXES = (".html", ".htm")
 
 
 def write_page(path: Path, page: Page) -> int:
-    """Write the file whole or not at all; returns its size in bytes."""
+    """Write the file atomically; returns its size in bytes."""
     check_file_name(path)
     text = page_html(page)
     write_atomically(path, lambda temporary: _write(temporary, text))
@@ -40,9 +48,9 @@ def write_page(path: Path, page: Page) -> int:
 
 
 def check_file_name(path: Path) -> None:
-    """Before long work, so that it is not done in vain."""
+    """Reject a bad file name before the work starts."""
     if path.suffix.lower() not in _SUFFIXES:
-        raise ShiftbenchError("a report is an HTML file", found=path.name, expected="a name that ends in .html")
+        raise ShiftbenchError("a report is an HTML file", found=path.name, expected="a file name ending in .html")
     if path.is_dir():
         raise ShiftbenchError("a report is a file", found=f"a folder at {path}", expected="a name for a new file")
 
@@ -53,18 +61,18 @@ def page_html(page: Page) -> bytes:
 
 
 def live_html(title: str) -> bytes:
-    """The page that asks for its data, again and again."""
+    """The page that polls for its data."""
     shell = _filled(title, policy(live=True), "null")
     return shell.replace(b"<html", f'<html data-live="{LIVE_DATA}"'.encode(), 1)
 
 
 def page_json(page: Page) -> str:
-    """Refuses nan and infinity, which JSON does not know."""
+    """Raises ValueError for nan and infinity, which JSON does not have."""
     return json.dumps(page, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def policy(*, live: bool = False) -> str:
-    """Nothing but our own style and script, and pictures that the page itself brings."""
+    """Only our own style and script, and images from the page itself."""
     style, script = (_hash(_assets()[part]) for part in ("style", "script"))
     sources = {
         "default-src": "'none'",
@@ -85,9 +93,9 @@ def _filled(title: str, csp: str, payload: str) -> bytes:
         "csp": html.escape(csp, quote=True),
         "payload": payload,
     }
-    # In one pass: a model called {{script}} is a name like any other.
+    # In one pass: a model may be named {{script}}.
     filled = _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), _assets()["index"])
-    # File names can hold bytes that are no text.
+    # File names can contain bytes that are not valid text.
     return filled.encode("utf-8", "replace")
 
 
@@ -111,3 +119,63 @@ def _hash(text: str) -> str:
 
 def _write(path: Path, text: bytes) -> None:
     path.write_bytes(text)
+
+
+@dataclass(frozen=True)
+class ReportSummary:
+    """What was written."""
+
+    path: str
+    bytes: int
+    models: int
+    settings: int
+    corruption_families: int
+    calibration_diagrams: int
+    mistakes: int
+    images: int
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def counts(self) -> str:
+        """
+        >>> ReportSummary("r.html", 9, 1, 46, 0, 0, 12, 20, []).counts
+        '1 model, 46 settings, 12 mistakes, 20 images'
+        """
+        shown = {"model": self.models, "setting": self.settings, "mistake": self.mistakes, "image": self.images}
+        return ", ".join(f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in shown.items() if n)
+
+
+def write_report(
+    path: str | Path,
+    run: StoredResults | None = None,
+    published: Published | None = None,
+    options: ReportOptions | None = None,
+    *,
+    bar: Bar = silent,
+) -> ReportSummary:
+    """Write the report of a run, a published table or both.
+
+    Images fill the file up to a size limit, unless ``options.failures`` gives their number.
+    """
+    path, chosen = Path(path), options or ReportOptions()
+    check_file_name(path)
+    album = FileAlbum(BUDGET if chosen.failures is None else float("inf"))
+    data = ReportData(run, published, chosen, album, bar=bar)
+    page = build_page(data)
+    size = write_page(path, page)
+    results, _ = data.grid
+    shown = failures.SECTION.of(page)
+    return ReportSummary(
+        str(path),
+        size,
+        len(results["models"]) if results else 0,
+        len(results["settings"]) if results else 0,
+        len(data.families),
+        len(calibration.SECTION.of(page) or ()),
+        sum(len(one["images"]) for one in shown["lists"]) if shown else 0,
+        len(album.urls),
+        [*(results["notes"] if results else []), *page["warnings"]],
+    )

@@ -5,7 +5,7 @@ export type Estimate = [number, number | null, number | null, number | null];
 
 export interface SettingEntry {
   name: string;
-  /** The in-distribution side, by name; null for a clean setting. */
+  /** The setting without shift, by name; null for a clean setting. */
   reference: string | null;
   metric: string;
   /** "%": values are fractions that are shown times 100. "": shown as they are. */
@@ -19,16 +19,16 @@ export interface SettingEntry {
 
 export interface ModelEntry {
   name: string;
-  /** "standard", "robustness_intervention", "more_data", or the user's own word; "" when not known. */
+  /** "standard", "robustness_intervention", "more_data", or a category of the user; "" if unknown. */
   category: string;
   base_model: string;
-  /** One of the workspace's own classifiers: drawn on top, named in the plot. */
+  /** Evaluated in the workspace: drawn on top and labelled in the plot. */
   own: boolean;
   /** Whether the line may go through it. */
   fitted: boolean;
 }
 
-/** A pair of axes worth looking at first. */
+/** A pair of axes that the page offers. */
 export interface ShiftEntry {
   name: string;
   x: string;
@@ -40,38 +40,31 @@ export interface ShiftEntry {
 export interface Results {
   settings: SettingEntry[];
   models: ModelEntry[];
-  /** cells[model][setting] */
-  cells: ((Estimate | null)[])[];
+  /** estimates[model][setting] */
+  estimates: ((Estimate | null)[])[];
   shifts: ShiftEntry[];
-  /** What the page must say about the grid: missing cells, models left out, percent recognised, ... */
+  /** Shown below the grid: missing results, models left out, the unit that was recognised, ... */
   notes: string[];
   /** The category of the models that the line goes through; "" means all. */
   baseline: string;
   level: number;
 }
 
-export interface CorruptionRow {
-  model: string;
-  mce: Estimate | null;
-  relative_mce: Estimate | null;
-  /** One a corruption: the corruption error, as a fraction of the baseline's; the plain error without a baseline. */
-  ce: (Estimate | null)[];
-  /** accuracy[corruption][severity] */
-  accuracy: ((Estimate | null)[])[];
-  clean: Estimate | null;
+/** Progress of a run that is not complete, or what the live viewer waits for. */
+export interface Progress {
+  results_done: number;
+  results_total: number | null;
+  text: string;
 }
 
-export interface CorruptionFamily {
-  /** "imagenet-c", "demo-c", ... */
-  prefix: string;
-  corruptions: string[];
-  /** noise, blur, weather, digital, extra: one a corruption. */
-  groups: string[];
-  severities: number[];
-  /** Who the errors are divided by: "AlexNet (published)", a classifier, or "" for plain mean errors. */
-  baseline: string;
-  rows: CorruptionRow[];
-  notes: string[];
+export interface Page {
+  format: number;
+  title: string;
+  version: string;
+  sections: Sections;
+  /** Images that were skipped or converted, signs of wrong labels, settings left out. */
+  warnings: string[];
+  progress: Progress | null;
 }
 
 export interface ReliabilityBin {
@@ -94,15 +87,39 @@ export interface CalibrationEntry {
   curve: [number, number][];
 }
 
-export interface Failure {
+export interface CorruptionRow {
+  model: string;
+  mce: Estimate | null;
+  relative_mce: Estimate | null;
+  /** Per corruption: the corruption error, as a fraction of the baseline's; the plain error without a baseline. */
+  ce: (Estimate | null)[];
+  /** accuracy[corruption][severity] */
+  accuracy: ((Estimate | null)[])[];
+  clean: Estimate | null;
+}
+
+export interface CorruptionFamily {
+  /** "imagenet-c", "demo-c", ... */
+  prefix: string;
+  corruptions: string[];
+  /** noise, blur, weather, digital or extra, per corruption. */
+  groups: string[];
+  severities: number[];
+  /** Whose errors divide: "AlexNet (published)", a model, or "" for plain mean errors. */
+  baseline: string;
+  rows: CorruptionRow[];
+  notes: string[];
+}
+
+export interface Mistake {
   id: string;
   label: string;
   prediction: string;
   confidence: number | null;
-  /** Indices into ``Page.pictures``: the whole picture, and what the classifier saw of it, resized, cropped and shifted. Null where there is no such picture. */
+  /** Indices into ``Failures.thumbnails``: the whole image, and the image as the model saw it, resized, cropped and shifted. Null if there is no such thumbnail. */
   original: number | null;
   shifted: number | null;
-  /** How many of the workspace's classifiers are wrong on this image, and of how many. */
+  /** Number of the workspace's models that are wrong on this image, and number of models. */
   wrong: number;
   of: number;
 }
@@ -111,8 +128,21 @@ export interface FailureList {
   model: string;
   setting: string;
   total: number;
-  images: Failure[];
+  images: Mistake[];
 }
+
+export interface Failures {
+  lists: FailureList[];
+  /** data: URLs of small WebP images; in the live viewer, addresses relative to the page. */
+  thumbnails: string[];
+}
+
+export interface MethodsEntry {
+  heading: string;
+  paragraphs: string[];
+  items?: string[];
+}
+
 
 /** The log of one training run. */
 export interface TrainingCurve {
@@ -121,32 +151,12 @@ export interface TrainingCurve {
   series: Record<string, (number | null)[]>;
 }
 
-export interface Section {
-  heading: string;
-  paragraphs: string[];
-  items?: string[];
-}
-
-/** Of a run that is still going on, or what is waited for; the live viewer only. */
-export interface Progress {
-  cells_done: number;
-  cells_total: number | null;
-  text: string;
-}
-
-export interface Page {
-  format: number;
-  title: string;
-  version: string;
-  results: Results | null;
-  corruptions: CorruptionFamily[];
-  calibration: CalibrationEntry[];
-  failures: FailureList[];
-  /** data: URLs of small WebP pictures; in the live viewer addresses relative to the page. */
-  pictures: string[];
-  training: TrainingCurve[];
-  methods: Section[];
-  /** Pictures that were skipped or converted, wrong-label warnings, settings left out. */
-  warnings: string[];
-  progress: Progress | null;
+/** The parts of the sections; one that would be empty is left out. */
+export interface Sections {
+  calibration?: CalibrationEntry[];
+  corruptions?: CorruptionFamily[];
+  failures?: Failures;
+  methods?: MethodsEntry[];
+  results?: Results;
+  training?: TrainingCurve[];
 }

@@ -1,7 +1,7 @@
 /** Drag over a plot to zoom in; Escape or a double click shows everything again; plus and minus do it by keyboard. */
 
 import { svg } from "./dom.js";
-import { inPicture } from "./explore.js";
+import { inChart } from "./explore.js";
 
 /** @import { Axis, Interval, Limits, Target } from "./types.d.ts" */
 
@@ -12,13 +12,13 @@ const FACTORS = { "+": 0.5, "=": 0.5, "-": 2 };
 
 /**
  * `setZoom` gets limits {x, y} on the scale, or null. Returns the keys it takes, and whether a drag goes on.
- * @type {(picture: SVGSVGElement, x: Axis, y: Axis, options: { setZoom: (limits: Limits | null)
+ * @type {(chart: SVGSVGElement, x: Axis, y: Axis, options: { setZoom: (limits: Limits | null)
  *   => void; isZoomed: boolean }) => {
  *   isDragging(): boolean; onKey(event: KeyboardEvent, target: Target | null): boolean }}
  */
-export function addBrush(picture, x, y, { setZoom, isZoomed }) {
+export function addBrush(chart, x, y, { setZoom, isZoomed }) {
   const mark = svg("rect", { class: "brush", visibility: "hidden", "data-screen-only": "" });
-  picture.append(mark);
+  chart.append(mark);
   /** @type {Interval | null} */
   let from = null;
   let dragging = false;
@@ -27,26 +27,26 @@ export function addBrush(picture, x, y, { setZoom, isZoomed }) {
   const boxTo = (start, event) => {
     /** @type {(place: Interval) => Interval} */
     const within = ([a, b]) => [Math.min(x.to, Math.max(x.from, a)), Math.min(y.from, Math.max(y.to, b))];
-    const [[x1, y1], [x2, y2]] = [within(start), within(inPicture(picture, event))];
+    const [[x1, y1], [x2, y2]] = [within(start), within(inChart(chart, event))];
     return { x: Math.min(x1, x2), y: Math.min(y1, y2), width: Math.abs(x2 - x1), height: Math.abs(y2 - y1) };
   };
   const stop = () => {
     [from, dragging] = [null, false];
     mark.setAttribute("visibility", "hidden");
   };
-  picture.addEventListener("pointerdown", (event) => {
-    if (event.button === 0) from = inPicture(picture, event);
+  chart.addEventListener("pointerdown", (event) => {
+    if (event.button === 0) from = inChart(chart, event);
   });
-  picture.addEventListener("pointermove", (event) => {
+  chart.addEventListener("pointermove", (event) => {
     if (!from) return;
     const box = boxTo(from, event);
     if (!dragging && box.width < LEAST_DRAG && box.height < LEAST_DRAG) return;
-    if (!dragging) picture.setPointerCapture(event.pointerId);
+    if (!dragging) chart.setPointerCapture(event.pointerId);
     dragging = true;
     for (const [name, value] of Object.entries(box)) mark.setAttribute(name, String(value));
     mark.setAttribute("visibility", "visible");
   });
-  picture.addEventListener("pointerup", (event) => {
+  chart.addEventListener("pointerup", (event) => {
     const box = from && dragging ? boxTo(from, event) : null;
     stop();
     if (!box || box.width < LEAST_DRAG || box.height < LEAST_DRAG) return;
@@ -55,8 +55,8 @@ export function addBrush(picture, x, y, { setZoom, isZoomed }) {
       y: [y.scaledAt(box.y + box.height), y.scaledAt(box.y)],
     });
   });
-  picture.addEventListener("pointercancel", stop);
-  picture.addEventListener("dblclick", () => isZoomed && setZoom(null));
+  chart.addEventListener("pointercancel", stop);
+  chart.addEventListener("dblclick", () => isZoomed && setZoom(null));
   return {
     isDragging: () => dragging,
     /** Whether the key was one of ours; zooms around the target. */

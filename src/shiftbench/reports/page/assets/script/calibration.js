@@ -1,10 +1,10 @@
-/** Calibration: does a classifier know when it is right? Reliability diagrams and response-rate curves. */
+/** Calibration: how well confidence predicts accuracy. Reliability diagrams and response-rate curves. */
 
 import { drawCurves, frame, linearSide } from "./chart.js";
 import { combobox } from "./combobox.js";
 import { figure, heading, modelChooser } from "./controls.js";
 import { el, responsive } from "./dom.js";
-import { cellTexts, count, MISSING, number } from "./format.js";
+import { estimateTexts, count, MISSING, number } from "./format.js";
 import { reliabilityDiagram } from "./reliability.js";
 import { saveCsvButton, saveSvgButton } from "./save.js";
 import { defineSection } from "./sections.js";
@@ -24,7 +24,7 @@ defineSection({
   id: "calibration",
   title: "Calibration",
   order: 4,
-  data: (page) => page.calibration.length ? page.calibration : null,
+  data: (page) => page.sections.calibration,
   build: buildCalibration,
 });
 
@@ -37,13 +37,12 @@ function buildCalibration(host, entries) {
   });
   const chooser = el("div");
   const reliability = figure("Reliability", {
-    caption: "Accuracy of the images of each bin over their mean confidence, with its interval; on the diagonal "
-      + "confidence is right. Below it the classifier is too sure of itself. The bars at the foot are the numbers of "
-      + "images.",
+    caption: "Accuracy against mean confidence, per bin, with intervals. On the diagonal, confidence equals accuracy; "
+      + "below it, the model is overconfident. The bars at the bottom show the number of images per bin.",
   });
   const response = figure("Accuracy over response rate", {
     buttons: [saveSvgButton("response-rate", () => response.canvas.querySelector("svg"))],
-    caption: "Accuracy on the share of images that are answered, the most confident first; AURRA is the area below.",
+    caption: "Accuracy on the most confident share of the images. AURRA is the area under the curve.",
   });
   const table = sortedTable({ id: "calibration", label: "Calibration", order: "model" });
   host.append(
@@ -85,7 +84,7 @@ function calibrationColumns() {
   const column = (key, title, explained, low) => ({
     key, heading: title, title: explained, numeric: true, low,
     value: (entry) => entry[key]?.[0] ?? null,
-    texts: (entry) => (entry[key] ? cellTexts(entry[key]) : [MISSING]),
+    texts: (entry) => (entry[key] ? estimateTexts(entry[key]) : [MISSING]),
   });
   return [
     { key: "model", heading: "model", value: (entry) => entry.model },
@@ -98,12 +97,13 @@ function calibrationColumns() {
 
 /** @type {(entry: CalibrationEntry, width: number, index: number) => HTMLElement} */
 function reliabilityPanel(entry, width, index) {
-  const picture = reliabilityDiagram(entry, width, index);
-  const numbers = MEASURES.filter((key) => entry[key]).map((key) => `${key.toUpperCase()} ${cellTexts(entry[key])[0]}`);
-  const save = saveSvgButton(`reliability-${entry.model}`, () => picture);
+  const chart = reliabilityDiagram(entry, width, index);
+  const known = MEASURES.filter((key) => entry[key]);
+  const numbers = known.map((key) => `${key.toUpperCase()} ${estimateTexts(entry[key])[0]}`);
+  const save = saveSvgButton(`reliability-${entry.model}`, () => chart);
   return el("div", { class: "multiple" },
     el("div", { class: "figure-head" }, el("h4", {}, entry.model), el("div", { class: "saves" }, save)),
-    el("p", { class: "soft" }, numbers.join(" · ")), picture);
+    el("p", { class: "soft" }, numbers.join(" · ")), chart);
 }
 
 /** @type {(entries: CalibrationEntry[], width: number, index: (entry: CalibrationEntry) => number) => SVGSVGElement} */
@@ -117,7 +117,7 @@ function responseChart(entries, width, index) {
   drawCurves(canvas, x, y, entries.map((entry) => ({
     name: entry.model, index: index(entry), points: entry.curve.map((pair) => responsePoint(entry, ...pair)),
   })), { dots: false });
-  return canvas.picture;
+  return canvas.chart;
 }
 
 /** @type {(entry: CalibrationEntry, rate: number, accuracy: number) => CurvePoint} */

@@ -10,8 +10,8 @@ import { makeAxis, SCALES, ticks } from "./scales.js";
 /** @typedef {CurvePoint & { low: number; high: number }} Banded A point with an interval. */
 
 /**
- * A picture with axes and an empty plot. `x` and `y`: {axis, times, ticks, text(tick), label}; the axes hold the
- * pixels. Returns the picture and its plot, a group that is clipped to the frame.
+ * A chart with axes and an empty plot. `x` and `y`: {axis, times, ticks, text(tick), label}; the axes hold the
+ * pixels. Returns the chart and its plot, a group that is clipped to the frame.
  * @type {(options: { width: number; height: number; x: Side; y: Side; label: string; description?: string }) => Canvas}
  */
 export function frame({ width, height, x, y, label, description = "chart" }) {
@@ -19,11 +19,11 @@ export function frame({ width, height, x, y, label, description = "chart" }) {
   const [left, right, bottom, top] = [x.axis.from, x.axis.to, y.axis.from, y.axis.to];
   const inside = svg("rect", { x: left, y: top, width: right - left, height: bottom - top });
   const plot = svg("g", { "clip-path": `url(#${clip})` });
-  const picture = svg("svg", {
+  const chart = svg("svg", {
     class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "application", tabindex: 0,
     "aria-roledescription": description, "aria-label": label,
   });
-  picture.append(
+  chart.append(
     svg("defs", {}, svg("clipPath", { id: clip }, inside)),
     ...x.ticks.map((tick) => gridLine(tickAt(x, tick), tickAt(x, tick), top, bottom)),
     ...y.ticks.map((tick) => gridLine(left, right, tickAt(y, tick), tickAt(y, tick))),
@@ -33,7 +33,7 @@ export function frame({ width, height, x, y, label, description = "chart" }) {
     ...y.ticks.map((tick) => words("tick", "end", { x: left - 6, y: tickAt(y, tick) + 4 }, y.text(tick))),
     words("axis-label", "middle", { x: (left + right) / 2, y: bottom + 36 }, x.label),
     words("axis-label", "middle", { transform: `translate(12,${(top + bottom) / 2}) rotate(-90)` }, y.label));
-  return { picture, plot };
+  return { chart, plot };
 }
 
 /** @type {(side: Side, tick: number) => number} */
@@ -88,7 +88,7 @@ export function areaBetween(upper, lower) {
  * where a value is missing. Draws bands below all lines, and dots where the points are few.
  * @type {(canvas: Canvas, x: Side, y: Side, curves: Curve[], options?: { dots?: boolean }) => void}
  */
-export function drawCurves({ picture, plot }, x, y, curves, { dots = true } = {}) {
+export function drawCurves({ chart, plot }, x, y, curves, { dots = true } = {}) {
   /** @type {(point: CurvePoint, value?: number) => Interval} */
   const at = (point, value = point.y) => [x.axis.place(point.x), y.axis.place(value)];
   /** @type {(curve: Curve) => string} */
@@ -107,7 +107,7 @@ export function drawCurves({ picture, plot }, x, y, curves, { dots = true } = {}
       plot.append(svg("circle", { class: `dot ${look(curve)}`, cx, cy, r: 2.4 }));
     }
   }
-  explorable(picture, curves.flatMap((curve) => curve.points.flatMap((point) => {
+  explorable(chart, curves.flatMap((curve) => curve.points.flatMap((point) => {
     if (!point) return [];
     const [px, py] = at(point);
     return [{ px, py, group: curve.name, label: point.label, tip: point.tip }];

@@ -32,7 +32,7 @@ export function combobox({ label, options, value, onPick, onInput, free = false,
     /** @type {(name: string, i: number) => HTMLElement} */
     const option = (name, i) => el("li", { role: "option", id: `${ids.list}-${i}`, "data-at": i }, name);
     list.replaceChildren(...shown.map(option));
-    if (!shown.length) list.append(el("li", { class: "soft", "aria-disabled": "true" }, "nothing matches"));
+    if (!shown.length) list.append(el("li", { class: "soft", "aria-disabled": "true" }, "no matches"));
     list.hidden = free && !query;
     input.setAttribute("aria-expanded", String(!list.hidden));
     activate(free ? -1 : shown.indexOf(current));

@@ -55,7 +55,7 @@ export function searchField(label, value) {
 }
 
 /**
- * A few words of which one holds.
+ * A choice of one of a few options.
  * @type {(legend: string, options: string[], value: string, onPick: (option: string) => void) => {
  *   node: HTMLElement; set(option: string): void; allow(allowed: (option: string) => boolean): void }}
  */

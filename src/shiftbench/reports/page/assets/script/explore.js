@@ -12,14 +12,14 @@ import { hideTooltip, showTooltip } from "./tooltip.js";
 const REACH = 28;
 
 /**
- * Targets: {px, py, group, label, tip: () => nodes}, in the picture's own units. `start` is where the keyboard begins,
+ * Targets: {px, py, group, label, tip: () => nodes}, in the chart's own units. `start` is where the keyboard begins,
  * `onEnter` hears of every target, `onKey` may take a key for itself, `paused` stops the pointer.
- * @type {<T extends Target>(picture: SVGSVGElement, targets: T[], options?: Exploring<T>) => void}
+ * @type {<T extends Target>(chart: SVGSVGElement, targets: T[], options?: Exploring<T>) => void}
  */
-export function explorable(picture, targets, options = {}) {
+export function explorable(chart, targets, options = {}) {
   const { start = null, onEnter, onKey = () => false, paused = () => false } = options;
   const ring = svg("circle", { class: "ring", r: 9, visibility: "hidden", "data-screen-only": "" });
-  picture.append(ring);
+  chart.append(ring);
   let current = start;
 
   /** @type {(target: (typeof targets)[number], options?: { quiet?: boolean }) => void} */
@@ -29,7 +29,7 @@ export function explorable(picture, targets, options = {}) {
     ring.setAttribute("cx", String(target.px));
     ring.setAttribute("cy", String(target.py));
     ring.setAttribute("visibility", "visible");
-    const [left, top] = onScreen(picture, target);
+    const [left, top] = onScreen(chart, target);
     showTooltip(target.tip(), left, top);
     if (!quiet) announce(target.label);
     onEnter?.(target);
@@ -41,20 +41,20 @@ export function explorable(picture, targets, options = {}) {
   /** @type {(event: PointerEvent) => void} */
   const follow = (event) => {
     if (paused()) return leave();
-    const near = nearest(targets, ...inPicture(picture, event), REACH);
+    const near = nearest(targets, ...inChart(chart, event), REACH);
     if (near) enter(near, { quiet: true });
     else leave();
   };
 
-  picture.addEventListener("pointermove", follow);
-  picture.addEventListener("pointerdown", follow);
+  chart.addEventListener("pointermove", follow);
+  chart.addEventListener("pointerdown", follow);
   // A finger leaves as soon as it is lifted, and its reader wants to read.
-  picture.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && leave());
-  picture.addEventListener("focus", () => {
-    if (targets.length && picture.matches(":focus-visible")) enter(current ?? first(targets));
+  chart.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && leave());
+  chart.addEventListener("focus", () => {
+    if (targets.length && chart.matches(":focus-visible")) enter(current ?? first(targets));
   });
-  picture.addEventListener("blur", leave);
-  picture.addEventListener("keydown", (event) => {
+  chart.addEventListener("blur", leave);
+  chart.addEventListener("keydown", (event) => {
     if (onKey(event, current)) return event.preventDefault();
     const next = targets.length ? step(targets, current ?? first(targets), event.key) : null;
     if (!next) return;
@@ -64,19 +64,19 @@ export function explorable(picture, targets, options = {}) {
 }
 
 /**
- * Where an event is, in the picture's own units.
- * @type {(picture: SVGSVGElement, event: MouseEvent) => [number, number]}
+ * Where an event is, in the chart's own units.
+ * @type {(chart: SVGSVGElement, event: MouseEvent) => [number, number]}
  */
-export function inPicture(picture, event) {
-  const box = picture.getBoundingClientRect();
-  const zoom = picture.viewBox.baseVal.width / box.width;
+export function inChart(chart, event) {
+  const box = chart.getBoundingClientRect();
+  const zoom = chart.viewBox.baseVal.width / box.width;
   return [(event.clientX - box.left) * zoom, (event.clientY - box.top) * zoom];
 }
 
-/** @type {(picture: SVGSVGElement, target: Target) => [number, number]} */
-function onScreen(picture, target) {
-  const box = picture.getBoundingClientRect();
-  const zoom = box.width / picture.viewBox.baseVal.width;
+/** @type {(chart: SVGSVGElement, target: Target) => [number, number]} */
+function onScreen(chart, target) {
+  const box = chart.getBoundingClientRect();
+  const zoom = box.width / chart.viewBox.baseVal.width;
   return [box.left + target.px * zoom, box.top + target.py * zoom];
 }
 

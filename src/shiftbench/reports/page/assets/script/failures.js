@@ -1,4 +1,4 @@
-/** Failures: the pictures that a classifier was most confidently wrong about, as they were and as it saw them. */
+/** Failures: the images that a model was most confidently wrong about, the original and what the model saw. */
 
 import { combobox } from "./combobox.js";
 import { heading } from "./controls.js";
@@ -8,18 +8,18 @@ import { saveCsvButton } from "./save.js";
 import { defineSection } from "./sections.js";
 import { choose, chosen } from "./state.js";
 
-/** @import { Child, CsvRow, Failure, FailureList } from "./types.d.ts" */
+/** @import { Child, CsvRow, FailureList, Failures, Mistake } from "./types.d.ts" */
 
 defineSection({
   id: "failures",
   title: "Failures",
   order: 5,
-  data: (page) => page.failures.length ? { lists: page.failures, pictures: page.pictures } : null,
+  data: (page) => page.sections.failures,
   build: buildFailures,
 });
 
-/** @type {(host: HTMLElement, data: { lists: FailureList[]; pictures: string[] }) => () => void} */
-function buildFailures(host, { lists, pictures }) {
+/** @type {(host: HTMLElement, failures: Failures) => () => void} */
+function buildFailures(host, { lists, thumbnails }) {
   const models = [...new Set(lists.map((list) => list.model))];
   /** @type {(model: string) => string[]} */
   const settingsOf = (model) => lists.filter((list) => list.model === model).map((list) => list.setting);
@@ -37,7 +37,7 @@ function buildFailures(host, { lists, pictures }) {
   });
   const words = el("p", { class: "soft", role: "status" });
   const cards = el("div", { class: "cards" });
-  const dialog = enlarged(pictures);
+  const dialog = enlarged(thumbnails);
   host.append(
     heading("Failures", saveCsvButton("failures", () => failuresCsv(lists))),
     el("div", { class: "controls" }, pickModel.node, pickSetting.node), words, cards, dialog.node);
@@ -47,53 +47,53 @@ function buildFailures(host, { lists, pictures }) {
     pickModel.set(model);
     pickSetting.set(setting);
     words.textContent = explainedList(list);
-    cards.replaceChildren(...list.images.map((failure, i) => card(failure, pictures, () => dialog.open(list, i))));
+    cards.replaceChildren(...list.images.map((failure, i) => card(failure, thumbnails, () => dialog.open(list, i))));
   };
 }
 
 /** @type {(list: FailureList) => string} */
 function explainedList({ total, images }) {
-  const part = images.length < total ? `the ${count(images.length)} most confident ones` : "all of them";
+  const part = images.length < total ? `the ${count(images.length)} most confident are shown` : "all are shown";
   const illustrated = images.filter((failure) => failure.original !== null || failure.shifted !== null).length;
   const which = illustrated === images.length ? "Each" : `The first ${illustrated}`;
-  const pictures = illustrated ? ` ${which} with the picture and what the classifier saw of it.` : "";
-  return `${countOf(total, "image")} wrong; ${part}, most confident first.${pictures}`;
+  const shown = illustrated ? ` ${which} with the original and the image as the model saw it.` : "";
+  return `${countOf(total, "misclassified image")}; ${part}, sorted by confidence.${shown}`;
 }
 
-/** @type {(failure: Failure, pictures: string[], onOpen: () => void) => HTMLElement} */
-function card(failure, pictures, onOpen) {
+/** @type {(failure: Mistake, thumbnails: string[], onOpen: () => void) => HTMLElement} */
+function card(failure, thumbnails, onOpen) {
   return el("button", { type: "button", class: "card", on: { click: onOpen } },
-    ...pair(failure, pictures), ...facts(failure));
+    ...pair(failure, thumbnails), ...facts(failure));
 }
 
 /**
- * The picture and what the classifier saw of it, as far as they are at hand.
- * @type {(failure: Failure, pictures: string[]) => HTMLElement[]}
+ * The original and what the model saw, as far as they are available.
+ * @type {(failure: Mistake, thumbnails: string[]) => HTMLElement[]}
  */
-function pair(failure, pictures) {
+function pair(failure, thumbnails) {
   const loading = isPrinting() ? "eager" : "lazy";
   /** @type {(at: number | null, what: string) => HTMLElement[]} */
   const image = (at, what) =>
-    at === null || !pictures[at] ? [] : [el("img", { src: pictures[at], alt: `${failure.label}, ${what}`, loading })];
+    at === null ? [] : [el("img", { src: thumbnails[at], alt: `${failure.label}, ${what}`, loading })];
   const known = [...image(failure.original, "original"), ...image(failure.shifted, "as the model saw it")];
   return known.length ? [el("span", { class: "pair" }, known)] : [];
 }
 
-/** @type {(failure: Failure) => Child[]} */
+/** @type {(failure: Mistake) => Child[]} */
 function facts(failure) {
   const sure = failure.confidence === null ? "" : ` ${number(failure.confidence, 1)} %`;
   return [
-    el("span", { class: "told" }, el("b", {}, failure.prediction), el("span", { class: "soft" }, sure)),
+    el("span", { class: "facts" }, el("b", {}, failure.prediction), el("span", { class: "soft" }, sure)),
     el("span", {}, `label: ${failure.label}`),
-    failure.of > 1 && el("span", { class: "soft" }, `wrong for ${failure.wrong} of ${failure.of} classifiers`),
+    failure.of > 1 && el("span", { class: "soft" }, `wrong for ${failure.wrong} of ${failure.of} models`),
   ];
 }
 
 /**
  * The dialog in which one failure is seen large; arrow keys go on to the next.
- * @type {(pictures: string[]) => { node: HTMLElement; open(list: FailureList, at: number): void }}
+ * @type {(thumbnails: string[]) => { node: HTMLElement; open(list: FailureList, at: number): void }}
  */
-function enlarged(pictures) {
+function enlarged(thumbnails) {
   const body = el("div");
   const close = el("button", { type: "button", class: "close", on: { click: () => node.close() } }, "Close");
   const node = el("dialog", { class: "enlarged", "aria-label": "One failure" }, body, close);
@@ -104,7 +104,7 @@ function enlarged(pictures) {
     if (!list) return;
     const failure = list.images[at];
     const place = `${failure.id} · ${list.setting} · ${list.model} · ${at + 1} of ${list.images.length}`;
-    body.replaceChildren(...pair(failure, pictures), el("div", { class: "told-large" }, ...facts(failure)),
+    body.replaceChildren(...pair(failure, thumbnails), el("div", { class: "facts-large" }, ...facts(failure)),
       el("p", { class: "soft" }, place));
   };
   node.addEventListener("keydown", (event) => {
@@ -126,7 +126,7 @@ function enlarged(pictures) {
 
 /** @type {(lists: FailureList[]) => CsvRow[]} */
 function failuresCsv(lists) {
-  /** @type {(list: FailureList, failure: Failure) => CsvRow} */
+  /** @type {(list: FailureList, failure: Mistake) => CsvRow} */
   const row = (list, { id, label, prediction, confidence, wrong, of }) =>
     [list.model, list.setting, id, label, prediction, confidence, wrong, of];
   const header = ["model", "setting", "id", "label", "prediction", "confidence", "wrong", "of"];

@@ -1,4 +1,4 @@
-/** The line in the words of the terminal, and a sentence for each of the workspace's own models. */
+/** The line as text, and one sentence per model of the workspace. */
 
 import { el } from "./dom.js";
 import { countOf, fixed, interval, MISSING, number } from "./format.js";

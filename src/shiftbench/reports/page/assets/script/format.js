@@ -1,4 +1,4 @@
-/** Numbers and names as the terminal's tables show them: the same digits, the same words. */
+/** Numbers and names formatted as in the terminal's tables. */
 
 /** @import { Estimate, SettingEntry } from "./types.d.ts" */
 
@@ -54,10 +54,10 @@ export function interval(low, high, places, unit = "%", options = {}) {
 }
 
 /**
- * A cell [value, low, high, n] as its value and its interval.
+ * The value and the interval of an estimate, as text.
  * @type {(cell: Estimate | null, unit?: string, places?: number) => [string, string]}
  */
-export function cellTexts(cell, unit = "%", places = cell ? digits(cell[3], unit) : 0) {
+export function estimateTexts(cell, unit = "%", places = cell ? digits(cell[3], unit) : 0) {
   if (!cell) return ["", ""];
   return [number(cell[0], places, unit), interval(cell[1], cell[2], places, unit)];
 }

@@ -1,7 +1,7 @@
-/** The heat map of corruption errors: models by corruptions, numbers in the cells, a cell leads to its curve. */
+/** The heat map of corruption errors: models by corruptions, one cell per error; selecting a cell shows its curve. */
 
 import { announce, breakable, el, isPrinting, styled } from "./dom.js";
-import { cellTexts, MISSING, number, spaced } from "./format.js";
+import { estimateTexts, MISSING, number, spaced } from "./format.js";
 import { heatColour, isDark } from "./palette.js";
 import { choose, chosen } from "./state.js";
 import { orderedRows, readOrder, sortArrow, sortState } from "./tables.js";
@@ -86,14 +86,14 @@ function groupRow(family, before) {
 
 /** @type {(cell: Estimate | null) => HTMLElement} */
 function summaryCell(cell) {
-  const [value, ends] = cellTexts(cell);
+  const [value, ends] = estimateTexts(cell);
   return el("td", { class: "number" }, el("b", {}, value), el("small", {}, ` ${ends}`));
 }
 
 /** @type {(row: CorruptionRow, corruption: string, cell: Estimate | null, colour: Colouring) => HTMLElement} */
 function heatCell(row, corruption, cell, colour) {
   if (!cell) return el("td", { class: "number soft" }, MISSING);
-  const [value, ends] = cellTexts(cell);
+  const [value, ends] = estimateTexts(cell);
   const current = chosen("model") === row.model && chosen("corruption") === corruption;
   const showTip = () => {
     const box = button.getBoundingClientRect();

@@ -61,7 +61,7 @@ function show(payload) {
 }
 
 /** @type {(page: Page) => string} */
-function summary({ results }) {
+function summary({ sections: { results } }) {
   if (!results) return "";
   const own = results.models.filter((model) => model.own).length;
   const others = results.models.length - own;
@@ -163,7 +163,7 @@ function notice(kind, ...content) {
 /** @type {(progress: Progress | null) => void} */
 function showProgress(progress) {
   if (!progress) return byId("notices").replaceChildren();
-  const { cells_done: value, cells_total: max, text } = progress;
+  const { results_done: value, results_total: max, text } = progress;
   notice("progress", el("span", {}, text), max && el("progress", { value, max, "aria-label": `${value} of ${max}` }));
 }
 

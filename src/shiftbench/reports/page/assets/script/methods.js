@@ -7,7 +7,7 @@ defineSection({
   id: "methods",
   title: "Methods",
   order: 7,
-  data: (page) => (page.methods.length ? page.methods : null),
+  data: (page) => page.sections.methods,
   build(host, sections) {
     host.append(el("h2", {}, "Methods"), ...sections.map((section) => el("section", { class: "prose" },
       el("h3", {}, section.heading),

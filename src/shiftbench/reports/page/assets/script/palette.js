@@ -85,7 +85,7 @@ function polygon(corners, scale) {
 }
 
 /**
- * A marker as a small picture for legends.
+ * A marker as a small graphic for legends.
  * @type {(slot: number) => SVGElement}
  */
 export function markerSwatch(slot) {
@@ -94,7 +94,7 @@ export function markerSwatch(slot) {
 }
 
 /**
- * A line as a small picture for legends.
+ * A line as a small graphic for legends.
  * @type {(index: number) => SVGElement}
  */
 export function lineSwatch(index) {

@@ -1,7 +1,7 @@
 /** The models in the scatter plot: markers, error bars, names, and what is said about each. */
 
 import { svg } from "./dom.js";
-import { categoryName, cellTexts, count, digits, interval, matches, number, shortened } from "./format.js";
+import { categoryName, estimateTexts, count, digits, interval, matches, number, shortened } from "./format.js";
 import { placeLabels } from "./labels.js";
 import { markerPath, slotClass } from "./palette.js";
 import { placeable } from "./scales.js";
@@ -9,7 +9,7 @@ import { tipContent } from "./tooltip.js";
 
 /** @import { Axis, Canvas, Estimate, Interval, Point, PointTarget, Scale, Spot, Study, View } from "./types.d.ts" */
 
-/** More names than this in one plot can't be read. */
+/** More labels than this in one plot are not readable. */
 const MOST_LABELS = 12;
 const SIZES = { own: 6.5, matched: 5.5, other: 4 };
 /** The mark of a model that lies beyond the edge, pointing up, and how far its tip is from its middle. */
@@ -19,10 +19,10 @@ const [ARROW, TIP] = ["M0,-7L5,3L-5,3Z", 7];
  * Markers with their error bars, own models last and largest; returns what can be hovered.
  * @type {(canvas: Canvas, points: Point[], x: Axis, y: Axis, view: View) => PointTarget[]}
  */
-export function drawPoints({ picture, plot }, points, x, y, { study, slots, query }) {
+export function drawPoints({ chart, plot }, points, x, y, { study, slots, query }) {
   const [whiskers, markers] = [svg("g"), svg("g", { class: "markers" })];
   plot.append(whiskers);
-  picture.append(markers);
+  chart.append(markers);
   /** @type {PointTarget[]} */
   const targets = [];
   for (const point of points.toSorted((a, b) => Number(a.own) - Number(b.own))) {
@@ -81,9 +81,9 @@ function errorBars(point, spot, x, y, scale, look) {
 
 /**
  * Names of the workspace's own models, or of what the reader looks for.
- * @type {(picture: SVGSVGElement, targets: PointTarget[], x: Axis, y: Axis, query: string) => void}
+ * @type {(chart: SVGSVGElement, targets: PointTarget[], x: Axis, y: Axis, query: string) => void}
  */
-export function drawLabels(picture, targets, x, y, query) {
+export function drawLabels(chart, targets, x, y, query) {
   const wanted = targets.filter((target) => (query ? target.matched : target.point.own));
   if (!wanted.length || wanted.length > MOST_LABELS) return;
   const bounds = { left: x.from, right: x.to, top: y.to, bottom: y.from };
@@ -92,8 +92,8 @@ export function drawLabels(picture, targets, x, y, query) {
   for (const { px, py, text, box } of placeLabels(items, bounds, targets)) {
     const x2 = Math.min(box.x + box.width, Math.max(box.x, px));
     const y2 = Math.min(box.y + box.height, Math.max(box.y, py));
-    if (box.far > 14) picture.append(svg("line", { class: "leader", x1: px, y1: py, x2, y2 }));
-    picture.append(svg("text", { class: "point-label", x: box.x + 3, y: box.y + 11.5 }, text));
+    if (box.far > 14) chart.append(svg("line", { class: "leader", x1: px, y1: py, x2, y2 }));
+    chart.append(svg("text", { class: "point-label", x: box.x + 3, y: box.y + 11.5 }, text));
   }
 }
 
@@ -122,13 +122,13 @@ function pointTip(point, study) {
 
 /** @type {(cell: Estimate, unit: string) => [string, string]} */
 function valueAndN(cell, unit) {
-  const [value, ends] = cellTexts(cell, unit);
+  const [value, ends] = estimateTexts(cell, unit);
   return [value, [ends, cell[3] === null ? "" : `n\u00a0=\u00a0${count(cell[3])}`].filter(Boolean).join(" ")];
 }
 
 /** @type {(point: Point) => string} */
 function tags(point) {
-  const edge = point.placed ? "" : "at the edge: no place on this scale";
+  const edge = point.placed ? "" : "at the edge: not on this scale";
   return [categoryName(point.category), point.fitted && "in the fit", edge].filter(Boolean).join(" · ");
 }
 
@@ -138,7 +138,7 @@ function tags(point) {
  */
 function spoken(point, { xSetting, ySetting }) {
   /** @type {(cell: Estimate, unit: string) => string} */
-  const says = (cell, unit) => `${cellTexts(cell, unit)[0]}${unit === "%" ? " %" : ""}`;
+  const says = (cell, unit) => `${estimateTexts(cell, unit)[0]}${unit === "%" ? " %" : ""}`;
   const rho = point.effective && number(point.effective.rho, 1, ySetting.unit, { signed: true });
   const words = [says(point.x, xSetting.unit), says(point.y, ySetting.unit), rho && `${rho} from the line`];
   return `${point.name}: ${words.filter(Boolean).join(", ")}`;

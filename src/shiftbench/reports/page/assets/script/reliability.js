@@ -14,7 +14,7 @@ const [LEFT, RIGHT, TOP, BOTTOM] = [50, 10, 10, 44];
 const [FOOT, FOOT_AIR] = [44, 12];
 
 /**
- * A picture of one calibration entry in the colour of a slot.
+ * A chart of one calibration entry in the colour of a slot.
  * @type {(entry: CalibrationEntry, width: number, index: number) => SVGSVGElement}
  */
 export function reliabilityDiagram(entry, width, index) {
@@ -23,13 +23,13 @@ export function reliabilityDiagram(entry, width, index) {
   const x = linearSide(0, 1, LEFT, width - RIGHT, { times: 100, gap: 44, label: "confidence, %" });
   const y = linearSide(0, 1, bottom, TOP, { times: 100, gap: 30, label: "accuracy, %" });
   const label = `Reliability of ${entry.model} in ${entry.setting}, ${entry.bins.length} bins`;
-  const { picture, plot } = frame({ width, height, x, y, label, description: "reliability diagram" });
-  makeRoom(picture, x.axis, bottom);
+  const { chart, plot } = frame({ width, height, x, y, label, description: "reliability diagram" });
+  makeRoom(chart, x.axis, bottom);
   plot.append(svg("line", { class: "identity", x1: x.axis.from, y1: bottom, x2: x.axis.to, y2: TOP }));
   const look = slotClass(index);
   const most = Math.max(...entry.bins.map((bin) => bin.n));
   const wide = barWidth(entry.bins.map((bin) => x.axis.place(bin.confidence)));
-  explorable(picture, entry.bins.map((bin) => {
+  explorable(chart, entry.bins.map((bin) => {
     const [px, py] = [x.axis.place(bin.confidence), y.axis.place(bin.accuracy)];
     const tall = (bin.n / most) * (FOOT - FOOT_AIR);
     const left = Math.min(x.axis.to - wide, Math.max(x.axis.from, px - wide / 2));
@@ -37,12 +37,12 @@ export function reliabilityDiagram(entry, width, index) {
     plot.append(
       upright("gap", px, y.axis.place(bin.confidence), py),
       upright(`whisker strong ${look}`, px, y.axis.place(bin.low), y.axis.place(bin.high)));
-    picture.append(
+    chart.append(
       svg("rect", { class: `bar ${look}`, ...bar }),
       svg("circle", { class: `dot ${look}`, cx: px, cy: py, r: 3.5 }));
     return { px, py, group: "bins", label: spokenBin(bin), tip: () => binTip(entry, bin) };
   }));
-  return picture;
+  return chart;
 }
 
 /** @type {(look: string, x: number, y1: number, y2: number) => SVGElement} */
@@ -61,14 +61,14 @@ function barWidth(places) {
 
 /**
  * Moves the words of the x axis down, below the histogram.
- * @type {(picture: SVGSVGElement, axis: Axis, bottom: number) => void}
+ * @type {(chart: SVGSVGElement, axis: Axis, bottom: number) => void}
  */
-function makeRoom(picture, axis, bottom) {
-  for (const text of picture.querySelectorAll("text")) {
+function makeRoom(chart, axis, bottom) {
+  for (const text of chart.querySelectorAll("text")) {
     const y = Number(text.getAttribute("y"));
     if (y > bottom + 8) text.setAttribute("y", String(y + FOOT));
   }
-  picture.append(svg("line", { class: "axis", x1: axis.from, x2: axis.to, y1: bottom + FOOT, y2: bottom + FOOT }));
+  chart.append(svg("line", { class: "axis", x1: axis.from, x2: axis.to, y1: bottom + FOOT, y2: bottom + FOOT }));
 }
 
 /** @type {(bin: ReliabilityBin) => string} */

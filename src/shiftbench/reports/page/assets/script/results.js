@@ -2,7 +2,7 @@
 
 import { heading, remarks, searchField, ticklist } from "./controls.js";
 import { el } from "./dom.js";
-import { cellTexts, count, countOf, digits, levelText, matches, measured } from "./format.js";
+import { estimateTexts, count, countOf, digits, levelText, matches, measured } from "./format.js";
 import { saveCsvButton } from "./save.js";
 import { defineSection } from "./sections.js";
 import { choose, chosen, chosenList } from "./state.js";
@@ -22,7 +22,7 @@ defineSection({
   id: "results",
   title: "Results",
   order: 2,
-  data: (page) => page.results,
+  data: (page) => page.sections.results,
   build: buildResults,
 });
 
@@ -30,7 +30,7 @@ defineSection({
 function buildResults(host, results) {
   const names = results.settings.map((setting) => setting.name);
   const first = firstSettings(results);
-  const all = results.models.map((model, i) => ({ model, cells: results.cells[i] }));
+  const all = results.models.map((model, i) => ({ model, cells: results.estimates[i] }));
   const search = searchField("Find a model", chosen("q"));
   const counter = el("p", { class: "soft", role: "status" });
   const notes = el("div", { class: "notes" });
@@ -112,7 +112,7 @@ function notClearlyWorse(cells, higherIsBetter) {
 function tableColumn({ setting, at, usual, places, bold }) {
   /** @type {(cell: Estimate | null) => string[]} */
   const texts = (cell) => {
-    const [value, ends] = cellTexts(cell, setting.unit, places);
+    const [value, ends] = estimateTexts(cell, setting.unit, places);
     return [cell && cell[3] !== usual ? `${value}*` : value, ends];
   };
   return {
@@ -131,13 +131,13 @@ function tableColumn({ setting, at, usual, places, bold }) {
 function tableNotes(columns, results) {
   const metrics = [...new Set(columns.map(({ setting }) => measured(setting)))].join("; ");
   const sizes = [...new Set(columns.flatMap(({ usual }) => usual ?? []))];
-  const odd = columns.some(({ at, usual }) => results.cells.some((row) => (row[at]?.[3] ?? usual) !== usual));
+  const odd = columns.some(({ at, usual }) => results.estimates.some((row) => (row[at]?.[3] ?? usual) !== usual));
   const sources = [...new Set(columns.map(({ setting }) => setting.source))].filter((source) => source !== "own");
   const n = sizes.length === 1 ? `; n = ${count(sizes[0])}` : "";
   const notes = [
     columns.length && `${metrics}; ${levelText(results.level)} intervals${n}`,
-    columns.some(({ bold }) => bold.size) && "bold: best, or its interval overlaps the best one's",
-    odd && "*: from another number of images than the rest of its column",
+    columns.some(({ bold }) => bold.size) && "bold: best, or interval overlaps that of the best",
+    odd && "*: computed on a different number of images than the rest of the column",
     sources.length && `from ${sources.join(", ")}`,
     ...columns.filter(({ setting }) => setting.note).map(({ setting }) => `${setting.name}: ${setting.note}`),
     ...results.notes,

@@ -2,7 +2,7 @@
 
 import { searchField } from "./controls.js";
 import { el } from "./dom.js";
-import { categoryName, cellTexts, countOf, digits, interval, matches, number } from "./format.js";
+import { categoryName, estimateTexts, countOf, digits, interval, matches, number } from "./format.js";
 import { saveCsvButton } from "./save.js";
 import { sortedTable } from "./tables.js";
 
@@ -63,7 +63,7 @@ function axisColumn(key, setting) {
   return {
     key, heading: setting.name, title: `${key} axis`, numeric: true,
     value: (point) => point[key][0],
-    texts: (point) => cellTexts(point[key], setting.unit),
+    texts: (point) => estimateTexts(point[key], setting.unit),
   };
 }
 

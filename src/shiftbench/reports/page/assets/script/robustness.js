@@ -20,7 +20,7 @@ defineSection({
   id: "robustness",
   title: "Robustness",
   order: 1,
-  data: (page) => page.results,
+  data: (page) => page.sections.results,
   build: buildRobustness,
 });
 
@@ -28,13 +28,12 @@ defineSection({
 function buildRobustness(host, results) {
   const slots = categorySlots(results.models.map((model) => model.category || (model.own ? "own" : "")));
   const controls = axisControls(results);
-  const reset = el("button", { type: "button", class: "reset", hidden: true }, "Whole view");
+  const reset = el("button", { type: "button", class: "reset", hidden: true }, "Reset zoom");
   const { node, canvas } = figure("", {
     level: "h2",
     buttons: [reset, saveSvgButton("scatter", () => canvas.querySelector("svg"))],
-    caption: "Each mark is a model, with the interval of both its numbers. A model on the line has the accuracy under "
-      + "shift that its accuracy without lets one expect; its height above the line is its effective robustness ρ. "
-      + "Drag to zoom in.",
+    caption: "Each mark is a model, with intervals on both axes. A model on the line is as accurate under shift as its "
+      + "accuracy without shift predicts; its distance above the line is its effective robustness ρ. Drag to zoom.",
   });
   const plot = scatterPlot(canvas, (zoomed) => (reset.hidden = !zoomed));
   reset.addEventListener("click", plot.reset);

@@ -47,17 +47,17 @@ function fileName(name) {
 }
 
 /**
- * The picture with its styles written into it, for a file has no style sheet.
- * @type {(picture: SVGSVGElement | null) => string}
+ * The chart with its styles written into it, for a file has no style sheet.
+ * @type {(chart: SVGSVGElement | null) => string}
  */
-function svgText(picture) {
-  if (!picture) return "";
+function svgText(chart) {
+  if (!chart) return "";
   const root = document.documentElement;
   const theme = root.dataset.theme;
   root.dataset.theme = "light";
-  const copy = /** @type {SVGSVGElement} */ (picture.cloneNode(true));
+  const copy = /** @type {SVGSVGElement} */ (chart.cloneNode(true));
   const twins = [copy, ...copy.querySelectorAll("*")];
-  for (const [i, node] of [picture, ...picture.querySelectorAll("*")].entries()) {
+  for (const [i, node] of [chart, ...chart.querySelectorAll("*")].entries()) {
     const style = getComputedStyle(node);
     for (const name of STYLES) twins[i].setAttribute(name, style.getPropertyValue(name));
     for (const name of ["class", "tabindex", "role"]) twins[i].removeAttribute(name);

@@ -41,9 +41,9 @@ export function scatterPlot(host, onZoom) {
     if (!view) return;
     const focused = host.querySelector(":focus");
     const byKeyboard = Boolean(focused?.matches(":focus-visible"));
-    const picture = drawn(view, width, zoomed.limits, setZoom);
-    host.replaceChildren(picture);
-    if (focused) picture.focus({ preventScroll: true, focusVisible: byKeyboard });
+    const chart = drawn(view, width, zoomed.limits, setZoom);
+    host.replaceChildren(chart);
+    if (focused) chart.focus({ preventScroll: true, focusVisible: byKeyboard });
   });
   return {
     draw(next) {
@@ -72,15 +72,15 @@ function drawn(view, width, zoom, setZoom) {
     if (part.line.reason === undefined) canvas.plot.append(...baseline(part, part.line, x.axis, y.axis));
   }
   const targets = drawPoints(canvas, points, x.axis, y.axis, view);
-  drawLabels(canvas.picture, targets, x.axis, y.axis, view.query);
-  const brush = addBrush(canvas.picture, x.axis, y.axis, { setZoom, isZoomed: Boolean(zoom) });
-  explorable(canvas.picture, targets, {
+  drawLabels(canvas.chart, targets, x.axis, y.axis, view.query);
+  const brush = addBrush(canvas.chart, x.axis, y.axis, { setZoom, isZoomed: Boolean(zoom) });
+  explorable(canvas.chart, targets, {
     start: targets.find((target) => target.point.name === visited) ?? null,
     onEnter: (target) => (visited = target.point.name),
     onKey: (event, target) => brush.onKey(event, target),
     paused: brush.isDragging,
   });
-  return canvas.picture;
+  return canvas.chart;
 }
 
 /**

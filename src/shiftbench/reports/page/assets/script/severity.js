@@ -1,7 +1,7 @@
 /** Accuracy over the severity of one corruption, a curve for each model. */
 
 import { drawCurves, frame, linearSide } from "./chart.js";
-import { cellTexts, spaced } from "./format.js";
+import { estimateTexts, spaced } from "./format.js";
 import { tipContent } from "./tooltip.js";
 
 /** @import { CorruptionFamily, CorruptionRow, CurvePoint, Estimate, Side } from "./types.d.ts" */
@@ -29,11 +29,11 @@ export function severityChart(family, at, rows, { width, height, model = "", lar
     ],
   }));
   drawCurves(canvas, x, y, curves.sort((a, b) => Number(b.faded) - Number(a.faded)));
-  return canvas.picture;
+  return canvas.chart;
 }
 
 /**
- * Severity 0 is the picture without corruption.
+ * Severity 0 is the clean image.
  * @type {(family: CorruptionFamily, hasClean: boolean, width: number, large: boolean) => Side}
  */
 function severityAxis(family, hasClean, width, large) {
@@ -50,8 +50,8 @@ function severityAxis(family, hasClean, width, large) {
 /** @type {(row: CorruptionRow, cell: Estimate | null, severity: number, corruption: string) => CurvePoint | null} */
 function pointOn(row, cell, severity, corruption) {
   if (!cell) return null;
-  const [value, ends] = cellTexts(cell);
-  const where = severity === 0 ? "without corruption" : `${spaced(corruption)}, severity ${severity}`;
+  const [value, ends] = estimateTexts(cell);
+  const where = severity === 0 ? "clean" : `${spaced(corruption)}, severity ${severity}`;
   return {
     x: severity, y: cell[0], low: cell[1], high: cell[2], label: `${row.model}, ${where}: ${value} %`,
     tip: () => tipContent(row.model, where, [["accuracy", value, ends]]),

@@ -33,12 +33,12 @@ export function studyOf(results, { x, y, scale, showAll }) {
     points: [], missing: [], parts: [], notes: [],
   };
   for (const [i, model] of results.models.entries()) {
-    const [xCell, yCell] = [results.cells[i][xAt], results.cells[i][yAt]];
+    const [xCell, yCell] = [results.estimates[i][xAt], results.estimates[i][yAt]];
     if (xCell && yCell) study.points.push(pointOf(model, xCell, yCell, study, showAll));
     else study.missing.push(model.name);
   }
   study.parts = fitBaseline(fittedPoints(study), study.scale.name, { level: study.level, pivot: study.pivot });
-  judge(study, new Map(results.models.map((model, i) => [model.name, results.cells[i][yAt]])));
+  judge(study, new Map(results.models.map((model, i) => [model.name, results.estimates[i][yAt]])));
   study.notes = [...scaleNotes(study, scale), ...pointNotes(study), ...lineNotes(study)];
   return study;
 }

@@ -56,7 +56,7 @@ export function sortedTable({ id, label, order: first, rowClass = () => "" }) {
     head.replaceChildren(...columns.map((column) => columnHeading(column, order, () => sortBy(column, order))));
     body.replaceChildren(...part.map((row) => el("tr", { class: rowClass(row) },
       columns.map((column, i) => tableCell(column, row, i === 0)))));
-    if (!part.length) body.append(el("tr", {}, el("td", { colspan: columns.length }, "nothing matches")));
+    if (!part.length) body.append(el("tr", {}, el("td", { colspan: columns.length }, "no matches")));
     pager.replaceChildren(...pages(shown.length, page, size, turn));
   };
   return {
@@ -144,5 +144,5 @@ function pages(total, page, size, turn) {
   const button = (text, to) =>
     el("button", { type: "button", disabled: to < 0 || to > last, on: { click: () => turn(to) } }, text);
   const range = `${count(page * size + 1)} to ${count(Math.min(total, (page + 1) * size))} of ${count(total)}`;
-  return [button("‹ before", page - 1), el("span", {}, range), button("next ›", page + 1)];
+  return [button("‹ previous", page - 1), el("span", {}, range), button("next ›", page + 1)];
 }

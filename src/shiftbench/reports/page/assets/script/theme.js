@@ -6,7 +6,7 @@ import { byId } from "./dom.js";
 
 const KEY = "shiftbench-theme";
 /** @type {Record<Theme, string>} */
-const NAMES = { "": "as the system", light: "light", dark: "dark" };
+const NAMES = { "": "system", light: "light", dark: "dark" };
 
 /** @type {(onChange: () => void) => void} */
 export function setUpTheme(onChange) {

@@ -17,7 +17,7 @@ defineSection({
   id: "training",
   title: "Training",
   order: 6,
-  data: (page) => page.training.length ? page.training : null,
+  data: (page) => page.sections.training,
   build: buildTraining,
 });
 
@@ -56,7 +56,7 @@ function trainingChart(runs, measure, width) {
     name: run.name, index: i, points: run.steps.map((step, k) => stepPoint(run, measure, step, values[k])),
   }));
   drawCurves(canvas, x, y, curves, { dots: steps.length < MOST_DOTS });
-  return canvas.picture;
+  return canvas.chart;
 }
 
 /**

@@ -90,11 +90,11 @@ export interface Side {
   label: string;
 }
 export interface Canvas {
-  picture: SVGSVGElement;
+  chart: SVGSVGElement;
   /** A group that is clipped to the frame. */
   plot: SVGElement;
 }
-/** A place of a chart that can be hovered, in the picture's own units. */
+/** A place of a chart that can be hovered, in the chart's own units. */
 export interface Target {
   px: number;
   py: number;

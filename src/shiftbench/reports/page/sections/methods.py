@@ -1,17 +1,17 @@
-"""The methods section: sentences put together from what the predictions themselves say about how they were made."""
+"""The methods section: how the results were computed, from the records of the predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from shiftbench._version import __version__
 from shiftbench.errors import listed
 from shiftbench.metrics.base import Score
 from shiftbench.reports.formatting import count, level_text
-from shiftbench.reports.page.corruptions import Family
-from shiftbench.reports.page.payload import Section
 from shiftbench.reports.page.published import Published
+from shiftbench.reports.page.sections import Section
+from shiftbench.reports.page.sections.corruptions import FamilyScores
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.prediction_files import read_made_by
@@ -22,44 +22,44 @@ from shiftbench.studies.fits import RESAMPLES
 from shiftbench.studies.resampling import TESTBED_SEED
 from shiftbench.studies.testbed import SHIFTS
 
+if TYPE_CHECKING:
+    from shiftbench.reports.page.report_data import ReportData
+
 Spec = Mapping[str, Any]
 
 
-def methods_payload(
-    run: StoredResults | None,
-    scores: Sequence[Score],
-    families: Sequence[Family],
-    published: Published | None,
-    *,
-    baseline: str,
-    level: float,
-) -> list[Section]:
-    """One section a matter; what a page does not show has none."""
-    sections: list[Section] = []
+class MethodsEntry(TypedDict):
+    heading: str
+    paragraphs: list[str]
+    items: NotRequired[list[str]]
+
+
+def methods(data: ReportData) -> list[MethodsEntry]:
+    """One entry per topic that the page shows."""
+    run, published, results = data.run, data.published, data.grid[0]
+    entries: list[MethodsEntry] = []
     if run is not None and run.results:
-        sections += [
+        entries += [
             _datasets(run),
             _classifiers(run),
             _settings(run.results),
             *_shifts(run.results),
-            _scores(scores),
-            *_corruption_errors(families),
+            _scores([score for _, _, score in data.scores]),
+            *_corruption_errors(data.families),
             _confidence(),
         ]
     if published is not None:
-        sections.append(_published(published))
-    sections.append(_line(published, baseline, level))
-    sections.append(_software(run))
-    return sections
+        entries.append(_published(published))
+    return [*entries, _line(published, results["baseline"] if results else "", data.level), _software(run)]
 
 
-def _section(heading: str, *paragraphs: str, items: Iterable[str] = ()) -> Section:
-    section: Section = {"heading": heading, "paragraphs": list(paragraphs)}
+def _section(heading: str, *paragraphs: str, items: Iterable[str] = ()) -> MethodsEntry:
+    section: MethodsEntry = {"heading": heading, "paragraphs": list(paragraphs)}
     listed = list(items)
     return {**section, "items": listed} if listed else section
 
 
-def _datasets(run: StoredResults) -> Section:
+def _datasets(run: StoredResults) -> MethodsEntry:
     found = {(result.spec.dataset.name, result.spec.dataset.fingerprint) for result in run.results}
     items = []
     for name, fingerprint in sorted(found):
@@ -69,20 +69,20 @@ def _datasets(run: StoredResults) -> Section:
         words += f" ({count(len(record.space))} classes)"
         words += f", {count(unlabelled)} without a label" if unlabelled else ""
         items.append(f"{words}; fingerprint {fingerprint}")
-    return _section("Data sets", "A fingerprint is a hash of ids, labels, classes and image bytes.", items=items)
+    return _section("Datasets", "A fingerprint is a hash of ids, labels, classes and image bytes.", items=items)
 
 
 def count_of_images(n: int) -> str:
     return "1 image" if n == 1 else f"{count(n)} images"
 
 
-def _classifiers(run: StoredResults) -> Section:
+def _classifiers(run: StoredResults) -> MethodsEntry:
     titles = classifier_titles(run.results)
     first = {titles[result.key]: result.spec.classifier for result in reversed(run.results)}
     items = [f"{title}: {_classifier(first[title])}" for title in sorted(first)]
     return _section(
-        "Classifiers",
-        "Pictures are resized and cropped to 8-bit pixels, then shifted, then normalised by the classifier.",
+        "Models",
+        "Images are resized and cropped to 8-bit pixels, then shifted, then normalised by the model.",
         items=items,
     )
 
@@ -90,8 +90,8 @@ def _classifiers(run: StoredResults) -> Section:
 def _classifier(model: ClassifierRecord) -> str:
     engine = f"{model.engine}, {model.outputs} over {model.labels}, weights {model.fingerprint}"
     if model.recorded:
-        return f"predictions made elsewhere, over {model.labels}, content {model.fingerprint}"
-    behind = f"; behind the input defences {', '.join(model.defences)}" if model.defences else ""
+        return f"recorded predictions, over {model.labels}, content {model.fingerprint}"
+    behind = f"; input defences: {', '.join(model.defences)}" if model.defences else ""
     return f"{engine}; {_geometry(model.geometry.values)}; {_normalisation(model.normalisation)}{behind}"
 
 
@@ -123,7 +123,7 @@ def _normalisation(values: Spec) -> str:
     return f"pixels times {values['scale']:.4g}, minus ({mean}), divided by ({std}){order}"
 
 
-def _settings(results: Sequence[Result]) -> Section:
+def _settings(results: Sequence[Result]) -> MethodsEntry:
     spaces: dict[str, list[str]] = {}
     for result in results:
         spaces.setdefault(result.spec.space, []).append(result.setting)
@@ -138,8 +138,8 @@ def _settings(results: Sequence[Result]) -> Section:
     )
 
 
-def _shifts(results: Sequence[Result]) -> list[Section]:
-    """Shifts that differ in nothing but kind and strength are one sentence."""
+def _shifts(results: Sequence[Result]) -> list[MethodsEntry]:
+    """Shifts that differ only in kind and strength share one entry."""
     groups: dict[str, dict[str, list[float]]] = {}
     for result in results:
         shift = result.spec.shift
@@ -151,9 +151,9 @@ def _shifts(results: Sequence[Result]) -> list[Section]:
     if not groups:
         return []
     items = [f"{_named(kinds)}: {made}" for made, kinds in groups.items()]
-    texts = ["The pixels of a shift depend on the seed, the picture's id and the shift alone."]
+    texts = ["The shifted pixels depend only on the seed, the image's id and the shift."]
     if any(result.spec.shift.kind == "attack" for result in results):
-        texts.append("An attack depends on the classifier as well, and its pictures are not rounded to 8 bits.")
+        texts.append("An attack also depends on the model, and its images are not rounded to 8 bits.")
     return [_section("Shifts", *texts, items=items)]
 
 
@@ -169,7 +169,7 @@ def _made(spec: ResultSpec) -> str:
     words += [f"{word} {_plain(about[key])}" for key, word in _MADE.items() if key in about]
     frost = about.get("frost")
     if isinstance(frost, Mapping):
-        words.append(f"frost pictures: {' '.join(str(value) for value in frost.values())}")
+        words.append(f"frost images: {' '.join(str(value) for value in frost.values())}")
     return ", ".join(words)
 
 
@@ -177,7 +177,7 @@ def _plain(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-#: What decides the pixels beside kind and severity, as far as a shift says it.
+#: What determines the pixels besides kind and severity.
 _MADE = {
     "generator": "generator version",
     "version": "version",
@@ -191,18 +191,18 @@ _MADE = {
 }
 
 
-def _scores(scores: Sequence[Score]) -> Section:
+def _scores(scores: Sequence[Score]) -> MethodsEntry:
     kinds: dict[tuple[str, str, float], None] = {(s.metric, s.method, s.level): None for s in scores}
     items = [f"{metric}: {level_text(level)} intervals, {method}" for metric, method, level in kinds]
     return _section(
         "Scores and intervals",
-        "Every number is computed from the stored predictions. Pictures that could not be read, or have no label in "
-        "the setting's classes, do not count; n says how many do.",
+        "Every number is computed from the stored predictions. Images that could not be read, or have no label among "
+        "the setting's classes, are not counted; n is the number of images counted.",
         items=items,
     )
 
 
-def _corruption_errors(families: Sequence[Family]) -> list[Section]:
+def _corruption_errors(families: Sequence[FamilyScores]) -> list[MethodsEntry]:
     items = []
     for family in families:
         if not family.scores:
@@ -220,18 +220,18 @@ def _corruption_errors(families: Sequence[Family]) -> list[Section]:
     return [_section("Corruption errors", text, items=items)]
 
 
-def _confidence() -> Section:
+def _confidence() -> MethodsEntry:
     return _section(
         "Confidence and mistakes",
         "The confidence is the softmax probability of the best class. Reliability diagrams have 15 bins of equal width "
         "with Clopper-Pearson intervals; the RMS calibration error has bins of 100 images; calibration errors and the "
         "area under the response-rate accuracy curve have intervals from resampling the images.",
-        "Mistakes are listed by confidence, the highest first. Shifted pictures were made again with the seed, id, "
+        "Mistakes are sorted by confidence, highest first. Shifted images were recomputed with the seed, id, "
         "resize and crop of the run.",
     )
 
 
-def _published(published: Published) -> Section:
+def _published(published: Published) -> MethodsEntry:
     results = published.study.results
     sized = len(results.sizes)
     items = [
@@ -239,31 +239,34 @@ def _published(published: Published) -> Section:
         f"read in {results.unit}",
         f"the number of images is known for {sized} of them, whose intervals are Clopper-Pearson"
         if sized
-        else "the numbers of images are not known, so there are no intervals",
+        else "the numbers of images are unknown, so there are no intervals",
     ]
     if published.is_testbed:
         least = ", ".join(f"{shift.name} {shift.min_x:g} %" for shift in SHIFTS.values())
-        items.append(f"named shifts show and fit models with x of at least: {least}")
+        items.append(f"named shifts show and fit only models with at least this x: {least}")
     return _section("Published results", items=items)
 
 
-def _line(published: Published | None, baseline: str, level: float) -> Section:
+def _line(published: Published | None, baseline: str, level: float) -> MethodsEntry:
     study = published.study if published else None
     whose = f"of the category {baseline!r}" if baseline else "shown"
-    left = f", but for those whose name contains {', '.join(study.exclude)}" if study and study.exclude else ""
+    left = f", except those whose name contains {', '.join(study.exclude)}" if study and study.exclude else ""
     return _section(
         "The line",
         f"Least squares of y on x over the models {whose}{left}, both on the chosen scale (logit, probit or linear). "
-        "Models without one of the two numbers, or with an accuracy of exactly 0 or 1 on the logit and probit scales, "
-        "have no place on it.",
+        "Models without a result on one axis, or with an accuracy of exactly 0 or 1 on the logit and probit scales, "
+        "are not fitted.",
         f"Its band and the intervals of slope and intercept are {level_text(level)} percentiles over "
         f"{count(RESAMPLES)} resamples of the models (seed {TESTBED_SEED}). Effective robustness is y minus the line; "
         "its interval joins those of x, y and the band by Zou and Donner's rule.",
     )
 
 
-def _software(run: StoredResults | None) -> Section:
+def _software(run: StoredResults | None) -> MethodsEntry:
     files = [run.workspace.predictions_path(result) for result in run.results] if run else []
     made = {read_made_by(file) for file in files if file.is_file()}
     items = [f"predictions by {', '.join(sorted(made))}"] if made else []
     return _section("Software", items=[*items, f"this page by shiftbench {__version__}"])
+
+
+SECTION = Section("methods", methods)

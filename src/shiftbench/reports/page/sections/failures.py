@@ -1,47 +1,76 @@
-"""The most confident mistakes of every classifier in every setting, as words and, where they are at hand, pictures."""
+"""The failures section: the most confident mistakes per model and setting, with images where they are available."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.progress import Advance
-from shiftbench.reports.page.albums import Album
-from shiftbench.reports.page.own import judged_by_image
-from shiftbench.reports.page.payload import Failure, FailureList
-from shiftbench.reports.page.pictures import PictureFinder, Recipe
+from shiftbench.reports.page.columns import judged_by_image
+from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.shifted import rebuild_shift
+from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
-#: How many mistakes of a classifier in a setting are shown: so many at most, and so many on the whole page.
+if TYPE_CHECKING:
+    from shiftbench.reports.page.report_data import ReportData
+
+#: Mistakes per model and setting: at most, at least; and the limit for the whole page.
 _MOST, _LEAST, _MOST_OF_ALL = 12, 3, 3000
 _MADE_TOGETHER = 32
 _FEWER = (
-    "only the most confident mistakes of each classifier are shown, so that the page stays small: "
-    "--failures N shows N in each setting"
+    "only the most confident mistakes of each model are shown, to keep the page small: --failures N shows N per setting"
 )
 
 
-#: (original, as the classifier saw it); None where there is no such picture.
-Recipes = tuple[Recipe | None, Recipe | None]
+class Mistake(TypedDict):
+    id: str
+    label: str
+    prediction: str
+    confidence: float | None
+    #: Indices into ``Failures.thumbnails``: the whole image, and the image as the model saw it, resized, cropped and
+    #: shifted. Null if there is no such thumbnail.
+    original: int | None
+    shifted: int | None
+    #: Number of the workspace's models that are wrong on this image, and number of models.
+    wrong: int
+    of: int
+
+
+class FailureList(TypedDict):
+    model: str
+    setting: str
+    total: int
+    images: list[Mistake]
+
+
+class Failures(TypedDict):
+    lists: list[FailureList]
+    #: data: URLs of small WebP images; in the live viewer, addresses relative to the page.
+    thumbnails: list[str]
+
+
+#: (original, as the model saw it); None if there is no such image.
+ThumbnailPair = tuple[Thumbnail | None, Thumbnail | None]
 
 
 @dataclass
 class Draft:
-    """One list of mistakes, before its pictures are made."""
+    """One list of mistakes, before its thumbnails are made."""
 
     title: str
     result: Result
     total: int
-    failures: list[Failure]
-    #: One pair a mistake.
-    recipes: list[Recipes] = field(default_factory=list)
+    failures: list[Mistake]
+    #: One pair per mistake.
+    thumbnails: list[ThumbnailPair] = field(default_factory=list)
 
     @property
     def shifted(self) -> bool:
@@ -56,8 +85,26 @@ class Draft:
         }
 
 
+def failures(data: ReportData) -> Failures | None:
+    """The mistakes of every complete result; what the reader must know about them goes to the warnings."""
+    most, results = data.options.failures, data.complete
+    if data.run is None or most == 0:
+        return None
+    finder = ImageFinder(data.run.workspace, data.options.folders)
+    with data.bar("mistakes", len(results)) as advance:
+        most = default_length(len(results)) if most is None else most
+        drafts, notes = draft_failures(data.run.workspace, results, data.titles, finder, most=most, advance=advance)
+    with data.bar("images", sum(len(draft.failures) for draft in drafts)) as advance:
+        notes += illustrate(drafts, data.album, advance)
+    data.warnings += notes
+    lists = [draft.payload() for draft in drafts if draft.failures]
+    for one in lists:
+        one["setting"] = data.setting_name(one["setting"])
+    return {"lists": lists, "thumbnails": data.album.urls} if lists else None
+
+
 def default_length(lists: int) -> int:
-    """How long lists of mistakes are, if so many of them stand on a page and nobody said.
+    """Default number of mistakes per list on a page with this many lists.
 
     >>> default_length(100), default_length(500), default_length(10_000)
     (12, 6, 3)
@@ -69,12 +116,12 @@ def draft_failures(
     workspace: Workspace,
     results: Sequence[Result],
     titles: Mapping[str, str],
-    finder: PictureFinder,
+    finder: ImageFinder,
     *,
     most: int,
     advance: Advance = lambda count: None,
 ) -> tuple[list[Draft], list[str]]:
-    """A list for each result with mistakes, and what the page must say about them."""
+    """One list per result with mistakes, and notes for the reader."""
     drafts: list[Draft] = []
     notes: dict[str, None] = {}
     for same in _by_images(result for result in results if judged_by_image(result)):
@@ -83,34 +130,33 @@ def draft_failures(
         of = np.sum([one.valid for one in read], axis=0)
         for result, predictions in zip(same, read, strict=True):
             draft = _draft(titles[result.key], result, predictions, wrong, of, most)
-            recipes = _recipe_book(finder, result, notes)
-            draft.recipes = [recipes(failure["id"]) for failure in draft.failures]
+            thumbnails = _thumbnails(finder, result, notes)
+            draft.thumbnails = [thumbnails(failure["id"]) for failure in draft.failures]
             drafts += [draft] if draft.failures else []
         advance(len(same))
     return drafts, [*finder.notes, *notes]
 
 
 def illustrate(drafts: Sequence[Draft], album: Album, advance: Advance = lambda count: None) -> list[str]:
-    """Put the pictures into the album until it is full; the answer says if it was.
+    """Put the images into the album until it is full; returns a note if it was.
 
-    Settings without a shift come first. All take turns: the most confident mistake of each classifier in each
-    setting before the second of any. A mistake whose picture is at hand but finds no room is left out: people
-    look at these lists, they do not read them.
+    Settings without a shift come first. All take turns: the most confident mistake of each model in each setting
+    before the second of any. A mistake whose image is available but does not fit is left out.
     """
     plain, shifted = ([d for d in drafts if d.shifted is kind] for kind in (False, True))
     all_turns = chain(_in_turn(plain), _in_turn(shifted))
     while not album.full and (turns := list(islice(all_turns, _MADE_TOGETHER))):
-        wanted = [recipe for draft, i in turns for recipe in draft.recipes[i] if recipe is not None]
+        wanted = [thumbnail for draft, i in turns for thumbnail in draft.thumbnails[i] if thumbnail is not None]
         places = iter(album.place(wanted))
         for draft, i in turns:
-            original, seen = (None if recipe is None else next(places) for recipe in draft.recipes[i])
+            original, seen = (None if thumbnail is None else next(places) for thumbnail in draft.thumbnails[i])
             draft.failures[i]["original"], draft.failures[i]["shifted"] = original, seen
         advance(len(turns))
     left = list(all_turns)
     advance(len(left))
-    without_room = [(draft, i) for draft, i in left if any(draft.recipes[i])]
+    without_room = [(draft, i) for draft, i in left if any(draft.thumbnails[i])]
     for draft, i in reversed(without_room):
-        del draft.failures[i], draft.recipes[i]
+        del draft.failures[i], draft.thumbnails[i]
     return [_FEWER] if without_room else []
 
 
@@ -136,10 +182,10 @@ def _draft(
     title: str, result: Result, predictions: Predictions, wrong: NDArray[np.int_], of: NDArray[np.int_], most: int
 ) -> Draft:
     rows = np.flatnonzero(_wrong(predictions))
-    # The most confident first; pictures without a confidence come last, equal ones in the order of the data set.
+    # The most confident first; images without a confidence come last, equal ones in the order of the dataset.
     order = np.argsort(-np.nan_to_num(predictions.confidence[rows], nan=-1.0), kind="stable")
     names = predictions.space.names
-    failures: list[Failure] = [
+    failures: list[Mistake] = [
         {
             "id": predictions.ids[row],
             "label": names[predictions.labels[row]],
@@ -159,17 +205,20 @@ def _share(confidence: np.float32) -> float | None:
     return None if np.isnan(confidence) else round(float(confidence), 4)
 
 
-def _recipe_book(finder: PictureFinder, result: Result, notes: dict[str, None]) -> Callable[[str], Recipes]:
-    """From a picture's id to its recipes in this result."""
+def _thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> Callable[[str], ThumbnailPair]:
+    """From an image's id to its thumbnails in this result."""
     source = finder.source(result.spec.dataset)
     if source is None:
         return lambda image_id: (None, None)
     if result.spec.classifier.recorded:  # what it was shown elsewhere is not known
-        return lambda image_id: (Recipe(source, image_id), None)
+        return lambda image_id: (Thumbnail(source, image_id), None)
     try:
         shift = rebuild_shift(result.spec.shift.description)
     except ShiftbenchError as error:
-        notes[f"{result.setting} is shown without the shifted pictures: {error.message}"] = None
-        return lambda image_id: (Recipe(source, image_id), None)
+        notes[f"{result.setting} is shown without the shifted images: {error.message}"] = None
+        return lambda image_id: (Thumbnail(source, image_id), None)
     geometry, seed = result.spec.geometry.rebuild(), result.spec.shift.seed
-    return lambda image_id: (Recipe(source, image_id), Recipe(source, image_id, geometry, shift, seed))
+    return lambda image_id: (Thumbnail(source, image_id), Thumbnail(source, image_id, geometry, shift, seed))
+
+
+SECTION = Section("failures", failures)

@@ -11,7 +11,7 @@ import { choose, chosen, chosenList } from "./state.js";
 
 /** @import { CorruptionFamily, CorruptionRow, CsvRow, Estimate } from "./types.d.ts" */
 
-/** So many curves in one small chart can be told apart. */
+/** More curves than this in one small chart are hard to tell apart. */
 const FIRST_CURVES = 6;
 /** Two of the small charts stand beside each other on a phone, five on a desk. */
 const SMALL_WIDTH = [165, 215];
@@ -20,7 +20,7 @@ defineSection({
   id: "corruptions",
   title: "Corruptions",
   order: 3,
-  data: (page) => page.corruptions.length ? page.corruptions : null,
+  data: (page) => page.sections.corruptions,
   build: buildCorruptions,
 });
 
@@ -55,13 +55,13 @@ function buildFamily(host, family) {
   });
   const multiples = figure("Accuracy over severity", {
     buttons: [saveCsvButton(`${family.prefix}-accuracy`, () => curvesCsv(family))],
-    caption: "A chart for each corruption, a line for each model with the interval of its accuracy; the first point is "
-      + "without corruption. All charts have the same axes.",
+    caption: "One chart per corruption, one line per model, with intervals. The first point is the clean accuracy. "
+      + "All charts have the same axes.",
   });
   host.replaceChildren(
-    heading(`${family.prefix}: ${what} of every corruption`,
+    heading(`${family.prefix}: ${what} per corruption`,
       saveCsvButton(`${family.prefix}-errors`, () => errorsCsv(family))),
-    el("p", { class: "soft" }, `${explained(family)} Lower is better. Choose a cell to see its curve.`),
+    el("p", { class: "soft" }, `${explained(family)} Lower is better. Select a cell to show its curve.`),
     heat, scale, remarks(family.notes) ?? "", chooser, detail.node, multiples.node);
   const drawDetail = responsive(detail.canvas, (width) => showDetail(detail, family, shown(), width));
   const drawMultiples = responsive(multiples.canvas, (width) => {
@@ -78,8 +78,8 @@ function buildFamily(host, family) {
 
 /** @type {(family: CorruptionFamily) => string} */
 function explained(family) {
-  if (!family.baseline) return "Mean errors over all severities, in per cent.";
-  return `Errors over all severities, in per cent of those of ${family.baseline}; mCE is their mean.`;
+  if (!family.baseline) return "Mean error over all severities, in percent.";
+  return `Error over all severities, in percent of the error of ${family.baseline}; mCE is the mean over corruptions.`;
 }
 
 /**

@@ -1,28 +1,32 @@
-"""The grid of the page: models by settings, from a workspace, a published table, or both on the same axes.
+"""The results section: models by settings, from a workspace, a published table, or both on the same axes.
 
 Own and published numbers share a setting when they mean the same: the same name, and, for the settings of the
-ImageNet testbed, the same classes. Otherwise the own setting stands beside the published one as ``NAME (own)``,
-and a note says why.
+ImageNet testbed, the same classes. Otherwise the own setting is shown as ``NAME (own)``, with a note that gives the
+reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from shiftbench.errors import listed
 from shiftbench.labels import label_space
 from shiftbench.reports.formatting import count
-from shiftbench.reports.page.columns import OWN, GridColumn
-from shiftbench.reports.page.own import known_settings
+from shiftbench.reports.page.columns import OWN, GridColumn, known_settings
 from shiftbench.reports.page.payload import ModelEntry, Results, ShiftEntry, rounded
 from shiftbench.reports.page.published import Published, published_columns, testbed_names
+from shiftbench.reports.page.sections import Section
 from shiftbench.store.workspace import space_key
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, whole
 from shiftbench.studies.models import STANDARD, Models
 from shiftbench.studies.piecewise import PiecewiseFit
 from shiftbench.studies.study import Study, unlisted
 from shiftbench.studies.testbed import SHIFTS
+
+if TYPE_CHECKING:
+    from shiftbench.reports.page.report_data import ReportData
 
 #: What our suites and people call a setting that the testbed calls otherwise.
 _TESTBED_NAMES = {"imagenet-val": "val"}
@@ -37,16 +41,16 @@ class OwnResults:
 
     columns: Sequence[GridColumn] = ()
     classifiers: Sequence[str] = ()
-    #: Settings that are members of a family: no pair of axes to look at first.
+    #: Settings of a corruption family, which are not offered as axes one by one.
     members: frozenset[str] = frozenset()
-    #: What is known about these classifiers, where no published table comes with its own.
+    #: What is known about these models, if no published table brings its own.
     models: Models | None = None
     notes: Sequence[str] = field(default_factory=tuple)
 
 
 @dataclass(frozen=True)
 class OwnNames:
-    """What own classifiers and settings are called on a page where others have a name already."""
+    """Names of own models and settings on a page whose published table has some of them already."""
 
     models: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +59,7 @@ class OwnNames:
 def results_payload(
     own: OwnResults, published: Published | None, *, baseline: str = STANDARD, level: float
 ) -> tuple[Results | None, OwnNames]:
-    """The grid, None where there is nothing to show, and what became of the own names."""
+    """The grid (None if empty), and the names of own models and settings on the page."""
     theirs = published_columns(published, level) if published else []
     settings, notes = _own_settings(own, published, theirs)
     taken = published.study.results.models if published else ()
@@ -70,19 +74,19 @@ def results_payload(
     known = {entry["name"] for entry in entries}
     for entry in entries:
         entry["reference"] = entry["reference"] if entry["reference"] in known else None
-    results: Results = {
+    grid: Results = {
         "settings": entries,
         "models": models,
-        "cells": [[column.cells.get(model["name"]) for column in columns] for model in models],
+        "estimates": [[column.estimates.get(model["name"]) for column in columns] for model in models],
         "shifts": shifts,
         "notes": [*own.notes, *notes, *more, *_gaps(columns, models), *([] if shifts else [_NO_REFERENCE])],
         "baseline": baseline if any(model["category"] for model in models) else "",
         "level": level,
     }
-    return results, names
+    return grid, names
 
 
-_NO_REFERENCE = "no setting names its reference: choose the two axes yourself"
+_NO_REFERENCE = "no setting has a reference: choose the two axes yourself"
 
 
 def _own_settings(
@@ -102,10 +106,10 @@ def _own_settings(
         why = _why_apart(column, name, published)
         names[column.name] = f"{name} (own)" if why else name
         if why:
-            notes.append(f"{name}: the workspace's numbers stand apart from {published.name}'s: {why}")
+            notes.append(f"{name}: the workspace's results are kept apart from those of {published.name}: {why}")
         elif column.sizes and other.sizes and column.sizes != other.sizes:
             shown = [" or ".join(count(int(n)) for n in sorted(one.sizes)) for one in (column, other)]
-            notes.append(f"{name}: {shown[0]} images behind the workspace's numbers, {shown[1]} in {published.name}")
+            notes.append(f"{name}: {shown[0]} images in the workspace, {shown[1]} in {published.name}")
     return names, notes
 
 
@@ -133,7 +137,7 @@ def _joined(mine: GridColumn, theirs: GridColumn) -> GridColumn:
     provenance = "; ".join(part for part in (mine.provenance, theirs.provenance) if part)
     return GridColumn(
         mine.name,
-        {**theirs.cells, **mine.cells},
+        {**theirs.estimates, **mine.estimates},
         theirs.source,
         theirs.metric,
         mine.unit,
@@ -160,7 +164,7 @@ def _models(
     # The line of others never goes through one's own models; among themselves, those of the category make it.
     on_line = set() if published else _own_baseline(own, known, baseline)
     if not published and known is not None and not on_line:
-        notes.append(f"no classifier of the workspace is of the category {baseline!r}: no line is drawn")
+        notes.append(f"no model of the workspace has the category {baseline!r}: no line is drawn")
     own_entries = [_entry(name, known, own=True, fitted=name in on_line) for name in own.classifiers]
     for entry in own_entries:
         entry["name"] = names.get(entry["name"], entry["name"])
@@ -196,16 +200,18 @@ def _fitted(study: Study) -> tuple[set[str], list[str]]:
 
 
 def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[str]:
-    """How many numbers are not there, by source: own models are not expected in every published setting."""
+    """Number of missing results, by source: own models are not expected in every published setting."""
     notes = []
-    for own, whose in ((False, "published models"), (True, "the workspace's classifiers")):
+    for own, whose in ((False, "published models"), (True, "models of the workspace")):
         names = {model["name"] for model in models if model["own"] is own}
-        present = [len(names.intersection(column.cells)) for column in columns]
+        present = [len(names.intersection(column.estimates)) for column in columns]
         touched = [n for n in present if n]
         missing = len(names) * len(touched) - sum(touched)
         if missing:
             total = count(len(names) * len(touched))
-            notes.append(f"{count(missing)} of {total} numbers are missing: not all {whose} were evaluated everywhere")
+            notes.append(
+                f"{count(missing)} of {total} results are missing: not all {whose} were evaluated in every setting"
+            )
     return notes
 
 
@@ -236,3 +242,10 @@ def _named_shift(name: str, study: Study) -> ShiftEntry:
         pivot = rounded(line.pivot / whole(study.results.unit)) if isinstance(line, PiecewiseFit) else None
     assert shift.min_x is not None
     return {"name": name, "x": shift.x, "y": shift.y, "min_x": rounded(shift.min_x / 100), "pivot": pivot}
+
+
+def results(data: ReportData) -> Results | None:
+    return data.grid[0]
+
+
+SECTION = Section("results", results)

@@ -1,4 +1,4 @@
-"""The pictures behind predictions: found again, proven to be the same by their fingerprint, and made small."""
+"""Small images of mistakes: the images of a run are found again, verified by fingerprint, and scaled down."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import base64
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Protocol
 
 from PIL import Image
 
@@ -25,17 +27,21 @@ from shiftbench.store.spec import DatasetRef, canonical_json
 from shiftbench.store.workspace import DatasetRecord, Workspace
 
 LONGEST = 112
+#: Bytes of all thumbnails in a file: a page of about 3 MB opens quickly and can be mailed.
+BUDGET = 2_000_000
+#: The folder of the live viewer's thumbnails, relative to the page.
+THUMBNAILS = "images"
 _QUALITY = 50
-#: Cropped pictures that are kept while many settings are made of them; some 60 MB at 224 pixels.
+#: Cropped images in memory while many settings are made of them; about 60 MB at 224 pixels.
 _KEPT_CROPS = 400
 
-#: Folders by the data set's name or role; "" for those that were given without one.
+#: Folders by the dataset's name or role; "" for those that were given without one.
 Folders = Mapping[str, Sequence[Path]]
 
 
 @dataclass(frozen=True, eq=False)
-class PictureSource:
-    """A data set whose content is that of the run."""
+class ImageSource:
+    """A dataset with the content of the run."""
 
     dataset: Dataset
 
@@ -47,27 +53,27 @@ class PictureSource:
         return self.dataset.read(self.row[image_id]).pixels
 
 
-class PictureFinder:
-    """Looks for the data sets of a workspace: in the folders given, and among those that have a name."""
+class ImageFinder:
+    """Finds the datasets of a workspace: in the given folders, and among the named datasets."""
 
     def __init__(self, workspace: Workspace, folders: Folders) -> None:
         self.workspace, self.folders = workspace, folders
-        self._found: dict[DatasetRef, PictureSource | None] = {}
-        #: Why data sets have no pictures, in words for the reader of the page.
+        self._found: dict[DatasetRef, ImageSource | None] = {}
+        #: For the reader: why datasets have no images.
         self.notes: list[str] = []
 
-    def source(self, dataset: DatasetRef) -> PictureSource | None:
+    def source(self, dataset: DatasetRef) -> ImageSource | None:
         """The dataset, if what was found has this very content."""
         if dataset not in self._found:
             self._found[dataset] = self._look_for(dataset.name, dataset.fingerprint)
         return self._found[dataset]
 
-    def _look_for(self, name: str, fingerprint: str) -> PictureSource | None:
+    def _look_for(self, name: str, fingerprint: str) -> ImageSource | None:
         seen: list[str] = []
         try:
             record = self.workspace.dataset(name, fingerprint)
         except ShiftbenchError as error:
-            self.notes.append(f"no pictures of {name}: {error.message}")
+            self.notes.append(f"no images of {name}: {error.message}")
             return None
         for open_candidate in self._candidates(record):
             try:
@@ -77,17 +83,17 @@ class PictureFinder:
                 seen.append(error.message)
                 continue
             if same is not None:
-                return PictureSource(same)
+                return ImageSource(same)
             seen.append(
-                f"what lies there now has another content than the {len(record.ids)} images of the run "
+                f"its content differs from the {len(record.ids)} images of the run "
                 f"(fingerprint {candidate.fingerprint[:8]}, not {fingerprint[:8]})"
             )
-        why = seen[0] if seen else f"make the report again with --images {name}=FOLDER"
-        self.notes.append(f"no pictures of {name}: {why}")
+        why = seen[0] if seen else f"run the command again with --images {name}=FOLDER"
+        self.notes.append(f"no images of {name}: {why}")
         return None
 
     def _candidates(self, record: DatasetRecord) -> Iterator[Callable[[], Dataset]]:
-        """What to try, the likeliest first; whether it is the data set of the run its fingerprint tells."""
+        """What to try, most likely first; the fingerprint decides whether it is the dataset of the run."""
         role, _, below = record.name.partition("/")
         named = [*self.folders.get(record.name, ()), *self.folders.get(role, ()), *self.folders.get("", ())]
         # Perhaps named by its role in a suite, which a workspace does not keep.
@@ -107,7 +113,7 @@ def _open_plain(folder: Path, record: DatasetRecord) -> Dataset:
 
 def _open_below(folder: Path, record: DatasetRecord) -> Dataset:
     """Released files lie in folders below their role's: ``imagenet-c/fog/3``."""
-    wanted = Suite("pictures", (Setting(record.name, record.name),))
+    wanted = Suite("images", (Setting(record.name, record.name),))
     [dataset] = open_data(wanted, {wanted.roles[0]: folder}, space=record.space)[0].values()
     return dataset
 
@@ -124,25 +130,25 @@ def _same_content(candidate: Dataset, record: DatasetRecord) -> Dataset | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
-    """How one small picture is made: the whole picture, or what a classifier saw of it."""
+class Thumbnail:
+    """How one small image is made: the whole image, or the image as a model saw it."""
 
-    source: PictureSource
+    source: ImageSource
     image_id: str
-    #: None: the picture as it is.
+    #: None: the whole image.
     geometry: Geometry | None = None
     shift: Shift | None = None
     seed: int = 0
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for equal pictures, so that each is made and kept once."""
+        """Equal for equal images, so that each is made and kept once."""
         shift = "" if self.shift is None else canonical_json(self.shift.describe())
         return self.source.dataset.fingerprint, self.image_id, self.geometry, shift, self.seed
 
     @property
     def digest(self) -> str:
-        """A name for the picture that does not change while its content does not."""
+        """A name that changes only with the content."""
         return hashlib.blake2b(repr(self.key).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
     def pixels(self) -> Pixels:
@@ -159,16 +165,81 @@ class Recipe:
 
 
 @lru_cache(maxsize=_KEPT_CROPS)
-def _crop(source: PictureSource, image_id: str, geometry: Geometry) -> Pixels:
+def _crop(source: ImageSource, image_id: str, geometry: Geometry) -> Pixels:
     pixels = geometry(source.read(image_id))
     pixels.setflags(write=False)
     return pixels
 
 
 def thumbnail(pixels: Pixels) -> bytes:
-    """WebP of at most ``LONGEST`` pixels a side; a small picture is not enlarged."""
+    """WebP of at most ``LONGEST`` pixels per side; a small image is not enlarged."""
     image = Image.fromarray(pixels)
     image.thumbnail((LONGEST, LONGEST), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     image.save(file, "WEBP", quality=_QUALITY, method=4)
     return file.getvalue()
+
+
+class Album(Protocol):
+    #: In the order of their indices.
+    urls: list[str]
+
+    def place(self, thumbnails: Sequence[Thumbnail]) -> list[int | None]:
+        """The indices of the images; None for one that can't be made."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the size limit of the page is reached."""
+
+
+@dataclass
+class FileAlbum:
+    """Images made at once and kept as data: URLs."""
+
+    budget: float = BUDGET
+    urls: list[str] = field(default_factory=list)
+    _index: dict[tuple[object, ...], int | None] = field(default_factory=dict)
+    _size: int = 0
+
+    def place(self, thumbnails: Sequence[Thumbnail]) -> list[int | None]:
+        keys = [thumbnail.key for thumbnail in thumbnails]
+        new = {key: thumbnail for key, thumbnail in zip(keys, thumbnails, strict=True) if key not in self._index}
+        with ThreadPoolExecutor() as pool:
+            made = list(pool.map(_data_url, new.values()))
+        for key, url in zip(new, made, strict=True):
+            self._index[key] = None if url is None else len(self.urls)
+            if url is not None:
+                self.urls.append(url)
+                self._size += len(url)
+        return [self._index[key] for key in keys]
+
+    @property
+    def full(self) -> bool:
+        return self._size >= self.budget
+
+
+def _data_url(thumbnail: Thumbnail) -> str | None:
+    try:
+        return thumbnail.data_url()
+    except ShiftbenchError:
+        return None
+
+
+@dataclass
+class LiveAlbum:
+    """Images with their own URLs, made on request."""
+
+    thumbnails: dict[str, Thumbnail] = field(default_factory=dict)
+    urls: list[str] = field(default_factory=list)
+    _index: dict[str, int] = field(default_factory=dict)
+    full: bool = False
+
+    def place(self, thumbnails: Sequence[Thumbnail]) -> list[int | None]:
+        return [self._place(thumbnail) for thumbnail in thumbnails]
+
+    def _place(self, thumbnail: Thumbnail) -> int:
+        name = thumbnail.digest
+        if name not in self._index:
+            self._index[name], self.thumbnails[name] = len(self.urls), thumbnail
+            self.urls.append(f"{THUMBNAILS}/{name}.webp")
+        return self._index[name]

@@ -4,24 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
 
 from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores
 from shiftbench.reports.corruption import all_corruption_scores, comparability, corruption_prefixes
-from shiftbench.reports.page.payload import CorruptionFamily, CorruptionRow, score_estimate
+from shiftbench.reports.page.payload import Estimate, score_estimate
+from shiftbench.reports.page.sections import Section
 from shiftbench.runs.results import StoredResults
 from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Result
 
+if TYPE_CHECKING:
+    from shiftbench.reports.page.report_data import ReportData
+
 #: Scores by (classifier's title, setting).
 ScoresByPlace = Mapping[tuple[str, str], Score]
 
 
+class CorruptionRow(TypedDict):
+    model: str
+    mce: Estimate | None
+    relative_mce: Estimate | None
+    #: Per corruption: the corruption error, as a fraction of the baseline's; the plain error without a baseline.
+    ce: list[Estimate | None]
+    #: accuracy[corruption][severity]
+    accuracy: list[list[Estimate | None]]
+    clean: Estimate | None
+
+
+class CorruptionFamily(TypedDict):
+    #: "imagenet-c", "demo-c", ...
+    prefix: str
+    corruptions: list[str]
+    #: noise, blur, weather, digital or extra, per corruption.
+    groups: list[str]
+    severities: list[float]
+    #: Whose errors divide: "AlexNet (published)", a model, or "" for plain mean errors.
+    baseline: str
+    rows: list[CorruptionRow]
+    notes: list[str]
+
+
 @dataclass(frozen=True)
-class Family:
+class FamilyScores:
     """One family of a run, and what could be averaged of it."""
 
     prefix: str
@@ -47,12 +76,20 @@ class Family:
         return {self.setting(corruption, severity) for corruption in self.corruptions for severity in chosen}
 
 
-def read_families(run: StoredResults, level: float) -> list[Family]:
+def read_families(run: StoredResults, level: float) -> list[FamilyScores]:
     """All families of a run. One that is incomplete keeps its accuracies, and says why it has no mean."""
     return [_family(run, prefix, places, level) for prefix, places in _places(run.settings).items()]
 
 
-def family_payload(family: Family, scores: ScoresByPlace) -> CorruptionFamily:
+def corruption_families(data: ReportData) -> list[CorruptionFamily]:
+    scores = {(title, setting): score for title, setting, score in data.scores}
+    found = [family_payload(family, scores) for family in data.families]
+    for row in (row for family in found for row in family["rows"]):
+        row["model"] = data.model_name(row["model"])
+    return [family for family in found if family["rows"]]
+
+
+def family_payload(family: FamilyScores, scores: ScoresByPlace) -> CorruptionFamily:
     return {
         "prefix": family.prefix,
         "corruptions": list(family.corruptions),
@@ -81,7 +118,7 @@ def _places(settings: Sequence[str]) -> dict[str, dict[str, tuple[str, int]]]:
     return found
 
 
-def _family(run: StoredResults, prefix: str, places: Mapping[str, tuple[str, int]], level: float) -> Family:
+def _family(run: StoredResults, prefix: str, places: Mapping[str, tuple[str, int]], level: float) -> FamilyScores:
     results = [result for result in run.results if result.setting in places]
     names = {corruption for corruption, _ in places.values()}
     ordered = [name for name in corruptions("all") if name in names]
@@ -93,7 +130,7 @@ def _family(run: StoredResults, prefix: str, places: Mapping[str, tuple[str, int
         if result.setting in places or result.setting == clean:
             by_title.setdefault(titles[result.key], []).append(result)
     scores, notes = _scores(run, prefix, by_title, clean, baseline, level)
-    return Family(
+    return FamilyScores(
         prefix,
         clean,
         (*ordered, *sorted(names.difference(ordered))),
@@ -138,7 +175,7 @@ def _notes(results: Sequence[Result], prefix: str, baseline: Baseline | None) ->
     return comparability(results, prefix, baseline)
 
 
-def _row(family: Family, title: str, scores: ScoresByPlace) -> CorruptionRow:
+def _row(family: FamilyScores, title: str, scores: ScoresByPlace) -> CorruptionRow:
     found = family.scores.get(title)
     by_type = {} if found is None else (found.ce or found.error)
     mean = None if found is None else (found.mce or found.mean_error)
@@ -159,3 +196,6 @@ def _group(name: str) -> str:
     if name in corruptions("extra"):
         return "extra"
     return CORRUPTIONS.get(name).group if name in CORRUPTIONS else ""
+
+
+SECTION = Section("corruptions", corruption_families)

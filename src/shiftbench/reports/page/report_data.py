@@ -1,0 +1,119 @@
+"""What the sections of a report are computed from. Values that several sections need are computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shiftbench.jobs.progress import Advance
+from shiftbench.metrics.base import Score
+from shiftbench.reports.page.columns import own_columns
+from shiftbench.reports.page.payload import Progress, Results
+from shiftbench.reports.page.published import Published
+from shiftbench.reports.page.sections.calibration import CalibrationEntry
+from shiftbench.reports.page.sections.corruptions import FamilyScores, read_families
+from shiftbench.reports.page.sections.results import OwnNames, OwnResults, results_payload
+from shiftbench.reports.page.sections.training import TrainingCurve
+from shiftbench.reports.page.thumbnails import Album, Folders
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.display_names import classifier_titles
+from shiftbench.store.workspace import Result
+from shiftbench.studies.models import STANDARD, Models
+
+#: Opens a progress bar for a task with a total; yields the function that advances it.
+Bar = Callable[[str, int], AbstractContextManager[Advance]]
+#: Calibration by (key of the result, time of its file, level): the live viewer computes each once.
+CalibrationCache = dict[tuple[str, int, float], CalibrationEntry | None]
+_SO_FAR = "the run is not complete: scores are over the images evaluated so far; n is their number"
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What the author of a report can choose."""
+
+    title: str = "shiftbench report"
+    level: float = 0.95
+    #: The category of the models that the line goes through.
+    baseline: str = STANDARD
+    #: Mistakes per model and setting; None: as many as keep the page small.
+    failures: int | None = None
+    folders: Folders = field(default_factory=dict)
+    #: What is known about the workspace's models, if no published table brings its own.
+    models: Models | None = None
+    training: Sequence[TrainingCurve] = ()
+
+
+def silent(what: str, total: int) -> AbstractContextManager[Advance]:
+    return nullcontext(lambda count: None)
+
+
+@dataclass
+class ReportData:
+    """The results of a run, a published table, or both, and how to show them.
+
+    ``progress`` is set for a run that is not complete: of its unfinished results only the scores are shown.
+    """
+
+    run: StoredResults | None
+    published: Published | None
+    options: ReportOptions
+    album: Album
+    bar: Bar = silent
+    progress: Progress | None = None
+    calibration_cache: CalibrationCache = field(default_factory=dict)
+    #: Shown on a tab of their own; sections add to them.
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def level(self) -> float:
+        return self.options.level
+
+    @cached_property
+    def results(self) -> Sequence[Result]:
+        return self.run.results if self.run else ()
+
+    @cached_property
+    def complete(self) -> list[Result]:
+        workspace = self.run.workspace if self.run else None
+        return [result for result in self.results if workspace and workspace.predictions_path(result).is_file()]
+
+    @cached_property
+    def scores(self) -> list[tuple[str, str, Score]]:
+        """(title of the model, setting, score)."""
+        return self.run.scores(level=self.level) if self.run else []
+
+    @cached_property
+    def families(self) -> list[FamilyScores]:
+        return read_families(self.run, self.level) if self.run else []
+
+    @cached_property
+    def grid(self) -> tuple[Results | None, OwnNames]:
+        """Models by settings, and what became of the names of the run."""
+        options = self.options
+        return results_payload(self._own(), self.published, baseline=options.baseline, level=options.level)
+
+    def model_name(self, title: str) -> str:
+        """What a model of the run is called on the page."""
+        return self.grid[1].models.get(title, title)
+
+    def setting_name(self, setting: str) -> str:
+        return self.grid[1].settings.get(setting, setting)
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """What the model of a result is called on the page, by the result's key."""
+        return {key: self.model_name(title) for key, title in classifier_titles(self.results).items()}
+
+    def _own(self) -> OwnResults:
+        if self.run is None or not self.results:
+            return OwnResults(models=self.options.models)
+        titles = classifier_titles(self.results)
+        return OwnResults(
+            own_columns(self.run, self.scores, self.families, self.level),
+            list(dict.fromkeys(titles[result.key] for result in self.results)),
+            frozenset(name for family in self.families if family.scores for name in family.settings),
+            self.options.models,
+            [_SO_FAR] if self.progress else [],
+        )
