@@ -151,7 +151,7 @@ def test_methods_say_what_the_specs_say(run: sb.Run, page: Page) -> None:
     assert "short side to 36 pixels (bilinear), centre crop of 32 pixels" in text
     assert "short side to 30 pixels (bicubic), centre crop of 28 pixels" in text
     assert spec.classifier.fingerprint in text and "generator version 1" in text and "seed 0" in text
-    assert "frost pictures: procedural v1" in text and "top1: 95 % intervals, clopper-pearson" in text
+    assert "frost images: procedural v1" in text and "top1: 95 % intervals, clopper-pearson" in text
     assert "not divided" in text and "1,000 resamples of the models (seed 720257663)" in text
     assert f"predictions by shiftbench {sb.__version__}" in text
     assert "/" not in text.replace(str(run.workspace.root), "")  # no places on a disk
@@ -161,7 +161,7 @@ def test_methods_of_a_published_table(reference_data: Path) -> None:
     text = text_of(page_of(None, read_published(reference_data / "imagenet-testbed")))
     assert "204 models, 252 settings, read in percent" in text and "'standard'" in text
     assert "aws, batch64, subsample" in text and "imagenetv2 55 %" in text
-    assert "Data sets" not in text and "predictions by" not in text
+    assert "Datasets" not in text and "predictions by" not in text
 
 
 def test_signs_of_wrong_labels_are_warnings(pictures: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_percent_against_fraction_in_one_table_is_refused(tmp_path: Path) -> Non
 def test_missing_cells_are_null_and_counted(tmp_path: Path) -> None:
     results = results_of(page_of(None, table(tmp_path, "model,val,v2\na,76.1,\nb,56.5,44\nc,,n/a\n")))
     assert number(results, "a", "v2") is None and number(results, "c", "val") is None
-    assert any("3 of 6 numbers are missing" in note for note in results["notes"])
+    assert any("3 of 6 results" in note for note in results["notes"])
 
 
 def test_accuracies_of_0_and_100_stay_what_they_are(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_baseline_that_no_model_has_draws_no_line(tmp_path: Path) -> None:
 
 
 def test_a_folder_must_say_which_table_is_meant(tmp_path: Path) -> None:
-    with pytest.raises(ShiftbenchError, match="does not hold one table of results"):
+    with pytest.raises(ShiftbenchError, match="table of results"):
         read_published(tmp_path)
     for name in ("results_a.csv", "results_b.csv"):
         (tmp_path / name).write_text("model,val\na,50\n")
@@ -166,7 +166,7 @@ def test_a_folder_called_val_is_not_imagenet(pictures: Path, tmp_path: Path, ref
     run = run_colours(tmp_path / "val", tmp_path / "w", suite="clean")
     results = results_of(page_of(run, read_published(reference_data / "imagenet-testbed"), failures=0))
     assert number(results, "bright", "val") is None and number(results, "bright", "val (own)")[0] == 1.0
-    assert any(note.startswith("val: the workspace's numbers stand apart") for note in results["notes"])
+    assert any(note.startswith("val: ") and "imagenet-1k" in note for note in results["notes"])
 
 
 def test_imagenet_val_shares_the_testbeds_axis(tmp_path: Path, reference_data: Path) -> None:
@@ -178,7 +178,7 @@ def test_imagenet_val_shares_the_testbeds_axis(tmp_path: Path, reference_data: P
     results = results_of(page_of(run, read_published(reference_data / "imagenet-testbed"), failures=0))
     assert number(results, "squeezenet1_1 (own)", "val")[3] == 20
     assert number(results, "squeezenet1_1", "val")[3] == 50_000
-    assert any("val: 20 images behind the workspace's numbers, 50,000" in note for note in results["notes"])
+    assert any(note.startswith("val: 20 images") and "50,000" in note for note in results["notes"])
 
 
 def test_two_provenances_of_one_setting_are_two_columns(pictures: Path, tmp_path: Path) -> None:

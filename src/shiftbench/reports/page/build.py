@@ -25,6 +25,7 @@ def empty_page(title: str, progress: Progress | None = None) -> Page:
 
 def build_page(data: ReportData) -> Page:
     page = empty_page(data.options.title, data.progress)
+    _ = data.scores  # first, for they check the level
     parts = {section.name: section.build(data) for section in all_sections()}
     page["sections"] = {name: part for name, part in parts.items() if part}
     if data.run is not None:
