@@ -245,7 +245,7 @@ def review(lead: Visitor, reviewer: Visitor, size: Size) -> None:
         wished = {"strategy": name, "per_class": str(size.per_class), "least": str(len(size.errors))}
         assert lead.post("/review/sets", wished).headers["location"] == f"/review/sets/{name}"
     here = f"/review/sets/{SETS[-1]}/classes/{size.space.keys[0]}"
-    gone = re.findall(r'id="picture-(\d+)"', reviewer.get(here).text)[0]
+    gone = re.findall(r'id="image-(\d+)"', reviewer.get(here).text)[0]
     assert reviewer.post(f"{here}/marks", {"entry": gone, "kind": "blacklist", "note": "a drawing"}).status == 303
     lead.get("/review")
     assert lead.post(f"/review/sets/{SETS[-1]}/freeze", {"confirm": SETS[-1]}).status == 400, "not converged"
@@ -253,7 +253,7 @@ def review(lead: Visitor, reviewer: Visitor, size: Size) -> None:
     for name in SETS:
         assert reviewer.post(f"/review/sets/{name}/revisions", {"note": "no drawings"}).status == 303
         for key in size.space.keys:
-            assert f'id="picture-{gone}"' not in reviewer.get(f"/review/sets/{name}/classes/{key}").text
+            assert f'id="image-{gone}"' not in reviewer.get(f"/review/sets/{name}/classes/{key}").text
             assert reviewer.post(f"/review/sets/{name}/classes/{key}/finish").status == 303
     assert "blacklist: a drawing" in reviewer.get(f"/review/sets/{SETS[-1]}/differences/1/2").text
 

@@ -20,7 +20,7 @@ from tests.testsets.web.conftest import Site, served
 
 
 def entries(text: str) -> list[int]:
-    return [int(entry) for entry in re.findall(r'id="picture-(\d+)"', text)]
+    return [int(entry) for entry in re.findall(r'id="image-(\d+)"', text)]
 
 
 def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
