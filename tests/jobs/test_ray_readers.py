@@ -89,7 +89,7 @@ def test_a_reader_killed_with_nine(cluster: Any, pictures: Path, tmp_path: Path)
 def test_no_room_for_a_reader(cluster: Any, pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(RayError, match="can hold a reader") as caught:
         run_small(pictures, tmp_path / "w", executor=RayExecutor(cluster.address, reader_cpus=3))
-    assert caught.value.hint == "ask for less with --reader-cpus"
+    assert "--reader-cpus" in str(caught.value.hint)
 
 
 @pytest.mark.soak

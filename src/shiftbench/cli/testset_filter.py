@@ -52,8 +52,8 @@ def filter_command(
     from shiftbench.classifiers.loading import load_classifier
     from shiftbench.datasets.catalogue import open_dataset
     from shiftbench.labels.catalogue import find_label_space
+    from shiftbench.testsets.export import write_shortlist
     from shiftbench.testsets.filtration import filter_adversarially, filter_out_of_distribution
-    from shiftbench.testsets.filtration.writing import write_shortlist
 
     choice(recipe, ("imagenet-a", "imagenet-o"), "--recipe")
     space = find_label_space(labels)

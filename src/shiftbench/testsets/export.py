@@ -1,18 +1,25 @@
-"""Frozen sets in the layouts that others read: class folders, WebDataset shards, Hugging Face tables."""
+"""Test sets on disk: frozen sets as class folders, WebDataset shards or Hugging Face tables; shortlists for review."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shiftbench.datasets.manifest import read_rows
+from shiftbench.errors import StoreError
+from shiftbench.io.atomic import write_atomically
 from shiftbench.jobs.blocks import cut
 from shiftbench.outputs.packed import SHARD_SIZE, Sample, table_name, write_table, write_tar
 from shiftbench.outputs.staging import fill_folder, place_file
 from shiftbench.registry import Registry
 from shiftbench.testsets.frozen import FrozenSet
+
+if TYPE_CHECKING:
+    from shiftbench.testsets.filtration.shortlist import Filtration
+    from shiftbench.testsets.pool.sources import Offer
 
 Row = Mapping[str, Any]
 #: ``function(frozen, folder)`` fills an empty folder.
@@ -98,3 +105,39 @@ def _sample(frozen: FrozenSet, row: Row) -> Sample:
     path, label = frozen.folder / "images" / row["path"], frozen.space.index(row["label"])
     details = {name: value for name, value in row.items() if name not in ("path", "label", "position")}
     return Sample(path.stem, path.suffix, path.read_bytes(), label, {"label": label, "class": row["label"], **details})
+
+
+def write_shortlist(filtration: Filtration, folder: str | Path) -> Path:
+    """What a filtration leaves, in a new folder; returns that of the images.
+
+    ``images/<class>/...`` are the shortlisted images as they came: this folder is imported, and has no predictions.
+    ``funnel.json`` counts what each step left. ``review.csv`` lists the models' predictions for the report, not for
+    reviewers.
+    """
+    from shiftbench.testsets.pool.sources import dataset_offers
+
+    folder = Path(folder)
+    images = folder / "images"
+    if images.exists():
+        raise StoreError(f"{folder} already holds a shortlist", hint="choose a new folder, or delete this one")
+    images.mkdir(parents=True)
+    for number, offer in enumerate(dataset_offers(filtration.subset())):
+        _write_offer(images / (offer.class_key or "unlabelled") / _file_name(number, offer.id), offer)
+    filtration.review_list().write(folder / "review.csv")
+    filtration.funnel.write(folder / "funnel.json")
+    return images
+
+
+def _write_offer(path: Path, offer: Offer) -> None:
+    data = offer.data() if callable(offer.data) else offer.data
+    write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
+
+
+def _file_name(number: int, image_id: str) -> str:
+    """The last part of the id, made safe; the number keeps two of the same name apart.
+
+    >>> _file_name(7, "cat/../my cat.jpg"), _file_name(7, "cifar/00012")
+    ('000007-my_cat.jpg', '000007-00012.png')
+    """
+    last = re.sub(r"[^A-Za-z0-9._-]", "_", image_id.rsplit("/", 1)[-1]).lstrip(".")
+    return f"{number:06d}-{last}" if Path(last).suffix else f"{number:06d}-{last}.png"
