@@ -7,7 +7,6 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import RLock
@@ -20,6 +19,7 @@ from shiftbench.io.cache import cache_folder
 from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.objects import ObjectPath
 from shiftbench.io.paths import is_object
+from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.multilabel import LabelSets
 from shiftbench.labels.space import Labels, LabelSpace
 
@@ -91,9 +91,8 @@ def digest_files(root: Path, names: Sequence[str]) -> list[bytes]:
     size, threads = (8, _REQUESTS) if is_object(root) else (256, _THREADS)
     blocks = [names[i : i + size] for i in range(0, len(names), size)]
     digest = _object_digester(root, known) if is_object(root) else partial(_digest_file, str(root), known)
-    with ThreadPoolExecutor(threads) as pool:
-        done = pool.map(lambda block: [digest(name) for name in block], blocks)
-        results = [result for block in done for result in block]
+    done = on_threads(lambda block: [digest(name) for name in block], blocks, threads)
+    results = [result for block in done for result in block]
     fresh = {name: (stamp, digest) for name, (stamp, digest, new) in zip(names, results, strict=True) if new and stamp}
     if fresh:
         _save(store, {**_load(store), **fresh})

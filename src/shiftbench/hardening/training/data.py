@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +20,7 @@ from shiftbench.errors import BadImageError, LabelError, listed
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import TrainingData
 from shiftbench.jobs.progress import progress_bar
-from shiftbench.jobs.threads import worker_count
+from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.catalogue import find_label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -181,14 +180,8 @@ def load_pictures(
             return False
         return True
 
-    good = np.zeros(len(dataset), bool)
-    with (
-        ThreadPoolExecutor(worker_count(None)) as pool,
-        progress_bar(f"reading {dataset.name}", len(dataset), show=show, console=console) as advance,
-    ):
-        for index, readable in enumerate(pool.map(decode, range(len(dataset)))):
-            good[index] = readable
-            advance(1)
+    with progress_bar(f"reading {dataset.name}", len(dataset), show=show, console=console) as advance:
+        good = np.array(on_threads(decode, range(len(dataset)), advance=advance), bool)
     if bad:
         warnings.warn(f"{len(bad)} images cannot be read and are left out: {listed(sorted(bad))}", stacklevel=2)
         ids = [one for one, fine in zip(dataset.ids, good, strict=True) if fine]
