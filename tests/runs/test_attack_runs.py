@@ -18,7 +18,6 @@ from shiftbench.api import IncompleteRunError
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ClassifierError, SettingError
 from shiftbench.labels.space import Labels, LabelSpace, Projection, Scores
-from shiftbench.runs.plan import _check_classifier_shift
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attackable, ClassifierShift
 from shiftbench.store.spec import canonical_json
@@ -174,12 +173,12 @@ def test_super_classes_and_missing_labels_are_refused(pictures: Path) -> None:
     groups = Projection("max", ((0, 1), (2,)))
     dataset = sb.open_dataset(pictures, space=COLOURS)
     with pytest.raises(SettingError, match=r"(?s)can't be run.*several"):
-        _check_classifier_shift(PGD, network(fine), SETTINGS[1], dataset, groups)
+        PGD.check_setting(network(fine), "attacked", dataset, groups)
     unlabelled: Any = SimpleNamespace(name="flat", labels=np.full(4, -1, np.int32))
     with pytest.raises(SettingError, match="needs labels"):
-        _check_classifier_shift(PGD, network(), SETTINGS[1], unlabelled, Projection("identity", ((0,), (1,), (2,))))
+        PGD.check_setting(network(), "attacked", unlabelled, Projection("identity", ((0,), (1,), (2,))))
     away = replace(PGD, away_from="prediction")
-    _check_classifier_shift(away, network(), SETTINGS[1], unlabelled, Projection("identity", ((0,), (1,), (2,))))
+    away.check_setting(network(), "attacked", unlabelled, Projection("identity", ((0,), (1,), (2,))))
 
 
 def test_the_suite_names_its_settings_after_the_data() -> None:

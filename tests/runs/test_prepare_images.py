@@ -115,7 +115,7 @@ def test_a_shift_that_fails_is_named_and_the_rest_is_there(executor: Executor, p
 
 def test_a_block_is_remembered_for_others_and_forgotten_in_time(pictures: Path, tmp_path: Path) -> None:
     data = Noted(pictures, tmp_path / "notes")
-    maker = SharedPictureMaker(tmp_path / "w", {"data": data}, 0)
+    maker = SharedPictureMaker({"data": data}, 0)
     blocks = [WorkItem("data", start, start + 10) for start in range(0, 60, 10)]
     noise = Wanted(SMALL.geometry, Corruption("gaussian_noise", 3))
     first = list(maker(blocks[0], [noise]))
@@ -131,7 +131,7 @@ def test_a_block_is_remembered_for_others_and_forgotten_in_time(pictures: Path, 
 
 def test_another_geometry_of_a_known_block_is_read_for(pictures: Path, tmp_path: Path) -> None:
     data = Noted(pictures, tmp_path / "notes")
-    maker = SharedPictureMaker(tmp_path / "w", {"data": data}, 0)
+    maker = SharedPictureMaker({"data": data}, 0)
     block, larger = WorkItem("data", 0, 5), sb.Geometry(resize=40, crop=38)
     list(maker(block, [Wanted(SMALL.geometry, None)]))
     made = list(maker(block, [Wanted(larger, None), Wanted(SMALL.geometry, None)]))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +21,12 @@ from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Demand, Job, Problem, Reader
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
-from shiftbench.labels.space import Scores
+from shiftbench.labels.space import Labels, Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedResult, RunContext, WorkItem, block_is_complete, is_complete
 from shiftbench.runs.prepare_images import PictureMaker, Ready, SharedPictureMaker, Wanted, stacked
-from shiftbench.shifts.attacks.base import ClassifierShift
-from shiftbench.shifts.frames import PerturbationFrame
 from shiftbench.store.prediction_files import PredictionBlock, write_block
 from shiftbench.store.predictions import SKIPPED
-from shiftbench.store.spec import canonical_json
 from shiftbench.store.workspace import Workspace, setting_rows
 
 T = TypeVar("T")
@@ -62,7 +60,7 @@ class Evaluation(Job[WorkItem]):
         return replace(self, threads=threads)
 
     def reader(self, threads: int) -> Reader:
-        return SharedPictureMaker(self.context.root, self.context.datasets, self.context.seed, threads=threads)
+        return SharedPictureMaker(self.context.datasets, self.context.seed, threads=threads)
 
     def with_reader(self, feed: Reader) -> Evaluation:
         return replace(self, pictures=feed)
@@ -109,12 +107,13 @@ class _BlockComputation:
     def __init__(self, evaluation: Evaluation, workspace: Workspace, item: WorkItem, advance: Advance) -> None:
         self.context, self.threads = evaluation.context, evaluation.threads
         self.pictures = evaluation.pictures or PictureMaker(
-            self.context.root, self.context.datasets, self.context.seed, threads=self.threads
+            self.context.datasets, self.context.seed, threads=self.threads
         )
         self.workspace, self.item, self.advance = workspace, item, advance
         self.dataset: Dataset = self.context.datasets[item.dataset]
         self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
         self.troubles: list[Problem] = []
+        self.recorded = False
 
     def compute(self, results: Sequence[PlannedResult]) -> list[Problem]:
         pictured = []
@@ -135,7 +134,9 @@ class _BlockComputation:
         try:
             yield
         except _TroubleError as error:
-            self.troubles.append(error.trouble)
+            # Settings that share a computation share its trouble.
+            if error.trouble not in self.troubles:
+                self.troubles.append(error.trouble)
 
     def _look_up(self, planned: PlannedResult, classifier: RecordedPredictions) -> None:
         rows = planned.rows_between(self.item.start, self.item.stop)
@@ -149,79 +150,31 @@ class _BlockComputation:
         groups = [
             same_shift
             for _, same_geometry in _grouped(results, lambda planned: repr(planned.geometry))
-            for _, same_shift in _grouped(same_geometry, _computed_together)
+            for _, same_shift in _grouped(same_geometry, lambda planned: planned.setting.shift.group)
         ]
         made = self.pictures(self.item, [_wanted(group[0]) for group in groups])
         for group in groups:
             self._run_together(group, next(made))  # kept by nobody while the next are made: 40 MB at 224 pixels
 
     def _run_together(self, results: Sequence[PlannedResult], ready: Ready | Problem) -> None:
-        """Cells of the same geometry and shift."""
+        """Results of the same geometry and shift."""
         if isinstance(ready, Problem):
             self.troubles.append(ready)
             return
-        shift = results[0].setting.shift
+        self._record_problems(ready)
         for name, same_classifier in _grouped(results, lambda planned: planned.result.classifier):
-            classifier = self.context.classifiers[name]
-            with self._going_on():
-                if isinstance(shift, PerturbationFrame):
-                    self._run_sequence(classifier, same_classifier, ready)
-                elif isinstance(shift, ClassifierShift):
-                    self._run_classifier_shift(classifier, same_classifier, shift, ready)
-                else:
-                    self._run_shift(classifier, same_classifier, ready)
+            view = _View(self.context.classifiers[name], ready, self.context.seed, self.threads)
+            for planned in same_classifier:
+                with self._going_on():
+                    asked = _Asked(planned, self.dataset, self.item, ready)
+                    scores = planned.setting.shift.scores_in(view, asked)
+                    self._write(planned, self._predict(planned, view.classifier, scores, ready.readable))
 
-    def _run_shift(self, classifier: Classifier, results: Sequence[PlannedResult], ready: Ready) -> None:
-        scores = _scores(classifier, stacked(ready.images), ready.ids, self.threads)
-        for planned in results:
-            self._write(planned, self._predict(planned, classifier, scores, ready.readable))
-
-    def _run_sequence(self, classifier: Classifier, results: Sequence[PlannedResult], ready: Ready) -> None:
-        """All frames of one picture at a time: a whole block of frames would not fit into memory."""
-        first = results[0].setting.shift
-        assert isinstance(first, PerturbationFrame)
-        by_picture = []
-        for image, image_id in zip(ready.images, ready.ids, strict=True):
-            with _blamed_on(f"sequence {first.sequence!r} for {_the(classifier)}", [image_id]):
-                crop = _square(classifier) or min(image.shape[:2])
-                frames = first.frames(image, image_id=image_id, seed=self.context.seed, crop=crop)
-            by_picture.append(_scores(classifier, frames, [image_id] * len(frames), self.threads))
-        for planned in results:
-            assert isinstance(planned.setting.shift, PerturbationFrame)
-            index = planned.setting.shift.index
-            rows = [frames[index] for frames in by_picture]
-            scores = np.stack(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
-            self._write(planned, self._predict(planned, classifier, scores, ready.readable))
-
-    def _run_classifier_shift(
-        self, classifier: Classifier, results: Sequence[PlannedResult], shift: ClassifierShift, ready: Ready
-    ) -> None:
-        """Made for one classifier: of the pictures that the setting uses, the scores right away."""
-        for planned in results:
-            with self._going_on():
-                scores = self._attacked(planned, classifier, shift, ready)
-                self._write(planned, self._predict(planned, classifier, scores, ready.readable))
-
-    def _attacked(self, planned: PlannedResult, classifier: Classifier, shift: ClassifierShift, ready: Ready) -> Scores:
-        columns = [group[0] for group in planned.projection.groups]
-        chosen = setting_rows(self.dataset.labels, self.dataset.space, planned.space, self.dataset.label_sets)
-        label_of = dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
-        used = [i for i, place in enumerate(ready.readable) if self.item.start + place in label_of]
-        scores = np.zeros((len(ready.images), len(classifier.space)), np.float32)
-        if used:
-            own = [label_of[self.item.start + ready.readable[i]] for i in used]
-            ids = [ready.ids[i] for i in used]
-            with _blamed_on(f"{_the(classifier)} in {planned.result.setting!r}", ids):
-                found = shift.scores(
-                    classifier,
-                    stacked([ready.images[i] for i in used]),
-                    np.array([columns[label] if label >= 0 else -1 for label in own], np.int32),
-                    image_ids=ids,
-                    seed=self.context.seed,
-                    classes=None if planned.projection.kind == "identity" else columns,
-                )
-                scores[used] = _checked(classifier, found, ids)
-        return scores
+    def _record_problems(self, ready: Ready) -> None:
+        if ready.problems and not self.recorded:
+            name, fingerprint = self.dataset.name, self.dataset.fingerprint
+            self.workspace.record_problems(name, fingerprint, self.item.start, list(ready.problems))
+            self.recorded = True
 
     def _predict(
         self, planned: PlannedResult, classifier: Classifier, scores: Scores, readable: Sequence[int]
@@ -297,25 +250,97 @@ def _checked(classifier: Classifier, scores: Scores, ids: Sequence[str]) -> Scor
     return scores
 
 
-def _square(classifier: Classifier) -> int | None:
-    crop = classifier.preprocessing.geometry.crop
-    if isinstance(crop, tuple):
-        raise ClassifierError(
-            f"perturbation sequences need a square input, and {classifier.name!r} has another", found=crop
-        )
-    return crop
+@dataclass(frozen=True)
+class _View:
+    """``shifts.base.BlockView``: a model before what is ready of a block."""
+
+    classifier: Classifier
+    ready: Ready
+    seed: int
+    threads: int
+    _shared: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def images(self) -> Sequence[Pixels] | Pixels:
+        return self.ready.images
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return self.ready.ids
+
+    def square(self) -> int | None:
+        crop = self.classifier.preprocessing.geometry.crop
+        if isinstance(crop, tuple):
+            raise ClassifierError(
+                f"perturbation sequences need a square input, and {self.classifier.name!r} has another", found=crop
+            )
+        return crop
+
+    def scores(self, images: Sequence[Pixels] | Pixels, ids: Sequence[str]) -> Scores:
+        return _scores(self.classifier, stacked(images), ids, self.threads)
+
+    def checked(self, scores: Scores, ids: Sequence[str]) -> Scores:
+        return _checked(self.classifier, scores, ids)
+
+    def shared(self, what: str, make: Callable[[], T]) -> T:
+        if what not in self._shared:
+            try:
+                self._shared[what] = make()
+            except Exception as error:
+                self._shared[what] = error
+        found = self._shared[what]
+        if isinstance(found, Exception):
+            raise found
+        return cast("T", found)
+
+    def blamed_on(self, who: str, ids: Sequence[str]) -> AbstractContextManager[None]:
+        return _blamed_on(f"{who} for {_the(self.classifier)}", ids)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """``shifts.base.Asked``: the images of a block that a planned result needs, with labels for its model."""
+
+    planned: PlannedResult
+    dataset: Dataset
+    item: WorkItem
+    ready: Ready
+
+    @property
+    def setting(self) -> str:
+        return self.planned.result.setting
+
+    @cached_property
+    def _labels(self) -> dict[int, int]:
+        """By position among the ready images."""
+        data, columns = self.dataset, self._columns
+        chosen = setting_rows(data.labels, data.space, self.planned.space, data.label_sets)
+        label_of = dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
+        rows = {i: self.item.start + place for i, place in enumerate(self.ready.readable)}
+        own = {i: label_of[row] for i, row in rows.items() if row in label_of}
+        return {i: columns[label] if label >= 0 else -1 for i, label in own.items()}
+
+    @property
+    def _columns(self) -> list[int]:
+        return [group[0] for group in self.planned.projection.groups]
+
+    @property
+    def used(self) -> list[int]:
+        return list(self._labels)
+
+    @property
+    def labels(self) -> Labels:
+        return np.array(list(self._labels.values()), np.int32)
+
+    @property
+    def classes(self) -> list[int] | None:
+        return None if self.planned.projection.kind == "identity" else self._columns
 
 
 def _wanted(planned: PlannedResult) -> Wanted:
-    """Sequences and attacks begin with the pictures as they are."""
+    """Shifts that are not made for each image alone begin with the images as they are."""
     shift = planned.setting.shift
-    own = isinstance(shift, PerturbationFrame | ClassifierShift)
-    return Wanted(planned.geometry, None if own else shift)
-
-
-def _computed_together(planned: PlannedResult) -> str:
-    shift = planned.setting.shift
-    return shift.sequence if isinstance(shift, PerturbationFrame) else canonical_json(shift.describe())
+    return Wanted(planned.geometry, shift if shift.per_image else None)
 
 
 def _with_gaps(found: PredictionBlock, present: NDArray[np.bool_]) -> PredictionBlock:

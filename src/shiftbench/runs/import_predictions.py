@@ -33,7 +33,6 @@ from shiftbench.runs.match_predictions import Matching, check_agreement
 from shiftbench.runs.plan import PlannedResult, is_complete, plan_result
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, build_suite, suites
-from shiftbench.shifts.base import NoShift
 from shiftbench.store.prediction_files import PredictionBlock, write_block
 from shiftbench.store.spec import ClassifierRecord
 from shiftbench.store.workspace import Result, Workspace
@@ -109,7 +108,7 @@ def find_setting(name: str) -> Setting:
     """
     for suite in suites.names():
         for setting in build_suite(suite).settings:
-            if setting.name == name and isinstance(setting.shift, NoShift):
+            if setting.name == name and not setting.shifted:
                 return setting
             if setting.name == name:
                 raise SettingError(

@@ -23,8 +23,6 @@ from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace, Projection
 from shiftbench.metrics.base import Needs
 from shiftbench.settings.base import Setting
-from shiftbench.shifts.attacks.base import ClassifierShift
-from shiftbench.shifts.base import NoShift
 from shiftbench.store.prediction_files import PredictionBlock, read_block
 from shiftbench.store.spec import ClassifierRecord, DatasetRef, GeometryRecord, ResultSpec, ShiftRecord
 from shiftbench.store.workspace import Result, Workspace, setting_rows, space_key
@@ -146,8 +144,8 @@ def plan_result(
     if isinstance(classifier, RecordedPredictions):
         stored = _recorded_needs(classifier, setting, dataset, space, stored)
     result = Result(classifier.name, setting.name, spec)
-    if isinstance(setting.shift, ClassifierShift) and not workspace.predictions_path(result).exists():
-        _check_classifier_shift(setting.shift, classifier, setting, dataset, projection)
+    if not workspace.predictions_path(result).exists():
+        setting.shift.check_setting(classifier, setting.name, dataset, projection)
     return PlannedResult(result, setting, setting.dataset, geometry, space, projection, rows, stored)
 
 
@@ -161,35 +159,11 @@ def _geometry(classifier: Classifier, setting: Setting) -> Geometry:
     return geometry
 
 
-def _check_classifier_shift(
-    shift: ClassifierShift, classifier: Classifier, setting: Setting, dataset: Dataset, projection: Projection
-) -> None:
-    """What depends on classifier and labels must have both, in one label space; better said now than in a worker."""
-    if projection.kind == "max":
-        raise SettingError(
-            f"{setting.name!r} can't be run for {classifier.name!r}: an attack needs the class of an image among the "
-            "classifier's own",
-            found="a label space whose classes stand for several of them",
-            expected="the classifier's label space, or a part of it",
-        )
-    if shift.needs_labels and not np.any(dataset.labels >= 0):
-        raise SettingError(
-            f"{setting.name!r} needs labels: it drives images away from their class",
-            found=f"{dataset.name!r}, whose images have none",
-        )
-    if shift.needs_labels and dataset.label_sets is not None:
-        raise SettingError(
-            f"{setting.name!r} needs one label an image: it drives images away from their class",
-            found=f"{dataset.name!r}, whose images have several",
-        )
-    shift.check(classifier)
-
-
 def _recorded_needs(
     classifier: RecordedPredictions, setting: Setting, dataset: Dataset, space: LabelSpace, needs: Needs
 ) -> Needs:
     """Predictions made elsewhere: they must be of these images, and give only what was recorded."""
-    if not isinstance(setting.shift, NoShift):
+    if setting.shifted:
         raise SettingError(
             f"{classifier.name!r} holds predictions made elsewhere; it can't be run under {setting.name!r}",
             hint="evaluate it on settings whose images are used as they are (--suite clean)",
@@ -217,7 +191,7 @@ def _spec(
 ) -> ResultSpec:
     """Everything that decides the predictions, and nothing else (no time, no place, no worker count)."""
     shift = setting.shift.describe()
-    if not isinstance(setting.shift, NoShift):
+    if setting.shifted:
         shift = {**shift, "seed": seed}
     provenance, family = _provenance(setting, dataset, space, images, seed)
     return ResultSpec(
@@ -252,7 +226,7 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
         # Released files: a folder for each corruption and severity, so that each is a data set of its own.
         return "; ".join([own, *common]), "; ".join([f"{images} images", *common])
     common.insert(0, own)
-    if isinstance(setting.shift, NoShift):
+    if not setting.shifted:
         return "; ".join(common), "; ".join(common)
     about = setting.shift.describe()
     made = [f"{key} {about[key]}" for key in ("generator", "options", "then") if key in about]

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from shiftbench.jobs.base import Problem
 from shiftbench.jobs.threads import on_threads
 from shiftbench.runs.plan import WorkItem
 from shiftbench.shifts.base import Shift
-from shiftbench.store.workspace import Workspace
 
 #: Blocks that a maker of pictures remembers: enough for workers that are at nearly the same one.
 _REMEMBERED = 4
@@ -46,6 +44,8 @@ class Ready:
     #: Their positions in the block, and their ids.
     readable: tuple[int, ...]
     ids: tuple[str, ...]
+    #: Images of the block that were skipped or converted, and why.
+    problems: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,14 @@ class _Block:
     crops: dict[Geometry, list[Pixels]]
     readable: tuple[int, ...]
     ids: tuple[str, ...]
+    problems: tuple[dict[str, str], ...]
 
 
 class PictureMaker:
-    """Reads the blocks of a run's data sets, and writes down which pictures could not be used."""
+    """Reads the blocks of a run's datasets, and reports which images could not be used."""
 
-    def __init__(self, root: Path, datasets: Mapping[str, Dataset], seed: int, *, threads: int = 1) -> None:
-        self.root, self.datasets, self.seed, self.threads = root, datasets, seed, threads
+    def __init__(self, datasets: Mapping[str, Dataset], seed: int, *, threads: int = 1) -> None:
+        self.datasets, self.seed, self.threads = datasets, seed, threads
 
     def __call__(self, item: WorkItem, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:
         """In the order asked for; what a shift could not do is told, and the next comes all the same."""
@@ -70,29 +71,30 @@ class PictureMaker:
             yield self._made(block, one)
 
     def _block(self, item: WorkItem, geometries: Sequence[Geometry]) -> _Block:
-        """Every readable picture once, in every geometry; the others are put on record."""
+        """Every readable image once, in every geometry, and what was wrong with the others."""
         dataset = self.datasets[item.dataset]
         places = range(item.start, item.stop)
         read = on_threads(lambda index: _read(dataset, index, geometries), places, self.threads)
-        problems = [
+        problems = tuple(
             {"id": dataset.ids[index], "action": "skipped" if one.crops is None else "converted", "why": one.problem}
             for index, one in zip(places, read, strict=True)
             if one.problem
-        ]
-        Workspace(self.root).record_problems(dataset.name, dataset.fingerprint, item.start, problems)
+        )
         kept = [(i, one.crops) for i, one in enumerate(read) if one.crops is not None]
         return _Block(
             {geometry: [crops[number] for _, crops in kept] for number, geometry in enumerate(geometries)},
             tuple(i for i, _ in kept),
             tuple(dataset.ids[item.start + i] for i, _ in kept),
+            problems,
         )
 
     def _made(self, block: _Block, wanted: Wanted) -> Ready | Problem:
         images = block.crops[wanted.geometry]
         if wanted.shift is None:
-            return Ready(images, block.readable, block.ids)
+            return Ready(images, block.readable, block.ids, block.problems)
         try:
-            return Ready(self._shifted(wanted.shift, stacked(images), block.ids), block.readable, block.ids)
+            shifted = self._shifted(wanted.shift, stacked(images), block.ids)
+            return Ready(shifted, block.readable, block.ids, block.problems)
         except Exception as error:
             return Problem(f"shift {wanted.shift.name!r}", explain(error), block.ids)
 
@@ -111,13 +113,13 @@ class SharedPictureMaker(PictureMaker):
     """For several workers, which ask for the same blocks at nearly the same time: the last ones are remembered, so
     that each is read once. Safe with threads."""
 
-    def __init__(self, root: Path, datasets: Mapping[str, Dataset], seed: int, *, threads: int = 1) -> None:
-        super().__init__(root, datasets, seed, threads=threads)
+    def __init__(self, datasets: Mapping[str, Dataset], seed: int, *, threads: int = 1) -> None:
+        super().__init__(datasets, seed, threads=threads)
         self._blocks: OrderedDict[WorkItem, _Block] = OrderedDict()
         self._turn = threading.Lock()
 
     def __reduce__(self) -> Any:
-        return partial(SharedPictureMaker, threads=self.threads), (self.root, self.datasets, self.seed)
+        return partial(SharedPictureMaker, threads=self.threads), (self.datasets, self.seed)
 
     def _block(self, item: WorkItem, geometries: Sequence[Geometry]) -> _Block:
         with self._turn:  # a second one who asks waits for the first one's reading

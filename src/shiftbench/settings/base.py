@@ -46,6 +46,11 @@ class Setting:
     #: The data set that fills its role where the user names none: a name, a path or ``kind:path``.
     default: str | None = None
 
+    @property
+    def shifted(self) -> bool:
+        """Whether the images are changed on the way; released files were changed before."""
+        return self.shift.kind != "none"
+
 
 @dataclass(frozen=True)
 class SuiteOptions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from shiftbench.arrays import Pixels
-from shiftbench.shifts.base import Shift
+from shiftbench.shifts.base import Shift, rebuild_shift, shift_kinds
 
 
 @dataclass(frozen=True)
@@ -32,3 +33,11 @@ class ThenJpeg(Shift):
 
     def describe(self) -> dict[str, Any]:
         return {**self.first.describe(), "then": f"JPEG quality {self.quality}"}
+
+    def record(self) -> dict[str, Any]:
+        return {"shift": "then-jpeg", "first": self.first.record(), "quality": self.quality}
+
+
+@shift_kinds.register("then-jpeg")
+def _then_jpeg(record: Mapping[str, Any]) -> Shift:
+    return ThenJpeg(rebuild_shift(record["first"]), record["quality"])

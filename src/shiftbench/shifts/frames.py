@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shiftbench.arrays import Pixels
-from shiftbench.shifts.base import Shift
+from shiftbench.shifts.base import SequenceShift, Shift, shift_kinds
 from shiftbench.shifts.corruptions import GENERATOR_VERSION
 from shiftbench.shifts.perturbations import CROP, FRAMES, perturbation_frames
 
@@ -15,10 +16,10 @@ _NOISE = frozenset({"gaussian_noise", "shot_noise", "speckle_noise"})
 
 
 @dataclass(frozen=True)
-class PerturbationFrame(Shift):
-    """Frame ``index`` of a sequence. It takes the uncropped picture and returns the cropped one.
+class PerturbationFrame(SequenceShift):
+    """Frame ``index`` of a sequence. It takes the uncropped image and returns the cropped one.
 
-    A run computes all frames of a picture at once (``frames``); a call for one frame gives the same pixels.
+    A run computes all frames of an image at once (``frames``); a call for one frame gives the same pixels.
 
     >>> PerturbationFrame("rotate", 7).name
     'rotate.frame07'
@@ -53,6 +54,11 @@ class PerturbationFrame(Shift):
             "noise": self.perturbation in _NOISE,
             "generator": GENERATOR_VERSION,
         }
+
+
+@shift_kinds.register("perturbation")
+def _frame(record: Mapping[str, Any]) -> Shift:
+    return PerturbationFrame(record["perturbation"], record["frame"], record["difficulty"])
 
 
 def frames_of(perturbation: str, difficulty: int = 1) -> list[PerturbationFrame]:

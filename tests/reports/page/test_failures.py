@@ -17,14 +17,12 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.datasets.subset import sample, take
-from shiftbench.errors import ShiftError
 from shiftbench.reports.page.sections import failures, methods
-from shiftbench.reports.page.shifted import rebuild_shift
 from shiftbench.reports.page.thumbnails import LONGEST, ImageFinder, Thumbnail, thumbnail
 from shiftbench.settings.base import Setting
 from shiftbench.settings.roles import Selection
 from shiftbench.shifts.attacks import Attack
-from shiftbench.shifts.compose import ThenJpeg
+from shiftbench.shifts.base import rebuild_shift
 from shiftbench.shifts.corruptions import Corruption, corruptions
 from shiftbench.shifts.corruptions.greyscale import Greyscale
 from tests.reports.page.making import SMALL, classifiers, mistakes_of, page_of, part_of, run_colours
@@ -92,24 +90,6 @@ def test_shifted_pictures_of_other_shifts_and_crops(photographs: Any, tmp_path: 
         warnings.simplefilter("ignore", UserWarning)
         run = sb.evaluate(network, settings, {"demo": photographs}, tmp_path / "w", progress=False)
     assert {recipe.pixels().tobytes() for recipe in recipes(run)} == seen
-
-
-@pytest.mark.parametrize("name", corruptions("all"))
-def test_a_shift_is_rebuilt_from_its_description(name: str) -> None:
-    for shift in (Corruption(name, 4), ThenJpeg(Corruption(name, 1.5))):
-        about = {**shift.describe(), "seed": 3}
-        assert rebuild_shift(about) == shift or rebuild_shift(about).describe() == shift.describe()
-
-
-def test_another_generator_or_an_unknown_shift_gives_no_pixels() -> None:
-    about = Corruption("fog", 3).describe()
-    with pytest.raises(ShiftError, match="another generator"):
-        rebuild_shift({**about, "generator": "0"})
-    with pytest.raises(ShiftError, match="another frost"):
-        frost = Corruption("frost", 3, {"frost_textures": "procedural"}).describe()
-        rebuild_shift({**frost, "frost": {"textures": "procedural v0"}})
-    with pytest.raises(ShiftError, match="can't be made again"):
-        rebuild_shift({"shift": "attack", "attack": "pgd"})
 
 
 def test_thumbnails_are_small_and_look_alike() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift, attack_batch
 from shiftbench.shifts.attacks.norms import REFERENCE_SIDE, Norm, project, radius, steepest, unit_start
 from shiftbench.shifts.attacks.objective import Victim, import_torch
+from shiftbench.shifts.base import Shift, shift_kinds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -176,6 +177,25 @@ class Attack(ClassifierShift):
             # Clipping moves every value towards the image, so it does not leave the ball again.
             found = (pixels + project(moved - pixels, self.norm, eps)).clamp(0, 1)
         return found
+
+
+@shift_kinds.register("attack")
+def _rebuild(record: Mapping[str, Any]) -> Shift:
+    if "members" in record:
+        from shiftbench.shifts.attacks.autoattack import AutoAttack
+
+        return AutoAttack(record["attack"], record["norm"], record["eps"], record["steps"], record["queries"])
+    step = record["step_size"]
+    return Attack(
+        record["attack"],
+        record["norm"],
+        record["eps"],
+        record["steps"],
+        None if step == "eps" else step,
+        record["restarts"],
+        record["random_start"],
+        record["away_from"],
+    )
 
 
 def _stronger(

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import ShiftError
+from shiftbench.errors import SettingError, ShiftError
 from shiftbench.labels.space import Labels, LabelSpace, Scores
-from shiftbench.shifts.base import Shift
+from shiftbench.shifts.base import Asked, BlockView, Shift
+
+if TYPE_CHECKING:
+    from shiftbench.datasets.base import Dataset
+    from shiftbench.labels.space import Projection
 
 #: An attack keeps the activations of every layer for the way back, so it takes an eighth of the images at once.
 BATCH_SHARE = 8
@@ -38,6 +44,7 @@ class ClassifierShift(Shift):
     8 bits would undo much of an attack of half a grey level.
     """
 
+    per_image = False
     #: Whether it can be run only on images whose class is known.
     needs_labels: bool = True
 
@@ -62,6 +69,41 @@ class ClassifierShift(Shift):
     def check(self, classifier: Attackable) -> None:
         """Refuse a classifier that this shift can't be computed for, before the run begins."""
         classifier.gradient_model()
+
+    def check_setting(self, classifier: Attackable, setting: str, dataset: Dataset, projection: Projection) -> None:
+        """It needs model and labels in one label space."""
+        if projection.kind == "max":
+            raise SettingError(
+                f"{setting!r} can't be run for {classifier.name!r}: an attack needs the class of an image among the "
+                "model's own classes",
+                found="a label space whose classes stand for several of them",
+                expected="the model's label space, or a part of it",
+            )
+        if self.needs_labels and not np.any(dataset.labels >= 0):
+            raise SettingError(
+                f"{setting!r} needs labels: it drives images away from their class",
+                found=f"{dataset.name!r}, whose images have none",
+            )
+        if self.needs_labels and dataset.label_sets is not None:
+            raise SettingError(
+                f"{setting!r} needs one label per image: it drives images away from their class",
+                found=f"{dataset.name!r}, whose images have several",
+            )
+        self.check(classifier)
+
+    def scores_in(self, view: BlockView, asked: Asked) -> Scores:
+        """Of the images that the setting uses; it needs no others."""
+        scores = np.zeros((len(view.ids), len(view.classifier.space)), np.float32)
+        used = list(asked.used)
+        if used:
+            ids = [view.ids[i] for i in used]
+            with view.blamed_on(f"setting {asked.setting!r}", ids):
+                images = np.stack([view.images[i] for i in used])
+                found = self.scores(
+                    view.classifier, images, asked.labels, image_ids=ids, seed=view.seed, classes=asked.classes
+                )
+                scores[used] = view.checked(found, ids)
+        return scores
 
     def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
         raise ShiftError(

@@ -12,9 +12,10 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
-from shiftbench.shifts.base import Shift
+from shiftbench.shifts.base import Shift, shift_kinds
+from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, Definition
-from shiftbench.shifts.corruptions.frost import resolve_textures, texture_source
+from shiftbench.shifts.corruptions.frost import PROCEDURAL, resolve_textures, texture_source
 from shiftbench.shifts.corruptions.greyscale import luma
 from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import TABLES, parameters
@@ -155,12 +156,36 @@ class Corruption(Shift):
             out["options"] = options
         return out
 
+    def record(self) -> dict[str, Any]:
+        return {
+            "shift": "corruption",
+            "corruption": self.corruption,
+            "severity": float(self.severity),
+            "options": dict(self.options),
+        }
+
+
+@shift_kinds.register("corruption")
+def _rebuild(record: Mapping[str, Any]) -> Shift:
+    options = dict(record.get("options", {}))
+    # A description of version 0.1 has the textures' provenance, and JPEG at the quality of the released files.
+    if "frost" in record:
+        options["frost_textures"] = _textures_of(record["frost"])
+    shift = Corruption(record["corruption"], record["severity"], options)
+    written = ThenJpeg(shift)
+    return written if record.get("then") == written.describe()["then"] else shift
+
+
+def _textures_of(source: object) -> str | None:
+    """The textures of this machine that have a provenance; None where it has no such."""
+    return PROCEDURAL if texture_source(PROCEDURAL) == source else None
+
 
 def _check_severity(severity: float) -> None:
     number = isinstance(severity, (int, float, np.integer, np.floating)) and not isinstance(severity, bool)
     if not number or not math.isfinite(severity) or not 1 <= severity <= 5:
         raise ShiftError(
-            "impossible severity",
+            "invalid severity",
             found=repr(severity),
             expected="a number from 1 to 5, whole or not",
             hint="leave the shift out for a clean image",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.shifts.base import Shift
+from shiftbench.shifts.base import Shift, shift_kinds
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class Greyscale(Shift):
 
     def describe(self) -> dict[str, Any]:
         return {"shift": "greyscale", "weights": [0.299, 0.587, 0.114], "rounding": "nearest 8-bit level"}
+
+
+@shift_kinds.register("greyscale")
+def _greyscale(record: Mapping[str, Any]) -> Shift:
+    return Greyscale()
 
 
 def luma(image: Pixels) -> Pixels:

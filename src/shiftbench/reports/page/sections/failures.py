@@ -14,8 +14,8 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.progress import Advance
 from shiftbench.reports.page.columns import judged_by_image
 from shiftbench.reports.page.sections import Section
-from shiftbench.reports.page.shifted import rebuild_shift
 from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail
+from shiftbench.shifts.base import rebuild_shift
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
@@ -213,7 +213,7 @@ def _thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> 
     if result.spec.classifier.recorded:  # what it was shown elsewhere is not known
         return lambda image_id: (Thumbnail(source, image_id), None)
     try:
-        shift = rebuild_shift(result.spec.shift.description)
+        shift = rebuild_shift(result.spec.shift.description, result.spec.shift.description)
     except ShiftbenchError as error:
         notes[f"{result.setting} is shown without the shifted images: {error.message}"] = None
         return lambda image_id: (Thumbnail(source, image_id), None)
