@@ -36,28 +36,30 @@ class Run(StoredResults):
 
         return score_table(self.scores(metric, level=level) if metric else self.shown_scores(level=level))
 
-    def corruption_table(self, prefix: str | None = None, *, baseline: str | None = None, level: float = 0.95) -> Table:
+    def corruption_table(self, family: str | None = None, *, baseline: str | None = None, level: float = 0.95) -> Table:
         """mCE, relative mCE and the corruption error of every type, with intervals.
 
-        ``prefix`` (``imagenet-c``) may be omitted if there is only one. ``baseline`` is a model of this run to divide
+        ``family`` (``imagenet-c``) chooses one of several. ``baseline`` is a model of this run to divide
         by; without it, the published AlexNet errors, or nothing if the classes are not ImageNet's.
         """
         from shiftbench.reports.corruption import results_corruption_table
 
-        return results_corruption_table(self, prefix, baseline=baseline, level=level)
+        return results_corruption_table(self, family, baseline=baseline, level=level)
 
     def overview(self, *, level: float = 0.95) -> list[Table]:
         """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest."""
-        from shiftbench.reports.corruption import corruption_prefixes
-        from shiftbench.reports.perturbation import flip_table, perturbation_prefixes
+        from shiftbench.reports.corruption import corruption_families
+        from shiftbench.reports.perturbation import flip_table, perturbation_families
         from shiftbench.reports.scores import score_table
 
-        corrupted, perturbed = corruption_prefixes(self.settings), perturbation_prefixes(self.results)
-        families = tuple(f"{prefix}." for prefix in corrupted + perturbed)
-        plain = [entry for entry in self.shown_scores(level=level) if not entry[1].startswith(families)]
+        corrupted = corruption_families(self.workspace, self.results)
+        perturbed = perturbation_families(self.workspace, self.results)
+        members = {setting for family in corrupted.values() for setting in family.values()}
+        members |= {result.setting for family in perturbed.values() for result in family}
+        plain = [entry for entry in self.shown_scores(level=level) if entry[1] not in members]
         reports: list[Table] = [score_table(plain)] if plain else []
-        reports += [self.corruption_table(prefix, level=level) for prefix in corrupted]
-        reports += [flip_table(self.workspace, self.results, prefix=prefix, level=level) for prefix in perturbed]
+        reports += [self.corruption_table(family, level=level) for family in corrupted]
+        reports += [flip_table(self.workspace, self.results, family=family, level=level) for family in perturbed]
         return reports
 
     def compare(self, setting: str | None = None, *, level: float = 0.95) -> Table:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import SettingError
-from shiftbench.reports.corruption import corruption_prefixes, corruption_table
+from shiftbench.reports.corruption import corruption_families, corruption_table
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.spec import ResultSpec
+from shiftbench.store.spec import ResultSpec, SettingRecord
 from shiftbench.store.workspace import Result, Workspace
 from tests.metrics.making import with_hits
 
@@ -25,12 +25,20 @@ class Shelf:
                 one.classifier,
                 one.setting,
                 ResultSpec.from_json(
-                    {"row": row, "classifier": {"fingerprint": one.classifier}, "source": "in-memory"}
+                    {
+                        "row": row,
+                        "classifier": {"fingerprint": one.classifier},
+                        "source": "in-memory",
+                        "shift": one.spec.shift.values,
+                    }
                 ),
             )
             for row, one in enumerate(found)
         ]
         self._found = found
+
+    def setting_record(self, result: Result) -> SettingRecord:
+        return SettingRecord(member=result.spec.member(result.setting))
 
     def read(self, result: Result, **_: Any) -> Predictions:
         return self._found[int(str(result.spec.others["row"]))]
@@ -44,7 +52,12 @@ def shelf(*classifiers: str, severities: tuple[int, ...] = (1, 3, 5)) -> Shelf:
         found.append(with_hits(hard > error, classifier=name, setting="demo"))
         for corruption in ("fog", "snow"):
             found += [
-                with_hits(hard > error + 0.08 * s, classifier=name, setting=f"demo-c.{corruption}.{s}")
+                with_hits(
+                    hard > error + 0.08 * s,
+                    classifier=name,
+                    setting=f"demo-c.{corruption}.{s}",
+                    shift={"shift": "corruption", "corruption": corruption, "severity": float(s)},
+                )
                 for s in severities
             ]
     return Shelf(found)
@@ -52,7 +65,7 @@ def shelf(*classifiers: str, severities: tuple[int, ...] = (1, 3, 5)) -> Shelf:
 
 def test_one_row_a_classifier() -> None:
     stored = shelf("good", "bad")
-    table = corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", clean="demo")
+    table = corruption_table(cast(Workspace, stored), stored.results, family="demo-c", clean="demo")
     assert [row["classifier"] for row in table.shown] == ["good", "bad"]
     assert {(row["setting"], row["metric"]) for row in table.rows} >= {
         ("demo", "error"),
@@ -67,36 +80,40 @@ def test_one_row_a_classifier() -> None:
 
 def test_another_classifier_as_baseline() -> None:
     stored = shelf("good", "bad")
-    table = corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", clean="demo", baseline="bad")
+    table = corruption_table(cast(Workspace, stored), stored.results, family="demo-c", clean="demo", baseline="bad")
     [score] = [
         row for row in table.rows
         if row["metric"] == "mCE over 2 types at 1,3,5 vs bad" and row["classifier"] == "bad"
     ]  # fmt: skip
     assert (score["value"], score["low"], score["high"]) == pytest.approx((1, 1, 1))
     with pytest.raises(SettingError, match="'other' was not evaluated"):
-        corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", baseline="other")
+        corruption_table(cast(Workspace, stored), stored.results, family="demo-c", baseline="other")
 
 
 def test_what_is_not_the_released_benchmark_says_so() -> None:
     stored = shelf("good")
-    text = corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", clean="demo").to_text(120)
+    text = corruption_table(cast(Workspace, stored), stored.results, family="demo-c", clean="demo").to_text(120)
     assert "not comparable with mCE as published" in text
 
 
 def test_without_corrupted_settings() -> None:
     stored = shelf("good")
-    with pytest.raises(SettingError, match="no corrupted settings named"):
-        corruption_table(cast(Workspace, stored), stored.results[:1], prefix="demo-c")
+    with pytest.raises(SettingError, match="no corrupted settings of the family"):
+        corruption_table(cast(Workspace, stored), stored.results[:1], family="demo-c")
 
 
 def test_two_results_for_one_place_are_refused() -> None:
     stored = shelf("good")
     with pytest.raises(SettingError, match="several results"):
-        corruption_table(cast(Workspace, stored), stored.results * 2, prefix="demo-c")
+        corruption_table(cast(Workspace, stored), stored.results * 2, family="demo-c")
 
 
-def test_prefixes() -> None:
-    assert corruption_prefixes(["val", "a.b", "x.fog.1", "x.snow.2", "y-c.fog.5", "x.fog.high"]) == ["x", "y-c"]
+def test_families_are_read_from_specs_and_not_from_names() -> None:
+    stored = shelf("good")
+    attack = ResultSpec.from_json({"shift": {"shift": "attack", "attack": "pgd.l2.eps0.5", "eps": 0.5}})
+    results = [*stored.results, Result("good", "demo-c.pgd.l2.eps0.5", attack)]
+    found = corruption_families(cast(Workspace, stored), results)
+    assert list(found) == ["demo-c"] and {corruption for corruption, _ in found["demo-c"]} == {"fog", "snow"}
 
 
 def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
@@ -104,7 +121,7 @@ def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
     stored = shelf("good")
     clean = stored._found[0]
     stored._found[0] = replace(clean, ids=[f"elsewhere/{image}" for image in clean.ids])
-    table = corruption_table(cast(Workspace, stored), stored.results, prefix="demo-c", clean="demo")
+    table = corruption_table(cast(Workspace, stored), stored.results, family="demo-c", clean="demo")
     shown = {row["metric"] for row in table.rows}
     assert "error" in shown and "mCE over 2 types at 1,3,5" in shown
     assert not any(metric.startswith("relative") for metric in shown)

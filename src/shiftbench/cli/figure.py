@@ -32,7 +32,7 @@ from shiftbench.cli.study.options import (
 
 if TYPE_CHECKING:
     from shiftbench.reports.figures import PaperFigure
-    from shiftbench.reports.figures.corruption_data import ErrorMap, SeverityGrid
+    from shiftbench.reports.figures.corruption_data import ErrorMap, Families, SeverityGrid
     from shiftbench.store.predictions import Predictions
 
 app = typer.Typer(
@@ -162,24 +162,25 @@ def _severity_grid(
 ) -> SeverityGrid:
     from shiftbench.reports.figures import severity_grid
 
-    results = table.read()
-    if clean is None and table.workspace is not None:
-        clean = _reference(table.workspace, family)
+    results, families = table.read(), None
+    if table.workspace is not None and table.results is None:
+        families, reference = _corrupted(table.workspace, family)
+        clean = clean or reference
     if clean is None and "val" in results.settings:
         clean = "val"
-    return severity_grid(results, family=family, clean=clean, models=models, level=level)
+    return severity_grid(results, family=family, clean=clean, models=models, level=level, families=families)
 
 
-def _reference(workspace: Path, family: str | None) -> str | None:
-    """What the corrupted settings of a workspace name as their clean one, if they have been evaluated on it."""
+def _corrupted(workspace: Path, family: str | None) -> tuple[Families, str | None]:
+    """The families of a workspace, and the clean setting that they refer to, if it was evaluated."""
     from shiftbench.api import Run
-    from shiftbench.reports.figures.corruption_data import corruption_families
+    from shiftbench.reports.corruption import corruption_families
 
     run = Run.open(workspace)
-    families = corruption_families(run.settings)
+    families = corruption_families(run.workspace, run.results)
     corrupted = {setting for name, places in families.items() if family in (None, name) for setting in places.values()}
     named = {result.spec.reference for result in run.results if result.setting in corrupted}
-    return next(iter(named)) if len(named) == 1 and named <= set(run.settings) else None
+    return families, next(iter(named)) if len(named) == 1 and named <= set(run.settings) else None
 
 
 @app.command("heatmap")

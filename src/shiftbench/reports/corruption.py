@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shiftbench.errors import SettingError, StoreError
+from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
@@ -23,7 +24,7 @@ def corruption_table(
     workspace: Workspace,
     results: Sequence[Result],
     *,
-    prefix: str,
+    family: str,
     clean: str | None = None,
     baseline: str | Baseline | None = ALEXNET,
     by_type: bool = True,
@@ -31,68 +32,108 @@ def corruption_table(
 ) -> Table:
     """One row a classifier: its clean error, mCE, relative mCE, mean error, and CE of every type.
 
-    ``prefix`` is the first part of the settings' names (``imagenet-c`` of ``imagenet-c.fog.3``), ``clean`` the
-    setting without corruption. ``baseline`` divides: the published AlexNet errors, or the name of a classifier
-    among the results.
+    ``family`` is one of ``corruption_families``, ``clean`` the setting without corruption. ``baseline`` divides: the
+    published AlexNet errors, or the name of a model among the results.
     """
+    entries = _entries(workspace, results, family, clean, baseline, by_type, level)
+    settings = corruption_families(workspace, results).get(family, {}).values()
+    remarks = comparability([result for result in results if result.setting in settings], family, baseline)
+    return score_table(entries, title=f"{family}: corruption errors", remarks=remarks)
+
+
+def _entries(
+    workspace: Workspace,
+    results: Sequence[Result],
+    family: str,
+    clean: str | None,
+    baseline: str | Baseline | None,
+    by_type: bool,
+    level: float,
+    within: str = "",
+) -> list[tuple[str, str, Score]]:
+    """``within`` comes before the names of corruptions, where one table has several families."""
     entries: list[tuple[str, str, Score]] = []
-    for name, scores, clean_predictions in all_corruption_scores(workspace, results, prefix, clean, baseline, level):
+    for name, scores, clean_predictions in all_corruption_scores(workspace, results, family, clean, baseline, level):
         if clean_predictions is not None and clean is not None:
             entries.append((name, clean, metrics.get("error")(clean_predictions, level=level)))
-        entries += [(name, prefix, score) for score in scores.summary()]
+        entries += [(name, family, score) for score in scores.summary()]
         if by_type:
             kinds = scores.ce or scores.error
-            entries += [(name, corruption, score) for corruption, score in kinds.items()]
-    return score_table(entries, title=f"{prefix}: corruption errors", remarks=comparability(results, prefix, baseline))
+            entries += [(name, f"{within}{corruption}", score) for corruption, score in kinds.items()]
+    return entries
+
+
+#: A corruption at a severity.
+Place = tuple[str, int]
+#: The families of ImageNet-C, whose released files the published mCE is over.
+_PUBLISHED = ("imagenet-c", "imagenet-c_on-disk")
+
+
+def corruption_families(workspace: Workspace, results: Iterable[Result]) -> dict[str, dict[Place, str]]:
+    """Family to (corruption, severity) to setting. Only whole severities have published errors, and a family."""
+    found: dict[str, dict[Place, str]] = {}
+    for result in results:
+        member = workspace.setting_record(result).member
+        if member is not None and result.spec.shift.frame is None and member.level.is_integer():
+            found.setdefault(member.family, {})[member.name, int(member.level)] = result.setting
+    return found
+
+
+def over_imagenet(workspace: Workspace, results: Iterable[Result]) -> bool:
+    """Whether AlexNet's published errors can divide: they are over ImageNet's classes."""
+    classes = set(label_space("imagenet-1k").keys)
+    return all(set(workspace.space(space).keys) <= classes for space in {result.spec.space for result in results})
 
 
 def results_corruption_table(
-    results: StoredResults, prefix: str | None = None, *, baseline: str | None = None, level: float = 0.95
+    results: StoredResults, family: str | None = None, *, baseline: str | None = None, level: float = 0.95
 ) -> Table:
-    """The table of the one family of corrupted settings, or of the one named; see ``Run.corruption_table``."""
-    prefixes = [prefix] if prefix else corruption_prefixes(results.settings)
-    if len(prefixes) != 1:
+    """The table of all families of corrupted settings, or of the one named; see ``Run.corruption_table``."""
+    known = corruption_families(results.workspace, results.results)
+    if not known or family not in (None, *known):
         raise StoreError(
-            "corruption errors need one family of settings named PREFIX.corruption.severity",
-            found=", ".join(prefixes) or "none",
-            hint="evaluate a suite such as imagenet-c, or name the prefix",
+            "no corrupted settings to compute corruption errors from" if family is None else f"no family {family!r}",
+            found=f"families: {', '.join(known) or 'none'}",
+            hint="evaluate a suite such as imagenet-c or corruptions",
         )
-    family = [result for result in results.results if result.setting.startswith(f"{prefixes[0]}.")]
-    # AlexNet's errors are over ImageNet's classes: dividing by them says nothing about another label space.
-    comparable = all(result.spec.space.startswith("imagenet-") for result in family)
-    return corruption_table(
-        results.workspace,
-        results.results,
-        prefix=prefixes[0],
-        clean=next(iter({result.spec.reference for result in family})),
-        baseline=baseline or (ALEXNET if comparable else None),
-        level=level,
-    )
+    chosen = [name for name in known if family in (None, name)]
+    entries: dict[tuple[str, str, Score], None] = {}
+    remarks: list[str] = []
+    for name in chosen:
+        members = [result for result in results.results if result.setting in known[name].values()]
+        divisor = baseline or (ALEXNET if over_imagenet(results.workspace, members) else None)
+        clean, within = members[0].spec.reference, f"{name}." if len(chosen) > 1 else ""
+        found = _entries(results.workspace, results.results, name, clean, divisor, True, level, within)
+        entries |= dict.fromkeys(found)
+        remarks += [f"{name}: {one}" if within else one for one in comparability(members, name, divisor)]
+    return score_table(list(entries), title=f"{', '.join(chosen)}: corruption errors", remarks=remarks)
 
 
-def comparability(results: Sequence[Result], prefix: str, baseline: str | Baseline | None) -> list[str]:
+def comparability(members: Iterable[Result], family: str, baseline: str | Baseline | None) -> list[str]:
     """The papers' mCE is over the released files; anything else must not be read as if it were."""
-    released = all(result.spec.source == "on-disk" for result in results if result.setting.startswith(f"{prefix}."))
-    if baseline is not ALEXNET or (released and prefix == "imagenet-c"):
+    released = all(result.spec.source == "on-disk" for result in members)
+    if baseline is not ALEXNET or (released and family in _PUBLISHED):
         return []
-    how = "other images" if prefix != "imagenet-c" else "corrupted in memory, not the released files"
+    how = "corrupted in memory, not the released files" if family.startswith("imagenet-c") else "other images"
     return [f"not comparable with mCE as published: {how}"]
 
 
 def all_corruption_scores(
     workspace: Workspace,
     results: Sequence[Result],
-    prefix: str,
+    family: str,
     clean: str | None,
     baseline: str | Baseline | None,
     level: float,
 ) -> list[tuple[str, CorruptionScores, Predictions | None]]:
     """(classifier, scores, clean predictions) of every classifier with corrupted settings."""
-    grids: dict[str, dict[tuple[str, int], Predictions]] = {}
-    cleans: dict[str, dict[tuple[str, int], Predictions]] = {}
+    grids: dict[str, dict[Place, Predictions]] = {}
+    cleans: dict[str, dict[Place, Predictions]] = {}
     titles = classifier_titles(results)
+    members = corruption_families(workspace, results).get(family, {})
+    places = {setting: place for place, setting in members.items()}
     for result in results:
-        place = ("clean", 0) if result.setting == clean else _place(result.setting, prefix)
+        place = ("clean", 0) if result.setting == clean else places.get(result.setting)
         if place is not None:
             rows = cleans if result.setting == clean else grids
             _add_once(
@@ -102,7 +143,7 @@ def all_corruption_scores(
             )
     if not grids:
         raise SettingError(
-            f"no corrupted settings named {prefix}.<corruption>.<severity>",
+            f"no corrupted settings of the family {family!r}",
             found=", ".join(sorted({result.setting for result in results})[:5]) or "nothing",
         )
     divisor: Baseline | Grid | None
@@ -126,24 +167,6 @@ def all_corruption_scores(
 def _if_paired(clean: Predictions | None, grid: Grid) -> Predictions | None:
     same = clean is not None and set(next(iter(grid.values())).ids) == set(clean.ids)
     return clean if same else None
-
-
-def corruption_prefixes(settings: Sequence[str]) -> list[str]:
-    """The prefixes of all settings that are named like a corruption at a severity.
-
-    >>> corruption_prefixes(["val", "imagenet-c.fog.3", "imagenet-c.snow.1"])
-    ['imagenet-c']
-    """
-    found = [name.rsplit(".", 2)[0] for name in settings if _place(name, name.rsplit(".", 2)[0]) is not None]
-    return list(dict.fromkeys(found))
-
-
-def _place(setting: str, prefix: str) -> tuple[str, int] | None:
-    """(corruption, severity) of ``prefix.fog.3``; only whole severities have published normalisers."""
-    parts = setting.removeprefix(f"{prefix}.").split(".")
-    if not setting.startswith(f"{prefix}.") or len(parts) != 2 or not parts[1].isdigit():
-        return None
-    return parts[0], int(parts[1])
 
 
 def _add_once(grid: dict[tuple[str, int], Predictions], place: tuple[str, int], found: Predictions) -> None:

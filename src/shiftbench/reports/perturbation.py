@@ -19,46 +19,46 @@ from shiftbench.store.workspace import Result, Workspace
 _Sequences = dict[tuple[str, str], list[Result]]
 
 
-def flip_table(workspace: Workspace, results: Sequence[Result], *, prefix: str, level: float = 0.95) -> Table:
-    """One row a classifier: flip probability and top-5 distance of every perturbation, and the mean flips.
+def flip_table(workspace: Workspace, results: Sequence[Result], *, family: str, level: float = 0.95) -> Table:
+    """One row per model: flip probability and top-5 distance of every perturbation, and the mean flips.
 
     Flip probabilities are not divided by AlexNet's: dividing needs a baseline on the same images.
     """
-    return score_table(flip_entries(workspace, results, prefix, level), title=f"{prefix}: flips between frames")
+    return score_table(flip_entries(workspace, results, family, level), title=f"{family}: flips between frames")
 
 
-def flip_entries(workspace: Workspace, results: Sequence[Result], prefix: str, level: float) -> Entries:
-    sequences = _sequences(results, prefix)
+def flip_entries(workspace: Workspace, results: Sequence[Result], family: str, level: float) -> Entries:
+    sequences = _sequences(workspace, results, family)
     if not sequences:
-        raise SettingError(f"no perturbation sequences named {prefix}.<perturbation>.frame<NN>")
+        raise SettingError(f"no perturbation sequences of the family {family!r}")
     entries: Entries = []
     for title in dict.fromkeys(title for title, _ in sequences):
-        entries += _row(workspace, title, {name: c for (t, name), c in sequences.items() if t == title}, prefix, level)
+        entries += _row(workspace, title, {name: c for (t, name), c in sequences.items() if t == title}, family, level)
     return entries
 
 
-def perturbation_prefixes(results: Sequence[Result]) -> list[str]:
-    """The prefixes of all settings that are frames."""
-    return list(dict.fromkeys(result.setting.rsplit(".", 2)[0] for result in results if _is_frame(result)))
+def perturbation_families(workspace: Workspace, results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Family to its results: all frames of all sequences."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        member = workspace.setting_record(result).member
+        if member is not None and result.spec.shift.frame is not None:
+            found.setdefault(member.family, []).append(result)
+    return found
 
 
-def _is_frame(result: Result) -> bool:
-    return result.spec.shift.kind == "perturbation"
-
-
-def _sequences(results: Sequence[Result], prefix: str) -> _Sequences:
+def _sequences(workspace: Workspace, results: Sequence[Result], family: str) -> _Sequences:
     titles = classifier_titles(results)
     found: _Sequences = {}
-    for result in results:
-        if _is_frame(result) and result.setting.rsplit(".", 2)[0] == prefix:
-            found.setdefault((titles[result.key], result.spec.shift.name), []).append(result)
+    for result in perturbation_families(workspace, results).get(family, ()):
+        found.setdefault((titles[result.key], result.spec.shift.name), []).append(result)
     for sequence in found.values():
         sequence.sort(key=lambda result: result.spec.shift.frame or 0)
     return found
 
 
 def _row(
-    workspace: Workspace, title: str, sequences: dict[str, list[Result]], prefix: str, level: float
+    workspace: Workspace, title: str, sequences: dict[str, list[Result]], family: str, level: float
 ) -> list[tuple[str, str, Score]]:
     flips, entries, provenance = [], [], ""
     for name, results in sequences.items():
@@ -75,7 +75,7 @@ def _row(
                 (title, name, top5_distance(frames, step=step, noise=noise, level=level, provenance=provenance))
             )
     if len({len(values) for values in flips}) == 1:
-        entries.insert(0, (title, prefix, _mean_flips(np.stack(flips, axis=1), level, provenance)))
+        entries.insert(0, (title, family, _mean_flips(np.stack(flips, axis=1), level, provenance)))
     return entries
 
 

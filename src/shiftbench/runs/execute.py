@@ -36,6 +36,7 @@ from shiftbench.runs.plan import (
     work_items,
 )
 from shiftbench.settings.base import Suite
+from shiftbench.store.spec import SettingRecord
 from shiftbench.store.workspace import Result, Workspace
 
 #: So many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
@@ -101,6 +102,8 @@ def plan_results(
                 left_out[f"{setting.name} ({classifier.name})"] = error.message
             else:
                 planned.append(one)
+    records = {one.result.spec.setting_key(one.setting.name): SettingRecord.of(one.setting) for one in planned}
+    workspace.record_settings(records)
     return planned
 
 

@@ -34,7 +34,7 @@ from shiftbench.runs.plan import PlannedResult, is_complete, plan_result
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, build_suite, suites
 from shiftbench.store.prediction_files import PredictionBlock, write_block
-from shiftbench.store.spec import ClassifierRecord
+from shiftbench.store.spec import ClassifierRecord, SettingRecord
 from shiftbench.store.workspace import Result, Workspace
 
 #: All that was recorded is kept: there is no model to ask again.
@@ -188,6 +188,7 @@ def _store(
         dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe()
     )
     planned = [_plan(store, setting, dataset, classifier) for classifier in classifiers]
+    store.record_settings({one.result.spec.setting_key(setting.name): SettingRecord.of(setting) for one in planned})
     _clear_old(store, [one.result for one in planned], replace_old)
     missing: dict[str, int] = {}
     for one, classifier in zip(planned, classifiers, strict=True):

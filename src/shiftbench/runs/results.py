@@ -14,7 +14,6 @@ from shiftbench.io.paths import is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.sanity_checks import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
-from shiftbench.settings.natural_suites import CHOSEN_TO_FOOL
 from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
@@ -107,6 +106,7 @@ class StoredResults:
             if result.spec.shift.kind != "none" or result.spec.source is not None:
                 continue
             p = self.workspace.read(result, top_k=1, confidence=False, scores=False)
-            signs = outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=result.setting in CHOSEN_TO_FOOL)
+            fooling = self.workspace.setting_record(result).chosen_to_fool
+            signs = outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling)
             found += [f"{result.classifier} on {result.setting}: {sign}" for sign in signs]
         return found

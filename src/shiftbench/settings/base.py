@@ -18,6 +18,17 @@ Source = Literal["in-memory", "jpeg-85", "on-disk"]
 
 
 @dataclass(frozen=True)
+class Member:
+    """The place of a setting in a family: ImageNet-C's fog at severity 3, or frame 7 of rotate in ImageNet-P."""
+
+    family: str
+    #: The corruption or perturbation, as the family calls it.
+    name: str
+    #: Severity, or number of the frame.
+    level: float
+
+
+@dataclass(frozen=True)
 class Setting:
     """A data set, a shift, a label space and a metric, under one name such as ``imagenet-c.fog.3``.
 
@@ -34,9 +45,9 @@ class Setting:
     reference: str | None = None
     #: Released files are already cropped: they are centre-cropped and never resized.
     crop_only: bool = False
-    #: Perturbation sequences move the resized picture and crop it themselves, frame by frame.
+    #: Perturbation sequences move the resized image and crop it themselves, frame by frame.
     uncropped: bool = False
-    #: Left out, with a word, when no data fills its role.
+    #: Skipped with a message if no data is given for it.
     optional: bool = False
     source: Source | None = None
     #: For a set that is split by factors: its data is a table, and ``dataset`` one of the protocol's sets of it.
@@ -45,6 +56,9 @@ class Setting:
     note: str = ""
     #: The data set that fills its role where the user names none: a name, a path or ``kind:path``.
     default: str | None = None
+    member: Member | None = None
+    #: Its images were selected because models mistake them: accuracy near chance is no sign of an error.
+    chosen_to_fool: bool = False
 
     @property
     def shifted(self) -> bool:

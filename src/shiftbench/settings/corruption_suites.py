@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shiftbench.settings.base import Setting, SuiteOptions, suite
+from shiftbench.settings.base import Member, Setting, SuiteOptions, suite
 from shiftbench.shifts.base import Shift
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corruptions
@@ -20,15 +20,16 @@ def corruption_settings(
 
 
 def _setting(prefix: str, role: str, reference: str, name: str, severity: float, options: SuiteOptions) -> Setting:
-    title = f"{prefix}.{name}.{severity:g}"
+    title, member = f"{prefix}.{name}.{severity:g}", Member(prefix, name, float(severity))
     if options.source == "on-disk":
         # Trap: released files are 224 px already; resizing them again costs a point or two of accuracy.
-        return Setting(title, f"{prefix}/{name}/{severity:g}", reference=reference, crop_only=True, source="on-disk")
+        place = f"{prefix}/{name}/{severity:g}"
+        return Setting(title, place, reference=reference, crop_only=True, source="on-disk", member=member)
     textures = {"frost_textures": options.frost_textures} if name == "frost" and options.frost_textures else {}
     shift: Shift = Corruption(name, severity, textures)
     if options.source == "jpeg-85":
         shift = ThenJpeg(shift)
-    return Setting(title, role, shift, reference=reference, source=options.source)
+    return Setting(title, role, shift, reference=reference, source=options.source, member=member)
 
 
 def _with_reference(name: str, role: str, settings: list[Setting], options: SuiteOptions) -> list[Setting]:

@@ -6,6 +6,8 @@ set with the same (no) shift as val, so that a run computes all of them in one p
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shiftbench.settings.base import Setting, SuiteOptions, suite
 
 VAL = Setting("val", "imagenet-val")
@@ -18,8 +20,6 @@ IMAGENETV2 = {
     "imagenetv2-threshold-0.7-format-val": "imagenetv2-threshold0.7-format-val",
     "imagenetv2-top-images-format-val": "imagenetv2-top-images-format-val",
 }
-#: Settings of pictures that were selected because classifiers mistake them: near chance is no sign of an error there.
-CHOSEN_TO_FOOL = ("imagenet-a", "imagenet-a.unmasked", "imagenet-o")
 _PACKINGS = (
     "the published numbers of the two packings of ImageNetV2 (with and without -format-val) differ by up to 0.55 "
     "points; the data set's name and fingerprint say which files were used"
@@ -46,7 +46,8 @@ def imagenet(options: SuiteOptions) -> list[Setting]:
 @suite("imagenet-a")
 def imagenet_a(options: SuiteOptions) -> list[Setting]:
     """ImageNet-A over its 200 classes and over all 1,000, against val on the same classes."""
-    return _two_hundred("imagenet-a")
+    val, *shifted = _two_hundred("imagenet-a")
+    return [val, *(replace(setting, chosen_to_fool=True) for setting in shifted)]
 
 
 @suite("imagenet-r")
@@ -64,6 +65,7 @@ def imagenet_o(options: SuiteOptions) -> list[Setting]:
         "imagenet-o",
         space="imagenet-o-200",
         reference=reference.name,
+        chosen_to_fool=True,
         note="for detection: no prediction is right, and top-1 is the share taken for the class of the folder",
     )
     return [reference, shifted]

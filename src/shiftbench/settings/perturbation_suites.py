@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shiftbench.settings.base import Setting, SuiteOptions, suite
+from shiftbench.settings.base import Member, Setting, SuiteOptions, suite
 from shiftbench.shifts.frames import frames_of
 from shiftbench.shifts.perturbations import perturbations
 
@@ -10,7 +10,15 @@ from shiftbench.shifts.perturbations import perturbations
 def sequence_settings(prefix: str, role: str, reference: str, names: list[str]) -> list[Setting]:
     """``<prefix>.<perturbation>.frame<NN>`` for each frame of each perturbation."""
     return [
-        Setting(f"{prefix}.{frame.name}", role, frame, reference=reference, uncropped=True, source="in-memory")
+        Setting(
+            f"{prefix}.{frame.name}",
+            role,
+            frame,
+            reference=reference,
+            uncropped=True,
+            source="in-memory",
+            member=Member(prefix, name, frame.index),
+        )
         for name in names
         for frame in frames_of(name)
     ]

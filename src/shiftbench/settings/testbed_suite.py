@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shiftbench.settings import natural_suites as sets
 from shiftbench.settings import video_suites as videos
-from shiftbench.settings.base import Setting, SuiteOptions, optional, suite
+from shiftbench.settings.base import Member, Setting, SuiteOptions, optional, suite
 from shiftbench.settings.paper_suites import joined
 from shiftbench.shifts.base import Shift
 from shiftbench.shifts.corruptions import Corruption, corruptions
@@ -62,20 +62,12 @@ def _corrupted(options: SuiteOptions) -> list[Setting]:
     for name in corruptions("all"):
         for severity in _SEVERITIES:
             title, place = f"imagenet-c.{name}.{severity}", f"imagenet-c/{name}/{severity}"
-            found.append(
-                Setting(f"{title}_on-disk", place, reference="val", crop_only=True, source="on-disk", note=_ON_DISK)
-            )
+            on_disk = Setting(f"{title}_on-disk", place, reference="val", crop_only=True, source="on-disk")
+            found.append(replace(on_disk, note=_ON_DISK, member=Member("imagenet-c_on-disk", name, severity)))
             if name != "glass_blur":
-                found.append(
-                    Setting(
-                        f"{title}_in-memory",
-                        "imagenet-val",
-                        _variant(name, severity, options),
-                        reference="val",
-                        source="in-memory",
-                        note=_IN_MEMORY,
-                    )
-                )
+                shift = _variant(name, severity, options)
+                made = Setting(f"{title}_in-memory", "imagenet-val", shift, reference="val", source="in-memory")
+                found.append(replace(made, note=_IN_MEMORY, member=Member("imagenet-c_in-memory", name, severity)))
     return found
 
 

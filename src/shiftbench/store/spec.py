@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
+from shiftbench.settings.base import Member, Setting
 
 if TYPE_CHECKING:
     from shiftbench.classifiers.preprocessing import Geometry
@@ -178,6 +181,30 @@ class ShiftRecord(_Part):
         return self.corruption or self.perturbation or self.attack or self.kind
 
 
+@dataclass(frozen=True)
+class SettingRecord:
+    """What a run keeps of a setting beside what decides its results, for tables and reports."""
+
+    note: str = ""
+    member: Member | None = None
+    #: ``Shift.record()``: the shift is made again from it.
+    shift: JsonObject = field(default_factory=dict)
+    chosen_to_fool: bool = False
+
+    @classmethod
+    def of(cls, setting: Setting) -> SettingRecord:
+        return cls(setting.note, setting.member, setting.shift.record(), setting.chosen_to_fool)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SettingRecord:
+        member = value.get("member")
+        place = None if member is None else Member(member["family"], member["name"], float(member["level"]))
+        return cls(value.get("note", ""), place, value.get("shift", {}), bool(value.get("chosen_to_fool")))
+
+    def to_json(self) -> JsonObject:
+        return asdict(self)
+
+
 _PARTS = {"classifier": ClassifierRecord, "dataset": DatasetRef, "geometry": GeometryRecord, "shift": ShiftRecord}
 
 
@@ -232,6 +259,33 @@ class ResultSpec:
                 continue
             found[one.name] = value.values if isinstance(value, _Part) else value
         return found
+
+    def setting_key(self, setting: str) -> str:
+        """Under which runs keep the ``SettingRecord``: what the setting decides, whatever the model and images."""
+        decided = [self.dataset.name, self.shift.description, self.source, self.space, self.reference, self.metric]
+        return spec_key(canonical_json([setting, *decided]))
+
+    def member(self, setting: str) -> Member | None:
+        """The place in a family, for results of version 0.1, which kept no ``SettingRecord``.
+
+        What is known is compared with the setting's name, to find what the family is called.
+        """
+        shift = self.shift
+        if shift.perturbation is not None and shift.frame is not None:
+            return self._named(
+                setting, f".{shift.perturbation}.frame{shift.frame:02d}", shift.perturbation, shift.frame
+            )
+        if shift.corruption is not None and shift.severity is not None:
+            return self._named(setting, f".{shift.corruption}.{shift.severity:g}", shift.corruption, shift.severity)
+        for corruption in BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS if self.source == "on-disk" else ():
+            for severity in range(1, 6):  # the folder of released files
+                if self.dataset.name.endswith(f"/{corruption}/{severity}"):
+                    return self._named(setting, f".{corruption}.{severity}", corruption, severity)
+        return None
+
+    def _named(self, setting: str, suffix: str, name: str, level: float) -> Member:
+        family = setting.removesuffix(suffix) if setting.endswith(suffix) else f"{self.dataset.name} ({self.source})"
+        return Member(family, name, float(level))
 
     @property
     def text(self) -> str:

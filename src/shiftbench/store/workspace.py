@@ -6,6 +6,7 @@ datasets/<name>-<fingerprint>/images.parquet    ids and labels, once
                              /record.json       label space and description
                              /problems/*.json   pictures that were skipped or converted
 spaces/<name>-<fingerprint>.json                label spaces
+settings/<hash>.json                            notes, families and shift records of a run's settings
 predictions/<classifier>/<setting>/<key>.parquet
 shards/<classifier>/<setting>/<key>/<block>.parquet   blocks of results that are not complete yet
 catalogue.parquet                               the specs of many results at once; may be deleted
@@ -18,7 +19,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.store.catalogue import read_catalogue, write_catalogue
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.spec import ResultSpec
+from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spec_key
 
 FORMAT = 1
 _METADATA = "metadata.parquet"
@@ -202,6 +203,25 @@ class Workspace:
     def problems(self, name: str, fingerprint: str) -> list[dict[str, str]]:
         folder = self._dataset_folder(name, fingerprint) / "problems"
         return [problem for path in sorted(folder.glob("*.json")) for problem in read_json(path)]
+
+    def record_settings(self, records: Mapping[str, SettingRecord]) -> None:
+        """Keep what a run knows of its settings, by ``ResultSpec.setting_key``: one file per suite and options."""
+        value = {key: records[key].to_json() for key in sorted(records)}
+        path = self.root / "settings" / f"{spec_key(canonical_json(value))}.json"
+        if records and not path.exists():
+            write_json(path, value)
+        self.__dict__.pop("_setting_records", None)
+
+    def setting_record(self, result: Result) -> SettingRecord:
+        """What the run kept of a result's setting; as much as the spec tells where it kept nothing."""
+        known = self._setting_records.get(result.spec.setting_key(result.setting))
+        shift = result.spec.shift.description
+        return known or SettingRecord(member=result.spec.member(result.setting), shift=shift)
+
+    @cached_property
+    def _setting_records(self) -> dict[str, SettingRecord]:
+        files = sorted((self.root / "settings").glob("*.json"))
+        return {key: SettingRecord.from_json(value) for file in files for key, value in read_json(file).items()}
 
     def dataset(self, name: str, fingerprint: str) -> DatasetRecord:
         return _read_dataset(self.root, self._dataset_folder(name, fingerprint), name, fingerprint)

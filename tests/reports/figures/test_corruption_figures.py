@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import shiftbench as sb
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.corruption import Baseline, corruption_errors
 from shiftbench.reports.figures import corruptions, error_map, error_map_of_run, heatmap, severity_grid
-from shiftbench.reports.figures.corruption_data import corruption_families
+from shiftbench.reports.figures.corruption_data import families_of_table
 from shiftbench.studies import Results, StudyError
 from shiftbench.studies.study import Study
 from tests.reports.figures.looking import check, check_svg, texts
@@ -33,8 +34,16 @@ def grid_of(models: int = 3, corruptions_: tuple[str, ...] = ("fog", "gaussian_n
 
 
 def test_families_and_order() -> None:
-    settings = ["val", "imagenet-c.fog.3", "imagenet-c.fog.5_on-disk", "mine-c.my_own.1", "v2.1"]
-    assert list(corruption_families(settings)) == ["imagenet-c", "imagenet-c_on-disk", "mine-c"]
+    settings = [
+        "val",
+        "imagenet-c.fog.3",
+        "imagenet-c.fog.5_on-disk",
+        "mine-c.my_own.1",
+        "mine-c.fog.1",
+        "v2.1",
+        "pgd.l2.eps0.5",
+    ]
+    assert list(families_of_table(settings)) == ["imagenet-c", "imagenet-c_on-disk", "mine-c"]
     grid = severity_grid(grid_of(), clean="val")
     assert grid.corruptions == ("gaussian_noise", "fog", "zebra") and grid.severities == (1, 3, 5)
     table = grid_of()
@@ -84,7 +93,7 @@ def test_bad_choices() -> None:
     with pytest.raises(UnknownNameError, match="alexnet"):
         error_map(severity_grid(grid_of()), "alexnet")
     with pytest.raises(StudyError, match="too narrow"):
-        heatmap(error_map(severity_grid(grid_of(2, tuple(f"kind_{i}" for i in range(60))))), width=5)
+        heatmap(error_map(severity_grid(grid_of(2, ("fog", *(f"kind_{i}" for i in range(60)))))), width=5)
 
 
 def test_errors_are_those_of_the_metric(public: Study) -> None:
@@ -99,7 +108,8 @@ def test_errors_are_those_of_the_metric(public: Study) -> None:
     for i, name in enumerate(grid.models):
         expected = corruption_errors(by_model[name], baseline=baseline)
         assert errors.values[i, 1:] == pytest.approx([expected[c] for c in grid.corruptions])
-        assert errors.values[i, 0] == pytest.approx(np.mean(list(expected.values())))
+        assert errors.values[i, 0] == pytest.approx(np.mean([expected[c] for c in BENCHMARK_CORRUPTIONS]))
+    assert errors.columns[0] == "mCE" and len(grid.corruptions) == 19
     figure = heatmap(errors)
     check(figure)
     order = [label.get_text() for label in figure.axes[0].get_yticklabels()]

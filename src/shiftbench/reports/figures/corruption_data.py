@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,14 +10,24 @@ import numpy as np
 from shiftbench.arrays import FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.errors import UnknownNameError, listed
-from shiftbench.reports.corruption import results_corruption_table
+from shiftbench.metrics.corruption import ALEXNET
+from shiftbench.reports.corruption import (
+    Place,
+    all_corruption_scores,
+    comparability,
+    corruption_families,
+    over_imagenet,
+)
 from shiftbench.reports.figures.accuracies import Accuracies, accuracies
 from shiftbench.runs.results import StoredResults
+from shiftbench.shifts.corruptions import corruptions
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.results import Results
 
-#: ``imagenet-c.fog.3``, and the testbed's ``imagenet-c.fog.3_on-disk``, whose suffix makes another family.
-_SETTING = re.compile(r"(?P<prefix>.+)\.(?P<corruption>[\w-]+)\.(?P<severity>\d+)(?P<source>_on-disk|_in-memory)?")
+#: Family to (corruption, severity) to setting.
+Families = Mapping[str, Mapping[Place, str]]
+#: The testbed's suffixes, which make families of their own.
+_SUFFIXES = ("_on-disk", "_in-memory")
 _ORDER = {name: place for place, name in enumerate(BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS)}
 
 
@@ -43,19 +52,22 @@ class SeverityGrid:
         return [name for name, row in zip(self.models, self.accuracy, strict=True) if np.isnan(row).any()]
 
 
-def corruption_families(settings: Sequence[str]) -> dict[str, dict[tuple[str, int], str]]:
-    """Family to (corruption, severity) to setting.
+def families_of_table(settings: Sequence[str]) -> dict[str, dict[Place, str]]:
+    """The families of a table of results, a file format that has names alone: FAMILY.corruption.severity.
 
-    >>> list(corruption_families(["val", "imagenet-c.fog.3_on-disk", "imagenet-c.fog.3"]))
+    Corruptions that are not registered count in a family that has one which is.
+
+    >>> list(families_of_table(["val", "imagenet-c.fog.3_on-disk", "imagenet-c.fog.3", "pgd.l2.eps0.5"]))
     ['imagenet-c_on-disk', 'imagenet-c']
     """
-    found: dict[str, dict[tuple[str, int], str]] = {}
+    known = set(corruptions("registered"))
+    found: dict[str, dict[Place, str]] = {}
     for setting in settings:
-        match = _SETTING.fullmatch(setting)
-        if match:
-            family = match["prefix"] + (match["source"] or "")
-            found.setdefault(family, {})[match["corruption"], int(match["severity"])] = setting
-    return found
+        suffix = next((suffix for suffix in _SUFFIXES if setting.endswith(suffix)), "")
+        family, corruption, severity = ("", "", *setting.removesuffix(suffix).rsplit(".", 2))[-3:]
+        if family and severity.isdigit():
+            found.setdefault(family + suffix, {})[corruption, int(severity)] = setting
+    return {name: places for name, places in found.items() if any(corruption in known for corruption, _ in places)}
 
 
 def severity_grid(
@@ -65,36 +77,32 @@ def severity_grid(
     clean: str | None = None,
     models: Sequence[str] = (),
     level: float = 0.95,
+    families: Families | None = None,
 ) -> SeverityGrid:
     """The accuracies of one family of settings, of all models or of these.
 
-    ``family`` is the part of the names before the corruption, with the testbed's suffix where there is one; it may
-    be left out where there is only one. ``clean`` is the setting without corruption.
+    ``family`` may be left out where there is only one. ``clean`` is the setting without corruption. ``families`` are
+    those of a workspace; without them the names of the table tell (``families_of_table``).
     """
-    found = corruption_families(results.settings)
+    found = families_of_table(results.settings) if families is None else families
     if family is None and len(found) == 1:
         family = next(iter(found))
     if family is None or family not in found:
-        raise StudyError(
-            "which corruptions to draw is not clear" if family is None else f"no settings of the family {family!r}",
-            found=f"families {', '.join(found) or 'none'}",
-            expected="settings named FAMILY.corruption.severity, of one family",
-            hint="name it: --family" if found else None,
-        )
+        raise _unclear(family, found)
     for name in models:
         if name not in results.models:
             raise UnknownNameError("model", name, results.models)
     chosen = results.keep(np.array([not models or name in models for name in results.models]))
     places = found[family]
-    corruptions = sorted(dict.fromkeys(c for c, _ in places), key=lambda c: (_ORDER.get(c, len(_ORDER)), c))
+    ordered = sorted(dict.fromkeys(c for c, _ in places), key=lambda c: (_ORDER.get(c, len(_ORDER)), c))
     severities = sorted({severity for _, severity in places})
-    cells = np.full((3, len(chosen.models), len(corruptions), len(severities)), np.nan)
+    cells = np.full((3, len(chosen.models), len(ordered), len(severities)), np.nan)
     for (corruption, severity), setting in places.items():
         one = accuracies(chosen, setting, level)
-        at = corruptions.index(corruption), severities.index(severity)
+        at = ordered.index(corruption), severities.index(severity)
         cells[:, :, at[0], at[1]] = one.value, one.low, one.high
     return SeverityGrid(
-        family, chosen.models, tuple(corruptions), tuple(severities), cells[0], cells[1], cells[2],
+        family, chosen.models, tuple(ordered), tuple(severities), cells[0], cells[1], cells[2],
         accuracies(chosen, clean, level) if clean is not None else None, clean or "",
     )  # fmt: skip
 
@@ -113,18 +121,35 @@ class ErrorMap:
 
 def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline: str | None = None) -> ErrorMap:
     """The numbers of ``Run.corruption_table``: the mean over corruptions first, then every type."""
-    table = results_corruption_table(run, family, baseline=baseline)
-    kinds = list(dict.fromkeys(row["metric"] for row in table.rows))
+    families = corruption_families(run.workspace, run.results)
+    name = family or (next(iter(families)) if len(families) == 1 else None)
+    if name not in families:
+        raise _unclear(family, families)
+    members = [result for result in run.results if result.setting in families[name].values()]
+    divisor = baseline or (ALEXNET if over_imagenet(run.workspace, members) else None)
+    clean = members[0].spec.reference
+    found = all_corruption_scores(run.workspace, run.results, name, clean, divisor, 0.95)
     # Corruption errors where there is something to divide by, else plain ones.
-    mean = next((kind for kind in kinds if kind.startswith("mCE")), None)
-    mean = mean or next(kind for kind in kinds if kind.startswith("mean error"))
-    types = [row for row in table.rows if row["setting"] not in (*run.settings, *corruption_families(run.settings))]
-    cells = {(row["classifier"], mean): row["value"] for row in table.rows if row["metric"] == mean}
-    cells |= {(row["classifier"], row["setting"]): row["value"] for row in types}
-    columns = tuple(dict.fromkeys(column for _, column in cells))
-    models = tuple(dict.fromkeys(model for model, _ in cells))
-    values = np.array([[cells.get((model, column), np.nan) for column in columns] for model in models])
-    return ErrorMap(models, columns, values, types[0]["metric"], tuple(table.remarks))
+    means = {title: scores.mce or scores.mean_error for title, scores, _ in found}
+    types = {title: scores.ce or scores.error for title, scores, _ in found}
+    columns = tuple(dict.fromkeys(c for by_type in types.values() for c in by_type))
+    rows = [
+        [means[title].value, *(types[title][c].value if c in types[title] else np.nan for c in columns)]
+        for title in means
+    ]
+    mean = next(iter(means.values()))
+    what = next(iter(next(iter(types.values())).values())).metric
+    notes = tuple(comparability(members, name, divisor))
+    return ErrorMap(tuple(means), (mean.metric, *columns), np.array(rows), what, notes)
+
+
+def _unclear(family: str | None, families: Families) -> StudyError:
+    return StudyError(
+        "which corruptions to draw is not clear" if family is None else f"no settings of the family {family!r}",
+        found=f"families {', '.join(families) or 'none'}",
+        expected="one family of corrupted settings",
+        hint="name it: --family" if families else None,
+    )
 
 
 def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
@@ -133,10 +158,14 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
     A corruption of which a model lacks a severity has no mean, and with it no mean over corruptions.
     """
     errors = 1.0 - grid.accuracy.mean(axis=2)
+    averaged = [i for i, name in enumerate(grid.corruptions) if name in BENCHMARK_CORRUPTIONS]
+    if len(averaged) < len(BENCHMARK_CORRUPTIONS):  # mCE is over the fifteen; any other mean says over how many
+        averaged = list(range(len(grid.corruptions)))
+    over = "" if len(averaged) == len(BENCHMARK_CORRUPTIONS) else f" over {len(averaged)} types"
     at = "" if grid.severities == (1, 2, 3, 4, 5) else f" at {','.join(map(str, grid.severities))}"
     notes: tuple[str, ...] = (f"{grid.family}: not comparable with mCE as published",) if baseline else ()
     if baseline is None:
-        what = (f"mean error{at}", f"error{at}")
+        what = (f"mean error{over}{at}", f"error{at}")
     else:
         if baseline not in grid.models:
             raise UnknownNameError("model", baseline, grid.models)
@@ -147,9 +176,9 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
                 found="a corruption without a value, or without an error",
                 expected="an error above 0 on every corruption",
             )
-        errors, what = errors / below, (f"mCE{at}", f"CE{at}, {baseline} = 100")
+        errors, what = errors / below, (f"mCE{over}{at}", f"CE{at}, {baseline} = 100")
     if np.isnan(errors).any():
         lost = [name for name, row in zip(grid.models, errors, strict=True) if np.isnan(row).any()]
         notes = (*notes, f"empty, a severity is missing: {listed(lost)}")
-    values = np.column_stack([errors.mean(axis=1), errors])
+    values = np.column_stack([errors[:, averaged].mean(axis=1), errors])
     return ErrorMap(grid.models, (what[0], *grid.corruptions), values, what[1], notes)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.base import Score
 from shiftbench.reports.page.payload import Estimate, SettingEntry, estimate, score_estimate
-from shiftbench.reports.perturbation import flip_entries, perturbation_prefixes
+from shiftbench.reports.perturbation import flip_entries, perturbation_families
 from shiftbench.reports.scores import ScoreColumn, ScoreGrid
 from shiftbench.runs.results import StoredResults
-from shiftbench.settings.base import Setting, SuiteOptions, suites
+from shiftbench.settings.base import Setting, build_suite
 from shiftbench.store.workspace import Result
 
 if TYPE_CHECKING:
@@ -72,16 +70,16 @@ def own_columns(
     """Every setting with its scores; the mean of every family; flips in place of the frames of sequences."""
     frames = {one.setting for one in run.results if is_frame(one)}
     table = ScoreGrid([entry for entry in entries if entry[1] not in frames])
-    columns = [_column(table, column, run.results) for column in table.columns]
+    columns = [_column(table, column, run) for column in table.columns]
     columns += [mean for mean in map(_mean_column, families) if mean is not None]
-    for prefix in perturbation_prefixes(run.results):
+    for prefix in perturbation_families(run.workspace, run.results):
         columns += _flip_columns(ScoreGrid(flip_entries(run.workspace, run.results, prefix, level)), prefix)
     return columns
 
 
 def is_frame(one: Result) -> bool:
     """A frame of a perturbation sequence, of which only flips between frames are shown."""
-    return one.spec.shift.kind == "perturbation"
+    return one.spec.shift.frame is not None
 
 
 def judged_by_image(one: Result) -> bool:
@@ -90,22 +88,15 @@ def judged_by_image(one: Result) -> bool:
 
 
 @lru_cache(maxsize=1)
-def known_settings() -> dict[str, Setting]:
-    """The settings of all suites by name, for what a workspace does not keep: notes, references, label spaces."""
-    found: dict[str, Setting] = {}
-    for _, build in suites:
-        # A suite of a plugin may need options that nobody gave; then its settings have no note.
-        with suppress(ShiftbenchError):
-            for setting in build(SuiteOptions()):
-                found.setdefault(setting.name, setting)
-    return found
+def testbed_settings() -> dict[str, Setting]:
+    """The settings of the testbed by name, for its published table: notes, references, label spaces."""
+    return {setting.name: setting for setting in build_suite("testbed-213").settings}
 
 
-def _column(table: ScoreGrid, column: ScoreColumn, results: Sequence[Result]) -> GridColumn:
+def _column(table: ScoreGrid, column: ScoreColumn, run: StoredResults) -> GridColumn:
     # A metric may say more about its provenance than the run did.
-    same = [one for one in results if one.setting == column.setting]
+    same = [one for one in run.results if one.setting == column.setting]
     own = next((one for one in same if one.spec.provenance == column.provenance), same[0])
-    known = known_settings().get(column.setting)
     return GridColumn(
         column.heading,
         _numbers(table, column),
@@ -113,8 +104,8 @@ def _column(table: ScoreGrid, column: ScoreColumn, results: Sequence[Result]) ->
         column.metric,
         column.unit,
         column.higher_is_better,
-        _reference(table, own, results),
-        known.note if known else "",
+        _reference(table, own, run.results),
+        run.workspace.setting_record(own).note,
         column.provenance,
         own.spec.space,
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.errors import listed
-from shiftbench.reports.page.columns import GridColumn, known_settings
+from shiftbench.reports.page.columns import GridColumn, testbed_settings
 from shiftbench.reports.page.payload import Estimate, estimate
 from shiftbench.settings.base import SuiteOptions, suites
 from shiftbench.studies.base import StudyError, whole
@@ -57,7 +57,7 @@ def read_published(
 
 def published_columns(published: Published, level: float) -> list[GridColumn]:
     results = published.study.results
-    known = known_settings() if published.is_testbed else {}
+    known = testbed_settings() if published.is_testbed else {}
     columns = []
     for name in results.settings:
         setting = known.get(name)
@@ -83,7 +83,7 @@ def testbed_names() -> frozenset[str]:
 def _reference(name: str, results: Results) -> str | None:
     """What the testbed draws on the x axis; its means over corruptions and attacks are drawn against val."""
     named = {shift.y: shift.x for shift in SHIFTS.values()}
-    setting = known_settings().get(name)
+    setting = testbed_settings().get(name)
     mean = name not in testbed_names() and "val" in results.settings
     reference = named.get(name) or (setting.reference if setting else "val" if mean else None)
     return reference if reference in results.settings else None

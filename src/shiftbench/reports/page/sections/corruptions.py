@@ -10,7 +10,8 @@ from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores
-from shiftbench.reports.corruption import all_corruption_scores, comparability, corruption_prefixes
+from shiftbench.reports import corruption as families
+from shiftbench.reports.corruption import Place, all_corruption_scores, comparability, over_imagenet
 from shiftbench.reports.page.payload import Estimate, score_estimate
 from shiftbench.reports.page.sections import Section
 from shiftbench.runs.results import StoredResults
@@ -57,28 +58,27 @@ class FamilyScores:
     clean: str | None
     corruptions: tuple[str, ...]
     severities: tuple[int, ...]
+    places: Mapping[Place, str]
     baseline: Baseline | None
     #: By title; a classifier that lacks a setting has none.
     scores: Mapping[str, CorruptionScores]
     classifiers: tuple[str, ...]
     notes: tuple[str, ...]
 
-    def setting(self, corruption: str, severity: int) -> str:
-        return f"{self.prefix}.{corruption}.{severity}"
-
     @property
     def settings(self) -> list[str]:
-        return [self.setting(corruption, severity) for corruption in self.corruptions for severity in self.severities]
+        return list(self.places.values())
 
     def looked_at_closely(self) -> set[str]:
         """The settings of which the page shows more than a number: the middle and the worst severity."""
         chosen = {self.severities[(len(self.severities) - 1) // 2], self.severities[-1]}
-        return {self.setting(corruption, severity) for corruption in self.corruptions for severity in chosen}
+        return {setting for (_, severity), setting in self.places.items() if severity in chosen}
 
 
 def read_families(run: StoredResults, level: float) -> list[FamilyScores]:
     """All families of a run. One that is incomplete keeps its accuracies, and says why it has no mean."""
-    return [_family(run, prefix, places, level) for prefix, places in _places(run.settings).items()]
+    found = families.corruption_families(run.workspace, run.results)
+    return [_family(run, prefix, places, level) for prefix, places in found.items()]
 
 
 def corruption_families(data: ReportData) -> list[CorruptionFamily]:
@@ -101,43 +101,28 @@ def family_payload(family: FamilyScores, scores: ScoresByPlace) -> CorruptionFam
     }
 
 
-def _places(settings: Sequence[str]) -> dict[str, dict[str, tuple[str, int]]]:
-    """Prefix to the (corruption, severity) of each of its settings."""
-    found: dict[str, dict[str, tuple[str, int]]] = {}
-    for prefix in corruption_prefixes(settings):
-        members = [name for name in settings if name.startswith(f"{prefix}.")]
-        parts = {name: name.removeprefix(f"{prefix}.").split(".") for name in members}
-        # ``fog.2.5`` is no corruption called 2: fractional severities have no published errors and no family.
-        whole = {
-            name: (part[0], int(part[1]))
-            for name, part in parts.items()
-            if len(part) == 2 and part[1].isdigit() and not part[0].isdigit()
-        }
-        if whole:
-            found[prefix] = whole
-    return found
-
-
-def _family(run: StoredResults, prefix: str, places: Mapping[str, tuple[str, int]], level: float) -> FamilyScores:
-    results = [result for result in run.results if result.setting in places]
-    names = {corruption for corruption, _ in places.values()}
+def _family(run: StoredResults, prefix: str, places: Mapping[Place, str], level: float) -> FamilyScores:
+    settings = set(places.values())
+    results = [result for result in run.results if result.setting in settings]
+    names = {corruption for corruption, _ in places}
     ordered = [name for name in corruptions("all") if name in names]
     clean = results[0].spec.reference
-    baseline = ALEXNET if _divisible_by_alexnet(results, names) else None
+    baseline = ALEXNET if _divisible_by_alexnet(run, results, names) else None
     titles = classifier_titles(run.results)
     by_title: dict[str, list[Result]] = {}
     for result in run.results:
-        if result.setting in places or result.setting == clean:
+        if result.setting in settings or result.setting == clean:
             by_title.setdefault(titles[result.key], []).append(result)
     scores, notes = _scores(run, prefix, by_title, clean, baseline, level)
     return FamilyScores(
         prefix,
         clean,
         (*ordered, *sorted(names.difference(ordered))),
-        tuple(sorted({severity for _, severity in places.values()})),
+        tuple(sorted({severity for _, severity in places})),
+        places,
         baseline,
         scores,
-        tuple(title for title, own in by_title.items() if any(result.setting in places for result in own)),
+        tuple(title for title, own in by_title.items() if any(result.setting in settings for result in own)),
         (*notes, *_notes(results, prefix, baseline)),
     )
 
@@ -164,9 +149,9 @@ def _scores(
     return scores, notes
 
 
-def _divisible_by_alexnet(results: Sequence[Result], names: set[str]) -> bool:
+def _divisible_by_alexnet(run: StoredResults, results: Sequence[Result], names: set[str]) -> bool:
     """Its errors are over ImageNet's classes and known for the published corruptions only."""
-    return names <= set(ALEXNET.errors) and all(result.spec.space.startswith("imagenet-") for result in results)
+    return names <= set(ALEXNET.errors) and over_imagenet(run.workspace, results)
 
 
 def _notes(results: Sequence[Result], prefix: str, baseline: Baseline | None) -> list[str]:
@@ -185,7 +170,10 @@ def _row(family: FamilyScores, title: str, scores: ScoresByPlace) -> CorruptionR
         "relative_mce": score_estimate(found.relative_mce if found else None),
         "ce": [score_estimate(by_type.get(name)) for name in family.corruptions],
         "accuracy": [
-            [score_estimate(scores.get((title, family.setting(name, severity)))) for severity in family.severities]
+            [
+                score_estimate(scores.get((title, family.places.get((name, severity), ""))))
+                for severity in family.severities
+            ]
             for name in family.corruptions
         ],
         "clean": score_estimate(scores.get((title, family.clean))) if family.clean else None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, ShiftError
 from shiftbench.jobs.progress import Advance
 from shiftbench.reports.page.columns import judged_by_image
 from shiftbench.reports.page.sections import Section
@@ -213,7 +213,10 @@ def _thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> 
     if result.spec.classifier.recorded:  # what it was shown elsewhere is not known
         return lambda image_id: (Thumbnail(source, image_id), None)
     try:
-        shift = rebuild_shift(result.spec.shift.description, result.spec.shift.description)
+        record = finder.workspace.setting_record(result).shift
+        shift = rebuild_shift(record, result.spec.shift.description)
+        if not shift.per_image:
+            raise ShiftError(f"{shift.name} gives no pixels without the model")
     except ShiftbenchError as error:
         notes[f"{result.setting} is shown without the shifted images: {error.message}"] = None
         return lambda image_id: (Thumbnail(source, image_id), None)

@@ -42,7 +42,7 @@ def methods(data: ReportData) -> list[MethodsEntry]:
         entries += [
             _datasets(run),
             _classifiers(run),
-            _settings(run.results),
+            _settings(run),
             *_shifts(run.results),
             _scores([score for _, _, score in data.scores]),
             *_corruption_errors(data.families),
@@ -123,13 +123,13 @@ def _normalisation(values: Spec) -> str:
     return f"pixels times {values['scale']:.4g}, minus ({mean}), divided by ({std}){order}"
 
 
-def _settings(results: Sequence[Result]) -> MethodsEntry:
+def _settings(run: StoredResults) -> MethodsEntry:
     spaces: dict[str, list[str]] = {}
-    for result in results:
+    for result in run.results:
         spaces.setdefault(result.spec.space, []).append(result.setting)
     items = [
-        f"over {space.rpartition('-')[0]} (content {space.rpartition('-')[2]}): {listed(dict.fromkeys(names), 6)}"
-        for space, names in spaces.items()
+        f"over {space.name} (content {space.fingerprint}): {listed(dict.fromkeys(names), 6)}"
+        for space, names in ((run.workspace.space(key), names) for key, names in spaces.items())
     ]
     return _section(
         "Settings and label spaces",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shiftbench.errors import listed
 from shiftbench.labels import label_space
 from shiftbench.reports.formatting import count
-from shiftbench.reports.page.columns import OWN, GridColumn, known_settings
+from shiftbench.reports.page.columns import OWN, GridColumn, testbed_settings
 from shiftbench.reports.page.payload import ModelEntry, Results, ShiftEntry, rounded
 from shiftbench.reports.page.published import Published, published_columns, testbed_names
 from shiftbench.reports.page.sections import Section
@@ -119,7 +119,7 @@ def _why_apart(column: GridColumn, name: str, published: Published) -> str:
         return f"they are {column.metric}"
     if not published.is_testbed or name not in testbed_names():
         return ""
-    expected = space_key(label_space(known_settings()[name].space or "imagenet-1k"))
+    expected = space_key(label_space(testbed_settings()[name].space or "imagenet-1k"))
     return "" if column.space == expected else f"they are over {column.space}, not {expected}"
 
 
