@@ -1,0 +1,206 @@
+"""Every registered suite through the command line: eval, table, compare, report, figure, on small generated layouts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import shiftbench as sb
+from shiftbench.cli.app import app
+from shiftbench.reports.corruption import corruption_families
+from shiftbench.settings.base import build_suite, suites
+from tests.datasets import official_trees as trees
+from tests.datasets.factor_trees import deepfashion2_tree
+from tests.datasets.icons.originals import original_folder
+from tests.datasets.makers import small_images
+from tests.datasets.test_factors import shops_on_disk
+from tests.datasets.test_subtypes import cifar_100, imagenet_22k
+
+MODEL = """
+import torch
+from torch import nn
+import shiftbench as sb
+
+SPACE = {space}
+
+class Tiny(nn.Module):
+    def __init__(self, seed):
+        super().__init__()
+        drawn = torch.Generator().manual_seed(seed)
+        self.weight = nn.Parameter(torch.randn(len(SPACE), 12, generator=drawn))
+
+    def forward(self, x):
+        return 10 * nn.functional.adaptive_avg_pool2d(x, 2).flatten(1) @ self.weight.T
+
+def make(name, seed):
+    crop = sb.Preprocessing(sb.Geometry(resize=32, crop=32))
+    return sb.load_classifier(
+        Tiny(seed), name=name, labels=SPACE, preprocessing=crop, engine="torch", device="cpu", batch_size=64
+    )
+
+def first():
+    return make("first", 0)
+
+def second():
+    return make("second", 1)
+"""
+#: Label spaces that ImageNet's test sets are restricted to: each must have some of the images.
+SPACES = (
+    "imagenet-a-200", "imagenet-r-200", "imagenet-o-200", "objectnet-113", "vid-robust-30", "ytbb-robust-24",
+    "imagenet-eighth-125", "imagenet-22k-25",
+)  # fmt: skip
+
+
+@cache
+def photographs() -> tuple[trees.Photograph, ...]:
+    """Small images of two classes of every label space."""
+    found = [np.flatnonzero(sb.label_space(space).relabel_from(trees.FULL) >= 0)[[1, -1]] for space in SPACES]
+    labels = sorted({int(label) for pair in found for label in pair})
+    draw = np.random.default_rng(0)
+    images = [Image.fromarray(draw.integers(0, 256, (48, 48, 3), np.uint8)) for _ in labels]
+    return tuple(trees.Photograph(i, image, label) for i, (image, label) in enumerate(zip(images, labels, strict=True)))
+
+
+def imagenet(root: Path) -> None:
+    trees.make_all(root, photographs())
+    imagenet_22k(root / "imagenet-22k")
+    for corruption in ("fog", "contrast"):
+        for severity in range(1, 6):
+            trees.class_tree(root / "imagenet-c" / corruption / str(severity), photographs(), trees.val_name)
+
+
+def cifar(root: Path) -> None:
+    labels = np.arange(20) % 10
+    trees.cifar_python(root / "cifar-10", small_images(20), labels)
+    for version in ("v4", "v6"):
+        trees.cifar_10_1(root / "cifar-10.1", version, small_images(20, 1), labels)
+    trees.cifar_10_2(root / "cifar-10.2", small_images(20, 2), labels)
+    cifar_100(root / "cifar-100")
+
+
+def others(root: Path) -> None:
+    root.mkdir()
+    original_folder(root / "icons")
+    deepfashion2_tree(root / "DeepFashion2", train=4, validation=40)
+    shops_on_disk(root)
+
+
+@dataclass(frozen=True)
+class Case:
+    suite: str
+    #: An expression of the label space of the models.
+    space: str
+    layout: Callable[[Path], None]
+    #: Below the layout's folder; with ROLE=, if the suite asks for it.
+    data: str = ""
+    options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.suite}-{self.layout.__name__}"
+
+
+IMAGENET, CIFAR = "sb.label_space('imagenet-1k')", "sb.label_space('cifar-10')"
+FEW = ("--corruption", "fog,contrast,frost", "--severity", "1,5")
+FRAMES = ("--corruption", "rotate,gaussian_noise")
+#: Suites that need more than ImageNet's folders by role.
+OWN = {"corruptions": FEW, "perturbations": FRAMES, "clean": (), "attacks": (), "autoattack": ("--sample", "2")}
+OPTIONS = {
+    "imagenet-c": FEW, "many-faces": FEW, "imagenet-p": FRAMES, "cifar-10-c": FEW, "demo": (*FEW, "--sample", "3"),
+    "imagenet-c-extra": ("--severity", "1,5"),
+}  # fmt: skip
+SPECIAL = {
+    "cifar": Case("cifar", CIFAR, cifar),
+    "cifar-10-c": Case("cifar-10-c", CIFAR, cifar, "cifar-10=cifar-10"),
+    "cifar-100": Case("cifar-100", "sb.label_space('cifar-100')", cifar, "cifar-100=cifar-100"),
+    "deepfashion-remixed": Case(
+        "deepfashion-remixed", "sb.label_space('deepfashion2-13')", others, "deepfashion-remixed=DeepFashion2"
+    ),
+    "streetview-storefronts": Case(
+        "streetview-storefronts", "sb.LabelSpace('shops', ('bakery', 'cafe'))", others,
+        "streetview-storefronts=shops.csv", ("--labels", "folders"),
+    ),
+    **{
+        f"icons-{name}": Case(f"icons-{name}", "sb.label_space('icons-50')", others, "icons=icons")
+        for name in ("style", "subtype", "version")
+    },
+    **{
+        f"cifar-100-subtypes-{k}": Case(
+            f"cifar-100-subtypes-{k}", "sb.label_space('cifar-100-20')", cifar, "cifar-100=cifar-100"
+        )
+        for k in range(1, 5)
+    },
+}  # fmt: skip
+
+
+def cases() -> list[Case]:
+    """A suite that nobody described runs on ImageNet's folders: if it needs others, it must be added above."""
+    found = []
+    for name in suites.names():
+        if name in OWN:
+            found.append(Case(name, IMAGENET, imagenet, "imagenet-val", OWN[name]))
+            found.append(Case(name, CIFAR, cifar, "cifar-10", OWN[name]))
+        elif name in SPECIAL:
+            found.append(SPECIAL[name])
+        else:
+            roles = build_suite(name).roles
+            found.append(Case(name, IMAGENET, imagenet, f"{roles[0]}={roles[0]}" if len(roles) == 1 else ""))
+    return [Case(c.suite, c.space, c.layout, c.data, OPTIONS.get(c.suite, c.options)) for c in found]
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], None]], Path]:
+    @cache
+    def made(layout: Callable[[Path], None]) -> Path:
+        root = tmp_path_factory.mktemp("layouts") / layout.__name__
+        layout(root)
+        return root
+
+    return made
+
+
+def shiftbench(*arguments: object) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, f"{arguments}: {done.output} {done.exception!r}"
+    return done.stdout
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_a_suite_from_eval_to_the_report(case: Case, layouts: Any, tmp_path: Path) -> None:
+    root, workspace = layouts(case.layout), tmp_path / "w"
+    (tmp_path / "model.py").write_text(MODEL.format(space=case.space))
+    role, _, below = case.data.rpartition("=")
+    data = f"{role}={root / below}" if role else str(root / below)
+    given = () if case.suite == "demo" else ("--data", data)
+    models = (tmp_path / "model.py:first", tmp_path / "model.py:second")
+    shiftbench("eval", *models, "--suite", case.suite, *given, *case.options, "-w", workspace, "--keep-scores", "-q")
+    run = sb.Run.open(workspace)
+    assert set(run.classifiers) == {"first", "second"}
+    assert shiftbench("table", "-w", workspace)
+    single = [r.setting for r in run.results if r.spec.metric in ("top1", "error") and r.spec.shift.frame is None]
+    if single:
+        shiftbench("compare", "-w", workspace, "-s", single[0])
+        shiftbench("figure", "reliability", "-w", workspace, "-s", single[0], "-o", tmp_path / "r.svg")
+    families = corruption_families(run.workspace, run.results)
+    assert all("eps" not in corruption for places in families.values() for corruption, _ in places)
+    if families:
+        assert all(name in shiftbench("table", "--mce", "-w", workspace, "-f", "csv") for name in families)
+    for name in families:
+        for figure in ("heatmap", "corruptions"):
+            shiftbench("figure", figure, "-w", workspace, "--family", name, "-o", tmp_path / f"{figure}.svg")
+    page = json.loads(shiftbench("report", "-w", workspace, "-o", tmp_path / "r.html", "--json"))
+    assert page["models"] == 2 and page["corruption_families"] == len(families)
+    if case.suite == "testbed-213":
+        assert {name: len(places) for name, places in families.items()} == {
+            "imagenet-c_on-disk": 10,
+            "imagenet-c_in-memory": 90,
+        }
