@@ -19,7 +19,7 @@ from shiftbench.runs.execute import collect_needs, execute, load_classifiers, pl
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
-from shiftbench.settings.roles import Data, Selection, data_name, open_data
+from shiftbench.settings.roles import Data, Selection, data_name, data_sources, open_data
 from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -226,6 +226,9 @@ def evaluate(
     loaded = load_classifiers(classifiers, own, trust=trust, device=device, batch_size=batch_size, threads=threads)
     needs = collect_needs(metric, chosen, keep_scores)
     planned = plan_results(chosen, left_out, loaded, datasets, needs, seed, store)
+    for wanted, given in data_sources(chosen, data).items():
+        if wanted in datasets:
+            store.record_source(datasets[wanted].name, datasets[wanted].fingerprint, given)
     if not planned:
         raise SettingError(
             f"suite {chosen.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())

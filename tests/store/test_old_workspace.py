@@ -65,7 +65,7 @@ def test_the_report_shows_it_with_its_images(old: Path, tmp_path: Path) -> None:
     command = ["report", "-w", str(old / "workspace"), "-o", str(page), "--images", str(old / "colours"), "--json"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["pictures"] > 0 and page.stat().st_size > 10_000
+    assert json.loads(done.stdout)["images"] > 0 and page.stat().st_size > 10_000
 
 
 def test_the_same_evaluation_finds_everything_complete(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,11 @@ def comparability(members: Iterable[Result], family: str, baseline: str | Baseli
     released = all(result.spec.source == "on-disk" for result in members)
     if baseline is not ALEXNET or (released and family in _PUBLISHED):
         return []
-    how = "corrupted in memory, not the released files" if family.startswith("imagenet-c") else "other images"
+    how = (
+        "corrupted in memory, not the released files"
+        if family in (*_PUBLISHED, "imagenet-c_in-memory")
+        else "other images"
+    )
     return [f"not comparable with mCE as published: {how}"]
 
 

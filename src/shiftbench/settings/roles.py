@@ -74,6 +74,24 @@ def open_data(
     return opened, left_out
 
 
+def data_sources(suite: Suite, data: Data) -> dict[str, tuple[str, str]]:
+    """By ``Setting.dataset``: its role, and what the user named for it, where that can be opened again later.
+
+    Opened datasets, and tables that a protocol splits, can't.
+    """
+    found = {}
+    for setting in suite.settings:
+        role = setting.dataset.split("/")[0]
+        whole = isinstance(data, Mapping) and setting.dataset in data
+        source = data[setting.dataset] if whole and isinstance(data, Mapping) else _role_source(role, suite, data)
+        source = source or suite.default_data(role)
+        if isinstance(source, str | Path) and setting.protocol is None:
+            local = "://" not in str(source) and place(source).exists()
+            given = str(Path(source).absolute()) if local else str(source)
+            found[setting.dataset] = (setting.dataset if whole else role, given)
+    return found
+
+
 _NOT_GIVEN = "no data was given for it"
 
 

@@ -4,6 +4,7 @@ workspace.json                                  the format
 datasets/<name>-<fingerprint>/images.parquet    ids and labels, once
                              /metadata.parquet  further columns of the images, as the last run knew them
                              /record.json       label space and description
+                             /source.json       where the images were, as the last run knew
                              /problems/*.json   pictures that were skipped or converted
 spaces/<name>-<fingerprint>.json                label spaces
 settings/<hash>.json                            notes, families and shift records of a run's settings
@@ -41,7 +42,7 @@ from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spec_key
 
 FORMAT = 1
-_METADATA = "metadata.parquet"
+_METADATA, _SOURCE = "metadata.parquet", "source.json"
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,20 @@ class Workspace:
     def problems(self, name: str, fingerprint: str) -> list[dict[str, str]]:
         folder = self._dataset_folder(name, fingerprint) / "problems"
         return [problem for path in sorted(folder.glob("*.json")) for problem in read_json(path)]
+
+    def record_source(self, name: str, fingerprint: str, source: tuple[str, str]) -> None:
+        """Keep where the images of a dataset were: its role in the suite, and the path that filled it."""
+        value = {"role": source[0], "given": source[1]}
+        if self.source(name, fingerprint) != source:
+            write_json(self._dataset_folder(name, fingerprint) / _SOURCE, value)
+
+    def source(self, name: str, fingerprint: str) -> tuple[str, str] | None:
+        """(role, path) of the last run that knew; None in older workspaces."""
+        try:
+            value = read_json(self._dataset_folder(name, fingerprint) / _SOURCE)
+        except (OSError, ValueError):
+            return None
+        return str(value["role"]), str(value["given"])
 
     def record_settings(self, records: Mapping[str, SettingRecord]) -> None:
         """Keep what a run knows of its settings, by ``ResultSpec.setting_key``: one file per suite and options."""

@@ -152,7 +152,11 @@ def test_a_full_album_shortens_the_lists(run: sb.Run, pictures: Path) -> None:
         assert all(image["original"] is not None for image in short["images"])
 
 
-def test_no_pictures_at_hand(run: sb.Run) -> None:
+def test_no_pictures_at_hand(pictures: Path, tmp_path: Path) -> None:
+    """As in a workspace of version 0.1, which does not know where its images were."""
+    run = run_colours(pictures, tmp_path / "w")
+    for source in (tmp_path / "w").glob("datasets/*/source.json"):
+        source.unlink()
     found = mistakes_of(run, most=3)
     assert found.thumbnails == [] and found.lists[0]["images"][0]["original"] is None
     assert any("--images pictures=FOLDER" in note for note in found.notes)
@@ -278,3 +282,14 @@ def test_an_attack_has_no_pixels_to_show(photographs: Any, tmp_path: Path) -> No
     assert images and all(image["original"] is not None and image["shifted"] is None for image in images)
     assert any("attacked is shown without the shifted images" in note for note in page["warnings"])
     assert any("linf" in item for section in part_of(page, methods.SECTION) for item in section.get("items", []))
+
+
+def test_images_are_found_where_the_run_read_them(pictures: Path, tmp_path: Path) -> None:
+    """Nobody names the folder again; a folder that has changed since is not used."""
+    data = Path(shutil.copytree(pictures, tmp_path / "moved"))
+    run = run_colours(data, tmp_path / "w", suite="clean")
+    assert run.workspace.source("moved", run.results[0].spec.dataset.fingerprint) == ("data", str(data))
+    assert ImageFinder(run.workspace, {}).source(run.results[0].spec.dataset) is not None
+    next(data.rglob("*.png")).unlink()
+    finder = ImageFinder(run.workspace, {})
+    assert finder.source(run.results[0].spec.dataset) is None and len(finder.notes) == 1

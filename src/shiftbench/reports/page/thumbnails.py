@@ -94,6 +94,10 @@ class ImageFinder:
 
     def _candidates(self, record: DatasetRecord) -> Iterator[Callable[[], Dataset]]:
         """What to try, most likely first; the fingerprint decides whether it is the dataset of the run."""
+        source = self.workspace.source(record.name, record.fingerprint)
+        # Nothing is fetched because a workspace names it, and what is opened must have the content of the run.
+        if source is not None and "://" not in source[1]:
+            yield partial(_open_source, *source, record)
         role, _, below = record.name.partition("/")
         named = [*self.folders.get(record.name, ()), *self.folders.get(role, ()), *self.folders.get("", ())]
         # Perhaps named by its role in a suite, which a workspace does not keep.
@@ -104,6 +108,14 @@ class ImageFinder:
         if ".." not in Path(record.name).parts and not Path(record.name).is_absolute():
             opening = _open_below if below else _open_plain
             yield from (partial(opening, folder, record) for folder in dict.fromkeys([*named, *others]))
+
+
+def _open_source(role: str, given: str, record: DatasetRecord) -> Dataset:
+    """As the run opened it; below a role, the dataset's name says where: ``imagenet-c/fog/3``."""
+    inside = record.name if record.name.startswith(f"{role}/") else role
+    wanted = Suite("images", (Setting(record.name, inside),))
+    [dataset] = open_data(wanted, {role: given}, space=record.space)[0].values()
+    return dataset
 
 
 def _open_plain(folder: Path, record: DatasetRecord) -> Dataset:
