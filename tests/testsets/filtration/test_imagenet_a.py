@@ -17,6 +17,7 @@ from scipy.special import softmax
 
 import shiftbench as sb
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.function import FunctionClassifier, source_of
 from shiftbench.classifiers.torchvision_import import import_torchvision
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
@@ -209,8 +210,8 @@ def test_a_killed_filtration_continues_where_it_stopped(tmp_path: Path) -> None:
         return brightest_corner(images)
 
     # The same classifier to the filtration: it is known by name and source.
-    classifier = sb.classifiers.FunctionClassifier(
-        counting, name="corner", space=sb.label_space("cifar-10"), source=sb.classifiers.function.source_of(stalling),
+    classifier = FunctionClassifier(
+        counting, name="corner", space=sb.label_space("cifar-10"), source=source_of(stalling),
         preprocessing=sb.Preprocessing(sb.Geometry(resize=36, crop=32)),
     )  # fmt: skip
     from tests.testsets.filtration.kill_target import pool

@@ -15,6 +15,7 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.subset import take
 from shiftbench.errors import ClassifierError, ShiftbenchError
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.near_duplicates.descriptors import (
@@ -138,7 +139,7 @@ def test_rows_do_not_depend_on_neighbours_or_mirroring_twice(photographs: Datase
 
 
 def test_mirrored_rows_are_those_of_the_mirrored_pictures(photographs: Dataset) -> None:
-    dataset = sb.datasets.take(photographs, range(4))
+    dataset = take(photographs, range(4))
     rows = describe(dataset, [PixelDescriptor()], mirrored=True)[0].rows
     expected = PixelDescriptor()([dataset.read(i).pixels[:, ::-1] for i in range(4)])
     np.testing.assert_array_equal(rows, expected)
