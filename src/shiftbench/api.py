@@ -205,7 +205,7 @@ def evaluate(
 
     ``classifiers`` is one or a list of: ``"timm:resnet50"``, ``"model.onnx"``, a torch module, any function
     from a uint8 batch to scores, ... (see ``shiftbench list classifiers``). ``data`` is a folder, file,
-    data set or, for suites of several data sets, a mapping from role to one. Stopped at any instant, the
+    dataset or, for suites of several datasets, a mapping from role to one. Stopped at any instant, the
     same call continues where it was. Data and ``workspace`` may be URLs: ``"s3://bucket/folder"``.
 
     ``device`` ("auto", "cpu", "cuda:1"), ``batch_size`` and ``threads`` (per model and worker) apply to every model

@@ -64,11 +64,11 @@ class LabelError(ShiftbenchError):
 
 
 class DatasetError(ShiftbenchError):
-    """A data set that cannot be read as what it is said to be."""
+    """A dataset that cannot be read as what it is said to be."""
 
 
 class BadImageError(ShiftbenchError):
-    """One picture that cannot be used; the run goes on without it."""
+    """One image that cannot be used; the run goes on without it."""
 
 
 class ShiftError(ShiftbenchError):

@@ -80,7 +80,7 @@ def test_other_errors_pass() -> None:
     "images", [IMAGES[0], IMAGES.astype(np.float32), IMAGES[..., :1], IMAGES.transpose(0, 3, 1, 2)[:, :2]]
 )
 def test_no_batch_of_pictures(images: Any) -> None:
-    with pytest.raises(ClassifierError, match="batch of pictures"):
+    with pytest.raises(ClassifierError, match="uint8 batch"):
         Recorder().scores(images)
 
 

@@ -129,10 +129,10 @@ def test_a_good_one_passes() -> None:
 @pytest.mark.parametrize(
     ("kind", "promise"),
     [
-        (Wide, "one column a class"),
+        (Wide, "one column per class"),
         (Double, "float32"),
         (Infinite, "finite"),
-        (Constant, "pictures decide"),
+        (Constant, "depend on the image"),
         (NoSoftmax, "of the kind"),
         (SecretSoftmax, "of the kind"),
         (Counting, "same again"),

@@ -223,7 +223,7 @@ def test_ten_crop_asks_for_the_larger_square(own: Geometry, delivered: Geometry)
 
 def test_ten_crop_refuses_files_that_are_as_small_as_a_crop() -> None:
     geometry = Defended(classifier(), "ten-crop").preprocessing.geometry
-    with pytest.raises(ClassifierError, match="larger picture"):
+    with pytest.raises(ClassifierError, match="larger image"):
         replace(geometry, resize=None)  # what a run over released corrupted files does
     with pytest.raises(ClassifierError, match="no fixed size"):
         Defended(classifier(geometry=Geometry(32, None)), "ten-crop")

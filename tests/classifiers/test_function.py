@@ -98,7 +98,7 @@ def test_a_file_that_names_another_spec(tmp_path: Path) -> None:
         ("def make(): pass", "no factory 'classifier'"),
         ("1 / 0", "fails when it is run"),
         ("def classifier():\n    1 / 0", "ZeroDivisionError"),
-        ("def classifier():\n    return 3", "can't be used as a classifier"),
+        ("def classifier():\n    return 3", "unsupported model object"),
     ],
 )
 def test_files_that_make_no_classifier(tmp_path: Path, text: str, message: str) -> None:

@@ -150,13 +150,13 @@ def test_labels_are_needed(tmp_path: Path) -> None:
 
 def test_object_arrays_are_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "run.npz", ids=np.array(["a"], dtype=object), top=np.array([1]))
-    with pytest.raises(ClassifierError, match="can't be read"):
+    with pytest.raises(ClassifierError, match="cannot be read"):
         load(tmp_path / "run.npz")
 
 
 def test_a_record_sees_no_pictures() -> None:
     recorded = RecordedPredictions(IDS, name="r", space=SPACE, top=[1, 0, 2])
-    with pytest.raises(ClassifierError, match="record of predictions"):
+    with pytest.raises(ClassifierError, match="recorded predictions"):
         recorded.scores(np.zeros((1, 4, 4, 3), np.uint8))
     twin = pickle.loads(pickle.dumps(recorded))
     assert twin.fingerprint == recorded.fingerprint

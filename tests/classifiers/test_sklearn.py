@@ -108,7 +108,7 @@ def test_what_is_missing(logistic: Any) -> None:
     with pytest.raises(ClassifierError, match="not fitted"):
         load_classifier(linear_model.LogisticRegression())
     odd = linear_model.LogisticRegression().fit(np.eye(7), np.arange(7))
-    with pytest.raises(ClassifierError, match="which pictures"):
+    with pytest.raises(ClassifierError, match="input size"):
         load_classifier(odd)
 
 

@@ -107,5 +107,5 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     (tmp_path / "torn.pth").write_bytes(b"PK\x03\x04 torn")
     with pytest.raises(ClassifierError):
         load_weights(tmp_path / "torn.pth")
-    with pytest.raises(ClassifierError, match="there is no file"):
+    with pytest.raises(ClassifierError, match="file not found"):
         load_weights(tmp_path / "missing.pth")

@@ -1,19 +1,8 @@
-"""Classifiers of any framework behind one contract: uint8 images in, scores over a label space out.
+"""Models of any framework behind one interface: uint8 images in, scores over a label space out.
 
 Importing this package imports no framework; each loader does that when it is used.
 """
 
-from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.function import FunctionClassifier
-from shiftbench.classifiers.loading import classifier_loaders, load_classifier
-from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
+import lazy_loader
 
-__all__ = [
-    "Classifier",
-    "FunctionClassifier",
-    "Geometry",
-    "Normalisation",
-    "Preprocessing",
-    "classifier_loaders",
-    "load_classifier",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

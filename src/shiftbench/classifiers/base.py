@@ -15,7 +15,7 @@ Outputs = Literal["logits", "probabilities"]
 class Classifier(ABC):
     """The contract that ``shiftbench check classifier`` tests.
 
-    Preprocessing has two halves. Its geometry (resize, crop) turns any picture into the classifier's uint8
+    Preprocessing has two halves. Its geometry (resize, crop) turns any image into the classifier's uint8
     input and is done once by the runner for all classifiers that share it; shifts act on that input. Its
     normalisation (scale, mean, colour order) belongs to the classifier and happens inside ``scores``.
 
@@ -32,7 +32,7 @@ class Classifier(ABC):
     batch_size: int = 32
     #: What computes the scores, for provenance: "onnxruntime cpu", "torch cuda bfloat16", "python", ...
     engine: str = "python"
-    #: (spec, options) of a classifier that was loaded by a spec: pickled as these, it is loaded anew.
+    #: (spec, options) of a classifier that was loaded by a spec: pickled as these, it is loaded again.
     origin: tuple[str, Any] | None = None
     #: What holds the torch classifier behind another engine's, where no spec could load it again.
     twin: Any = None

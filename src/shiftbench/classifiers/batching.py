@@ -74,7 +74,7 @@ class BatchedClassifier(Classifier):
     def _check_images(self, images: Pixels) -> None:
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
             raise ClassifierError(
-                f"{self.name} got something else than a batch of pictures",
+                f"{self.name}: expected a uint8 batch (N, H, W, 3)",
                 found=f"{images.dtype} {images.shape}",
                 expected="uint8 (N, height, width, 3)",
             )
@@ -85,7 +85,7 @@ class BatchedClassifier(Classifier):
             raise ClassifierError(
                 f"{self.name} gave scores of the wrong shape",
                 found=array.shape,
-                expected=f"{(count, len(self.space))}: one row an image, one column for each class of "
+                expected=f"{(count, len(self.space))}: one row per image, one column for each class of "
                 f"{self.space.name!r}",
                 hint="check the label space (labels=..., --labels)",
             )

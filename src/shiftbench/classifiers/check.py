@@ -23,7 +23,7 @@ _CHECKS: list[tuple[str, Probe]] = []
 def check_classifier(classifier: Classifier, images: Pixels | None = None) -> list[CheckResult]:
     """Run every check; a failing one explains itself, and none stops the others.
 
-    ``images`` are uint8 pictures in the classifier's geometry; built-in ones if not given.
+    ``images`` are uint8 images in the classifier's geometry; built-in ones if not given.
 
     >>> from shiftbench.classifiers import load_classifier
     >>> from shiftbench.labels.space import LabelSpace
@@ -57,7 +57,7 @@ def _check(name: str) -> Callable[[Probe], Probe]:
     return add
 
 
-@_check("scores are float32, one row an image and one column a class")
+@_check("scores are float32, one row per image and one column per class")
 def _shape(classifier: Classifier, images: Pixels, scores: Scores) -> str | None:
     expected = (len(images), len(classifier.space))
     if not isinstance(scores, np.ndarray) or scores.shape != expected or scores.dtype != np.float32:
@@ -86,9 +86,9 @@ def _outputs(classifier: Classifier, images: Pixels, scores: Scores) -> str | No
     return None
 
 
-@_check("the pictures decide")
+@_check("scores depend on the image")
 def _varies(classifier: Classifier, images: Pixels, scores: Scores) -> str | None:
-    return "all pictures get the same scores" if len(scores) > 1 and (scores == scores[0]).all() else None
+    return "all images get the same scores" if len(scores) > 1 and (scores == scores[0]).all() else None
 
 
 @_check("the same again")
@@ -121,14 +121,14 @@ def _empty(classifier: Classifier, images: Pixels, scores: Scores) -> str | None
     return None if shape == (0, len(classifier.space)) else f"found {shape}, expected {(0, len(classifier.space))}"
 
 
-@_check("the pictures are left as they are")
+@_check("the images are left as they are")
 def _untouched(classifier: Classifier, images: Pixels, scores: Scores) -> str | None:
     given = images.copy()
     classifier.scores(given)
     return None if np.array_equal(given, images) else "scores() changed the pixels it was given"
 
 
-@_check("read-only pictures are accepted")
+@_check("read-only images are accepted")
 def _read_only(classifier: Classifier, images: Pixels, scores: Scores) -> str | None:
     given = images.copy()
     given.flags.writeable = False

@@ -149,9 +149,9 @@ class RoomForCrops(Geometry):
         super().__post_init__()
         if self.resize is None:
             raise ClassifierError(
-                "ten-crop takes its crops from a larger picture",
-                found="pictures that must not be resized, such as released ImageNet-C files",
-                expected=f"pictures to be resized to {self.crop}",
+                "ten-crop takes its crops from a larger image",
+                found="images that must not be resized, such as released ImageNet-C files",
+                expected=f"images to be resized to {self.crop}",
                 hint="corrupt in memory: --source in-memory",
             )
 
@@ -176,7 +176,7 @@ class TenCrop(Defence):
         count, tall, wide, _ = images.shape
         if tall < self.height or wide < self.width:
             raise ClassifierError(
-                "the pictures are smaller than the crops",
+                "the images are smaller than the crops",
                 found=f"{tall} x {wide}",
                 expected=f"at least {self.height} x {self.width}",
             )

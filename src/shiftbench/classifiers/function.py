@@ -83,7 +83,7 @@ def from_function(function: ScoreFunction, options: Options) -> FunctionClassifi
     name = options.name or str(getattr(function, "__qualname__", type(function).__name__))
     if options.labels is None:
         raise ClassifierError(
-            f"nothing says which classes the scores of {name} are about",
+            f"unknown label space of {name}",
             hint='pass labels=..., for example labels="imagenet-1k"',
         )
     return FunctionClassifier(

@@ -24,7 +24,7 @@ def load_hf(target: str, options: Options) -> Classifier:
     folder = Path(target)
     if not (folder / "config.json").is_file():
         raise ClassifierError(
-            f"{target} is no folder of a transformers model",
+            f"{target} is not a folder of a transformers model",
             found="no config.json" if folder.is_dir() else "no such folder",
             hint="download it first, then give its folder: hf:PATH",
         )
@@ -55,7 +55,7 @@ def _load_model(folder: Path, options: Options) -> Any:
         )
     except (OSError, ValueError) as error:
         raise ClassifierError(
-            f"transformers can't load {folder.name}",
+            f"transformers failed to load {folder.name}",
             found=str(error).strip().splitlines()[0][:300],
             hint="models with code of their own need trust=True (--trust)",
         ) from error

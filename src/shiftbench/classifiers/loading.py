@@ -13,7 +13,7 @@
 | ``predictions.csv``, ``.parquet``, ``.npz`` | answers computed elsewhere |
 | a torch module, an estimator, a function | the object itself |
 
-A ``model.onnx.json`` beside a model file tells its preprocessing, labels, outputs and name (see ``sidecar``).
+A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outputs and name (see ``sidecar``).
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def load_classifier(
 ) -> Classifier:
     """A classifier from a spec (``timm:resnet50``, ``model.onnx``, ...) or from a Python object.
 
-    ``labels``: a label space, its name, or a file of classes; needed where neither the file nor a thousand
-    outputs tell. ``preprocessing``: the description to use instead of the classifier's own. ``device``: "auto",
+    ``labels``: a label space, its name, or a file of classes; needed unless the file names them or there are 1,000
+    outputs. ``preprocessing``: the description to use instead of the classifier's own. ``device``: "auto",
     "cpu", "cuda", ... ``engine``: "onnxruntime", "torch", or "auto" for the faster one that agrees. ``trust``:
     load files that run code of their own. ``threads``: cores for one batch; scores do not depend on it.
-    ``pretrained=False``: random weights, said explicitly. ``check_images``: pictures on which a faster engine
+    ``pretrained=False``: random weights. ``check_images``: images on which a faster engine
     must agree, instead of the built-in ones.
 
     >>> import numpy as np
@@ -127,7 +127,7 @@ def split_spec(spec: str) -> tuple[str, str]:
     if colon and len(scheme) > 1 and not suffix:
         raise UnknownNameError("kind of classifier", scheme, [n for n in classifier_loaders.names() if n[0] != "."])
     raise ClassifierError(
-        f"{spec!r} is no classifier that any loader knows",
+        f"no loader recognises the model {spec!r}",
         found=f"the extension {suffix!r}" if suffix else "neither a scheme nor an extension",
         expected=", ".join(f"{n}:..." if n[0] != "." else f"*{n}" for n in classifier_loaders.names()),
         hint=_nearest_spec(spec, suffix),
@@ -141,7 +141,7 @@ def _nearest_spec(spec: str, suffix: str) -> str | None:
 
 
 def from_object(thing: Any, options: Options) -> Classifier:
-    """A torch module, a scikit-learn estimator or any function, told apart without importing a framework."""
+    """A torch module, a scikit-learn estimator or any function, distinguished without importing a framework."""
     bases = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(thing).__mro__}
     if "torch.nn.modules.module.Module" in bases:
         return _module("torch_").from_module(thing, options)  # type: ignore[no-any-return]
@@ -150,7 +150,7 @@ def from_object(thing: Any, options: Options) -> Classifier:
     if callable(thing):
         return _module("function").from_function(thing, options)  # type: ignore[no-any-return]
     raise ClassifierError(
-        "this object can't be used as a classifier",
+        "unsupported model object",
         found=f"{type(thing).__module__}.{type(thing).__qualname__}",
         expected="a spec, a torch module, a scikit-learn estimator, or a function from uint8 images to scores",
     )

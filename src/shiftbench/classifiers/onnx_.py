@@ -185,7 +185,7 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
     """``model.onnx``. The input's shape decides layout and crop unless a preprocessing is given."""
     path = Path(target)
     if not path.is_file():
-        raise ClassifierError(f"there is no file {target}")
+        raise ClassifierError(f"file not found: {target}")
     name = options.name or path.stem
     device = onnx_device(options.device)
     session = open_session(path, options.threads, device)
@@ -218,7 +218,7 @@ def probed(
         scores = trial.padded_forward(images[: trial.batch_size])
     except Exception as error:
         raise ClassifierError(
-            f"{name} can't be run on images of {images.shape[1]} x {images.shape[2]}",
+            f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
             found=re.sub(r"\s+", " ", str(error))[:300],
             hint="pass preprocessing=... with the crop and layout it was trained with",
         ) from error
@@ -239,7 +239,7 @@ def assumed_preprocessing(name: str, entry: Any) -> Preprocessing:
         Normalisation(layout="nhwc" if channels_last else "nchw"),
     )
     warnings.warn(
-        f"{name} says nothing about its preprocessing; assumed is resize {preprocessing.geometry.resize}, crop "
+        f"{name} has no known preprocessing; assuming resize {preprocessing.geometry.resize}, crop "
         f"{crop}, bilinear, and torchvision's ImageNet mean and std. Pass preprocessing=... "
         "(or write a .json beside the file) if it is another.",
         stacklevel=2,

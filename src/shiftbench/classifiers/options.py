@@ -1,4 +1,4 @@
-"""What a loader is told besides the spec, the same words for every kind of classifier."""
+"""Options of a loader besides the spec, the same for every kind of model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Options:
     batch_size: int | None = None
     outputs: Outputs | None = None
     pretrained: bool = True
-    #: Pictures in the classifier's geometry on which a faster engine must agree with the original.
+    #: Images in the classifier's geometry on which a faster engine must agree with the original.
     check_images: Pixels | None = None
 
     @classmethod
@@ -71,8 +71,8 @@ def space_for(name: str, classes: int, labels: LabelSpace | None) -> LabelSpace:
         if classes == 1000:
             return label_space("imagenet-1k")
         raise ClassifierError(
-            f"{name} has {classes} outputs and nothing says which classes they are",
-            hint="pass labels=... (--labels): a known label space, or a file with one class a line",
+            f"{name} has {classes} outputs of unknown classes",
+            hint="pass labels=... (--labels): a known label space, or a file with one class per line",
         )
     if len(labels) != classes:
         raise ClassifierError(

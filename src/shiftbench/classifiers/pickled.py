@@ -14,10 +14,10 @@ from shiftbench.errors import ClassifierError, MissingExtraError
 
 
 def load_pickled_object(target: str, options: Options) -> Classifier:
-    """A pickle can run anything, and there is no telling before: refused unless ``trust``."""
+    """A pickle can run any code when it is loaded: refused unless ``trust``."""
     path = Path(target)
     if not path.is_file():
-        raise ClassifierError(f"there is no file {target}")
+        raise ClassifierError(f"file not found: {target}")
     if not options.trust:
         raise untrusted(path, "a pickle")
     from dataclasses import replace
@@ -36,4 +36,4 @@ def _load(path: Path) -> Any:
             raise MissingExtraError("joblib", "sklearn", "reading .joblib") from error
         return joblib.load(path)
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, ValueError) as error:
-        raise ClassifierError(f"{path.name} can't be unpickled", found=f"{type(error).__name__}: {error}") from error
+        raise ClassifierError(f"{path.name} cannot be unpickled", found=f"{type(error).__name__}: {error}") from error

@@ -25,7 +25,7 @@ _RESAMPLING: dict[str, Image.Resampling] = {mode.name.lower(): mode for mode in 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Any picture to the uint8 input of a classifier; resizing is Pillow's own, to the bit.
+    """Any image to the uint8 input of a classifier; resizing is Pillow's own, to the bit.
 
     ``resize`` is read by ``resize_rule``; None keeps the size:
 
@@ -34,7 +34,7 @@ class Geometry:
     * ``fit``: the largest size that fits into ``resize``, sides rounded (timm's "border");
     * ``cover``: the smallest size that covers ``resize``, sides rounded (timm's non-square inputs).
 
-    ``crop`` takes the middle and fills what the picture lacks with ``fill``. A middle that falls between two
+    ``crop`` takes the middle and fills what the image lacks with ``fill``. A middle that falls between two
     pixels goes to the even one ("round", torchvision) or to the smaller one ("floor", Hugging Face).
 
     Equal geometries are interchangeable, so the runner resizes once for all classifiers that share one.
@@ -76,7 +76,7 @@ class Geometry:
 
     @property
     def output(self) -> tuple[int, int] | None:
-        """(height, width) of every result, or None where it depends on the picture."""
+        """(height, width) of every result, or None where it depends on the image."""
         if self.crop is not None:
             return _pair(self.crop)
         return _pair(self.resize) if self.resize is not None and self.resize_rule == "exact" else None
@@ -103,7 +103,7 @@ def centre_crop(
     fill: tuple[int, int, int] = (0, 0, 0),
     rounding: Literal["round", "floor"] = "round",
 ) -> Pixels:
-    """The middle of a picture; a smaller one is padded, the odd pixel as torchvision or Hugging Face do.
+    """The middle of an image; a smaller one is padded, the odd pixel as torchvision or Hugging Face do.
 
     >>> centre_crop(np.arange(75, dtype=np.uint8).reshape(5, 5, 3), 2)[0, 0]
     array([36, 37, 38], dtype=uint8)
@@ -186,7 +186,7 @@ class Preprocessing:
     normalisation: Normalisation = field(default_factory=Normalisation)
 
     def __call__(self, pixels: Pixels) -> NDArray[np.float32]:
-        """One picture of any size to one network input: what a plain script would do."""
+        """One image of any size to one network input: what a plain script would do."""
         batch = self.normalisation(self.geometry(pixels)[None])
         return batch.reshape(batch.shape[1:])
 

@@ -27,7 +27,7 @@ def load_python_file(target: str, options: Options) -> Classifier:
     stem, _, factory = target.rpartition(".py")
     path = Path(f"{stem}.py")
     if not path.is_file():
-        raise ClassifierError(f"there is no file {path}")
+        raise ClassifierError(f"file not found: {path}")
     made = _call(_import(path), factory.removeprefix(":") or DEFAULT_FACTORY, path)
     if isinstance(made, Classifier):
         return made

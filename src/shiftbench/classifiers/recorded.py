@@ -101,8 +101,8 @@ class RecordedPredictions(Classifier):
 
     def scores(self, images: Pixels) -> Scores:
         raise ClassifierError(
-            f"{self.name} is a record of predictions and can't see new pictures",
-            hint="evaluate it only on the data set it was computed on",
+            f"{self.name} has recorded predictions only and cannot be run on new images",
+            hint="evaluate it only on the dataset it was computed on",
         )
 
     def lookup(self, ids: Sequence[str], space: LabelSpace | None = None) -> Lookup:
@@ -136,7 +136,7 @@ class RecordedPredictions(Classifier):
                 f"{self.name} knows none of the {len(ids)} images",
                 found=f"ids such as {', '.join(self.ids[:3])}",
                 expected=f"ids such as {', '.join(list(ids)[:3])}",
-                hint="name the images as the data set does",
+                hint="name the images as the dataset does",
             )
 
     def _projected(self, space: LabelSpace) -> RecordedPredictions:
@@ -206,9 +206,7 @@ def record(
     elif labels is not None:
         space = labels
     else:
-        raise ClassifierError(
-            f"nothing says which classes {source} is about", hint="pass labels=... (--labels imagenet-1k)"
-        )
+        raise ClassifierError(f"unknown label space of {source}", hint="pass labels=... (--labels imagenet-1k)")
     likely: Outputs = "probabilities" if scores is not None and looks_like_probabilities(scores) else "logits"
     return RecordedPredictions(
         ids,

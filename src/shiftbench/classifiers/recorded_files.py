@@ -31,7 +31,7 @@ _CLASS_COLUMNS = ("prediction", "predicted", "class", "top1", "top")
 _CONFIDENCE_COLUMNS = ("confidence", "probability")
 _TRUTH_COLUMNS = ("label", "labels", "truth", "target")
 _MODEL_COLUMNS = ("model", "classifier")
-#: The scores of twenty models on all of ImageNet's validation set; more is no file of predictions.
+#: The scores of twenty models on all of ImageNet's validation set; a larger file is rejected.
 _MOST_BYTES = 4 << 30
 
 
@@ -165,11 +165,11 @@ def _unknown_classes(strange: Sequence[str], space: LabelSpace, source: str) -> 
 def read_columns(path: Path) -> dict[str, Any]:
     """Titles to lists or arrays of one length a file, or to arrays of any shape for NPZ."""
     if not path.is_file():
-        raise ClassifierError(f"there is no file {path}")
+        raise ClassifierError(f"file not found: {path}")
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise ClassifierError(
-            f"{path.name} is no file of predictions", found=path.suffix or "no suffix", expected=", ".join(SUFFIXES)
+            f"{path.name} is not a file of predictions", found=path.suffix or "no suffix", expected=", ".join(SUFFIXES)
         )
     try:
         return reader(path)
@@ -178,7 +178,7 @@ def read_columns(path: Path) -> dict[str, Any]:
 
 
 def _unreadable(path: Path, error: Exception) -> ClassifierError:
-    return ClassifierError(f"{path.name} can't be read", found=f"{type(error).__name__}: {error}")
+    return ClassifierError(f"{path.name} cannot be read", found=f"{type(error).__name__}: {error}")
 
 
 def _read_csv(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from shiftbench.errors import ClassifierError, MissingExtraError
 
 #: Keras' default, and what the file's own description of the network says; torch's is 1e-5.
 _EPSILON = 1e-3
-#: Channels of the three blocks; each but the first halves the picture.
+#: Channels of the three blocks; each but the first halves the image.
 _CHANNELS = (16, 32, 64)
 #: The weights inside the archive.
 _MEMBER = "image_classification.h5"

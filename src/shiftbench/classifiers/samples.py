@@ -1,4 +1,4 @@
-"""Pictures built from formulas, with the statistics of photographs, for checks that need an input."""
+"""Images built from formulas, with the statistics of photographs, for checks that need an input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``model.onnx.json``: what a model file can't say about itself, in a small file beside it."""
+"""``model.onnx.json``: metadata that a model file does not contain, in a small file beside it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS = ("name", "labels", "outputs", "preprocessing")
 
 
 def with_sidecar(target: str, options: Options) -> Options:
-    """Fill what the caller left open from ``TARGET.json``, if there is one.
+    """Fill options that the caller left open from ``TARGET.json``, if there is one.
 
     It holds any of ``name``, ``labels`` (the name of a label space, or a file beside it), ``outputs`` ("logits" or
     "probabilities") and ``preprocessing`` (as ``Preprocessing.describe`` gives it).
@@ -27,11 +27,11 @@ def with_sidecar(target: str, options: Options) -> Options:
     try:
         words: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ClassifierError(f"{path.name} is no JSON", found=error) from error
+        raise ClassifierError(f"{path.name} is not valid JSON", found=error) from error
     unknown = set(words) - set(_WORDS)
     if unknown or words.get("outputs") not in (None, "logits", "probabilities"):
         raise ClassifierError(
-            f"{path.name} is not understood",
+            f"{path.name} has an unknown key or value",
             found=", ".join(sorted(unknown)) or f"outputs {words['outputs']!r}",
             expected=", ".join(_WORDS),
         )

@@ -19,7 +19,7 @@ from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Prepro
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.labels.space import LabelSpace, Scores
 
-#: A batch of pictures to what the estimator was fitted on, one row an image.
+#: A batch of images to what the estimator was fitted on, one row per image.
 Transform = Callable[[Pixels], Any]
 # Finite, since scores must be; its exponential is zero all the same.
 _FAR_BELOW = -1e30
@@ -123,9 +123,9 @@ def _assumed_preprocessing(estimator: Any, name: str, transform: Transform | Non
             if side * side * planes == features:
                 return Preprocessing(Geometry(resize=side, crop=None, resize_rule="exact"), _RAW)
     raise ClassifierError(
-        f"nothing says which pictures {name} was fitted on",
+        f"unknown input size of {name}",
         found=f"{features} features",
-        expected="as many as a square picture has values, in colour or grey",
+        expected="as many as a square image has values, in colour or grey",
         hint="pass preprocessing=...",
     )
 

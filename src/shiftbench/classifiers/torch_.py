@@ -242,7 +242,7 @@ def _reference(trial: TorchClassifier, images: Pixels, forward: Callable[[Pixels
         scores = forward(images)
     except Exception as error:
         raise ClassifierError(
-            f"{trial.name} can't be run on images of {images.shape[1]} x {images.shape[2]}",
+            f"{trial.name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
             found=f"{type(error).__name__}: {str(error).strip()[:300]}",
             hint="pass preprocessing=... with the crop and layout it was trained with",
         ) from error
@@ -328,7 +328,7 @@ def _assumed_preprocessing(name: str, module: Any) -> Preprocessing:
 
         return from_timm(module.pretrained_cfg)
     warnings.warn(
-        f"{name} says nothing about its preprocessing; assumed is resize 256, crop 224, bilinear, and torchvision's "
+        f"{name} has no known preprocessing; assuming resize 256, crop 224, bilinear, and torchvision's "
         "ImageNet mean and std. Pass preprocessing=... if it is another.",
         stacklevel=3,
     )

@@ -24,7 +24,7 @@ def load_torch_file(target: str, options: Options) -> Classifier:
     """TorchScript as it is; exported programs and pickled modules where trusted; bare weights need a model."""
     path = Path(target)
     if not path.is_file():
-        raise ClassifierError(f"there is no file {target}")
+        raise ClassifierError(f"file not found: {target}")
     if path.suffix == ".safetensors":
         load_weights(path)
         raise _only_weights(path)
@@ -47,7 +47,7 @@ def _from_torchscript(path: Path, options: Options) -> Classifier:
             module = import_torch().jit.load(str(path), map_location="cpu")
     except RuntimeError as error:
         raise ClassifierError(
-            f"{path.name} can't be read as TorchScript", found=str(error).strip().splitlines()[0][:200]
+            f"{path.name} cannot be read as TorchScript", found=str(error).strip().splitlines()[0][:200]
         ) from error
     return from_module(module, options, name=path.stem, weights=digest("torchscript", file_digest(path)))
 
@@ -67,7 +67,7 @@ def _from_exported_program(path: Path, options: Options) -> Classifier:
     try:
         program = torch.export.load(str(path))
     except Exception as error:
-        raise ClassifierError(f"{path.name} can't be read as an exported program", found=error) from error
+        raise ClassifierError(f"{path.name} cannot be read as an exported program", found=error) from error
     batch = _fixed_batch(program)
     if batch is not None:
         options = replace(options, batch_size=batch)

@@ -21,7 +21,7 @@ def load_weights(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
     """A state dict from .safetensors or a torch checkpoint; pickled code is refused unless trusted."""
     path = Path(path)
     if not path.is_file():
-        raise ClassifierError(f"there is no file of weights {path}")
+        raise ClassifierError(f"file not found: {path}")
     if path.suffix == ".safetensors":
         return _load_safetensors(path)
     return state_dict_in(load_pickled(path, trust=trust), path)
@@ -36,7 +36,7 @@ def load_pickled(path: Path, *, trust: bool = False) -> Any:
         raise untrusted(path, _offender(error)) from error
     except Exception as error:
         raise ClassifierError(
-            f"{path.name} can't be read as a file of torch",
+            f"{path.name} cannot be read as a file of torch",
             found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error) else ''}",
             expected="a checkpoint of tensors, TorchScript, an exported program or .safetensors",
         ) from error
@@ -123,7 +123,7 @@ def _load_safetensors(path: Path) -> dict[str, Any]:
     try:
         weights: dict[str, Any] = load_file(path)
     except Exception as error:
-        raise ClassifierError(f"{path.name} can't be read as safetensors", found=error) from error
+        raise ClassifierError(f"{path.name} cannot be read as safetensors", found=error) from error
     return weights
 
 

@@ -43,7 +43,7 @@ class ZooTarget:
         unknown = set(arguments) - {"checkpoint", "pretrained"}
         if unknown:
             raise ClassifierError(
-                f"unknown words after the ? of {target!r}",
+                f"unknown options in {target!r}",
                 found=", ".join(sorted(unknown)),
                 expected="checkpoint=PATH, pretrained=false",
             )
@@ -87,7 +87,7 @@ def from_zoo(
 def _no_weights(zoo: str, model: str, error: Exception) -> ClassifierError:
     text = str(error).strip().splitlines()
     return ClassifierError(
-        f"the trained weights of {zoo}:{model} can't be fetched",
+        f"cannot download the weights of {zoo}:{model}",
         found=f"{type(error).__name__}: {text[0][:160] if text else ''}",
         expected="a network connection, or weights already in the library's cache",
         hint=f"{zoo}:{model}@weights.pth for weights on disk, or {zoo}:{model}?pretrained=false for random ones",

@@ -22,7 +22,7 @@ class Meaning:
         typer.Option(help="Label space of the predictions: a name of `list spaces`, or a file of classes in order."),
     ] = None
     data: Annotated[
-        str | None, typer.Option("--data", "-d", help="The pictures themselves, where you have them: as for `eval`.")
+        str | None, typer.Option("--data", "-d", help="The images themselves, where you have them: as for `eval`.")
     ] = None
     truth: Annotated[
         Path | None,

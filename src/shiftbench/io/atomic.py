@@ -21,7 +21,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
 
     A reader, and a run that starts again after ``kill -9``, sees the old file, the new one or none; two
     writers do not disturb each other, because each has its own neighbour. ``durable`` waits for the disk, so
-    that even a power cut leaves a whole file; what carries its own digest and can be made anew need not.
+    that even a power cut leaves a whole file; what carries its own digest and can be made again need not.
 
     In an object store, where a name has all its bytes or none, the file is made here and put there at once; the
     store's answer means that it is kept.

@@ -238,7 +238,7 @@ class ObjectPath:
     def as_listed_now(self) -> ObjectPath:
         """The same place; questions about what lies there are answered from one listing of all of it.
 
-        For what does not change while it is used: a data set of a thousand folders is a few requests, not thousands.
+        For what does not change while it is used: a dataset of a thousand folders is a few requests, not thousands.
         Names that are no paths are refused: written to a disk, they could lead anywhere.
         """
         listing = self._list(deep=True)

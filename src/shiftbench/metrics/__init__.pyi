@@ -1,3 +1,4 @@
+from .accuracy import proportion as proportion
 from .base import Metric as Metric
 from .base import Needs as Needs
 from .base import Score as Score

@@ -9,35 +9,6 @@
 0.037
 """
 
-from shiftbench.studies.base import StudyError
-from shiftbench.studies.correlation import Correlation, correlate
-from shiftbench.studies.fits import Fit, fit
-from shiftbench.studies.models import ModelInfo, Models, read_models
-from shiftbench.studies.piecewise import PiecewiseFit, fit_piecewise
-from shiftbench.studies.results import Results, read_results, results_from_scores
-from shiftbench.studies.robustness import (
-    EffectiveRobustness,
-    RelativeRobustness,
-    effective_robustness,
-    relative_robustness,
-)
+import lazy_loader
 
-__all__ = [
-    "Correlation",
-    "EffectiveRobustness",
-    "Fit",
-    "ModelInfo",
-    "Models",
-    "PiecewiseFit",
-    "RelativeRobustness",
-    "Results",
-    "StudyError",
-    "correlate",
-    "effective_robustness",
-    "fit",
-    "fit_piecewise",
-    "read_models",
-    "read_results",
-    "relative_robustness",
-    "results_from_scores",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,10 @@
+from .base import Executor as Executor
+from .base import Failure as Failure
+from .base import Job as Job
+from .base import Problem as Problem
+from .executors import ProcessExecutor as ProcessExecutor
+from .executors import ThreadExecutor as ThreadExecutor
+from .progress import Advance as Advance
+from .progress import progress_bar as progress_bar
+from .ray_executor import RayExecutor as RayExecutor
+from .ray_executor import Resources as Resources

@@ -1,0 +1,12 @@
+from .attacks import ATTACKS as ATTACKS
+from .attacks import Attack as Attack
+from .attacks import AutoAttack as AutoAttack
+from .attacks import check_attack as check_attack
+from .attacks import published_attacks as published_attacks
+from .base import NoShift as NoShift
+from .base import Shift as Shift
+from .corruptions import Corruption as Corruption
+from .corruptions import corrupt as corrupt
+from .corruptions import corruption as corruption
+from .corruptions import corruptions as corruptions
+from .write import write_corruptions as write_corruptions
