@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.console import errors
-from shiftbench.cli.options import grouped
+from shiftbench.cli.options import Level, grouped
 from shiftbench.cli.study.lines import all_measures
 from shiftbench.cli.study.new_test_sets import Bins, New, Original, binned_accuracies, reproducibility_of
 from shiftbench.cli.study.options import (
-    Level,
     LineOptions,
     MinX,
     Own,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,9 +15,6 @@ from shiftbench.cli.options import (
     WorkspacePath,
     grouped,
 )
-
-if TYPE_CHECKING:
-    from shiftbench.reports.table import Table
 
 
 @grouped
@@ -45,7 +41,3 @@ def table_command(
 
     run = Run.open(workspace, classifier or (), setting or ())
     shown.show(run.corruption_table(baseline=baseline, level=level) if mce else run.table(metric, level=level))
-
-
-def show_report(table: Table, format: str, file: Path | None) -> None:
-    TableOptions(format, file).show(table)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.options import Level as Level
-from shiftbench.cli.options import TableOptions, workspace_option
+from shiftbench.cli.options import workspace_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +72,6 @@ class ResultsOptions:
         return results_from_scores(run.scores(self.metric))
 
 
-Shown = TableOptions
 ModelsFile = Annotated[
     Path | None, typer.Option("--models", "-m", help="Table of the models: category, base_model, ... (.csv).")
 ]
