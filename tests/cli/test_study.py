@@ -266,7 +266,7 @@ def test_bins_from_a_workspace(workspace: Path, tmp_path: Path) -> None:
     assert data["notes"][-1] == "8 images have no selection frequency and are left out"
     said = call(*base, "--edges", "0,0.5,1").stdout
     assert "mean of 5 models" in said and "[0.5, 1]" in said
-    with pytest.raises(StudyError, match="impossible bins"):
+    with pytest.raises(StudyError, match="invalid bins"):
         raise call(*base, "--edges", "0.5,1").exception or AssertionError
 
 

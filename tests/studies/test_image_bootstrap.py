@@ -1,4 +1,4 @@
-"""Resampled images: what pairing and models add, and the same from stored predictions."""
+"""Resampled images: what pairing and models add, knees and thresholds, and the same from stored predictions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shiftbench.studies import StudyError
-from shiftbench.studies.image_bootstrap import ImageBootstrap, common_hits, image_bootstrap, image_bootstrap_of
+from shiftbench.store.predictions import Predictions
+from shiftbench.studies import Fit, PiecewiseFit, Results, StudyError
+from shiftbench.studies.image_bootstrap import (
+    ImageBootstrap,
+    common_hits,
+    image_bootstrap,
+    image_bootstrap_of,
+    image_bootstrap_of_shift,
+)
+from shiftbench.studies.study import ShiftAxes, Study
 from tests.metrics.making import with_hits
+
+OPTIONS = {"over_models": False, "level": 0.95, "resamples": 100, "seed": 1}
 
 
 def hits(n: int = 1500, models: int = 12, seed: int = 0) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Clean and shifted hits on the same pictures; a hard picture is hard for all, in both."""
+    """Clean and shifted hits on the same images; a hard image is hard for all, in both."""
     rng = np.random.default_rng(seed)
     ease = np.linspace(0.2, 1.6, models)[:, None] + rng.normal(0, 1, n)[None, :]
     return ease + rng.normal(0, 0.3, ease.shape) > 0, ease - 0.5 + rng.normal(0, 0.3, ease.shape) > 0
@@ -67,7 +77,7 @@ def test_from_predictions_pairs_by_id() -> None:
     assert not image_bootstrap_of(clean, other, resamples=50).paired
     part = [with_hits(h[:100], classifier=n, setting="fog", ids=ids[:100]) for h, n in zip(y, names, strict=True)]
     fewer = image_bootstrap_of(clean, part, resamples=50)
-    assert fewer.paired and "share 100 pictures" in fewer.effective.notes[-1]
+    assert fewer.paired and "share 100 images" in fewer.effective.notes[-1]
 
 
 def test_edges() -> None:
@@ -89,3 +99,47 @@ def test_edges() -> None:
         image_bootstrap(np.vstack([x, np.arange(100) > 0]), np.vstack([y, np.arange(100) > 0]), resamples=200)
     assert any("draws gave no line" in note for note in result.effective.notes)
     assert np.isfinite([[row.low, row.high] for row in result.effective.rows]).all()
+
+
+@pytest.fixture(scope="module")
+def filtered() -> tuple[Study, list[Predictions], list[Predictions]]:
+    """A test set that one model (the fifth) was used to filter: it fails on all of it."""
+    rng = np.random.default_rng(0)
+    skills = np.array([0.5, 0.56, 0.62, 0.66, 0.7, 0.74, 0.8, 0.86, 0.9])
+    under = np.array([0.05, 0.07, 0.08, 0.1, 0.0, 0.2, 0.34, 0.5, 0.62])
+    names = tuple(f"net{i}" for i in range(9))
+    clean, shifted = (rng.random((9, 800)) < share[:, None] for share in (skills, under))
+    sides = [
+        [with_hits(row, classifier=name, setting=setting) for name, row in zip(names, hits, strict=True)]
+        for setting, hits in (("val", clean), ("a", shifted))
+    ]
+    values = np.column_stack([clean.mean(axis=1), shifted.mean(axis=1)])
+    return Study(Results(names, ("val", "a"), values, "fraction")), sides[0], sides[1]
+
+
+def test_a_knee_is_two_bootstraps_of_the_same_draws(
+    filtered: tuple[Study, list[Predictions], list[Predictions]],
+) -> None:
+    study, x, y = filtered
+    found = image_bootstrap_of_shift(study, ShiftAxes("val", "a", pivot="auto"), x, y, scale="logit", **OPTIONS)
+    assert isinstance(found.line, PiecewiseFit) and found.line.pivot == study.results.of("val")["net4"]
+    assert (found.line.below.models, found.line.above.models) == (
+        ("net0", "net1", "net2", "net3"), ("net5", "net6", "net7", "net8"),
+    )  # fmt: skip
+    for side, rows in ((found.line.below, slice(0, 5)), (found.line.above, slice(5, 9))):
+        alone = image_bootstrap_of(x, y, baseline=side.models, scale="logit", **OPTIONS)
+        assert side.slope_interval == alone.slope_interval and side.procedure == "images"
+        ends: NDArray[np.float64] = np.array([(row.rho, row.low, row.high) for row in alone.effective.rows[rows]])
+        assert [(row.rho, row.low, row.high) for row in found.rows[rows]] == [tuple(row) for row in ends]
+    assert not any(row.extrapolated for row in found.rows)
+    assert [row.baseline for row in found.rows] == [i != 4 for i in range(9)]
+
+
+def test_a_threshold_chooses_the_fitted_models(
+    filtered: tuple[Study, list[Predictions], list[Predictions]],
+) -> None:
+    study, x, y = filtered
+    found = image_bootstrap_of_shift(study, ShiftAxes("val", "a", min_x=72), x, y, scale="linear", **OPTIONS)
+    assert isinstance(found.line, Fit) and found.line.models == ("net5", "net6", "net7", "net8")
+    assert len(found.rows) == 9 and found.rows[0].extrapolated
+    assert found.line.slope_interval is not None and found.line.resamples == 100

@@ -78,9 +78,9 @@ def test_unit_can_be_said(tmp_path: Path) -> None:
 
 
 def test_missing_file() -> None:
-    with pytest.raises(StudyError, match="no table of results"):
+    with pytest.raises(StudyError, match="no table"):
         read_results("nowhere.csv")
-    with pytest.raises(StudyError, match="no table of models"):
+    with pytest.raises(StudyError, match="no table"):
         read_models("nowhere.csv")
 
 

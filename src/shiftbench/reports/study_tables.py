@@ -12,13 +12,13 @@ from shiftbench.reports.table import Column, Table
 from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, whole
 from shiftbench.studies.correlation import Correlation
-from shiftbench.studies.difficulty_fit import DifficultyFit
+from shiftbench.studies.difficulty import DifficultyFit
 from shiftbench.studies.fits import Fit
-from shiftbench.studies.gaps import Gaps
+from shiftbench.studies.frequencies import FrequencyBin
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
-from shiftbench.studies.knee_images import IMAGES
+from shiftbench.studies.image_bootstrap import IMAGES
 from shiftbench.studies.piecewise import Line, PiecewiseFit
-from shiftbench.studies.reproducibility import FrequencyBin, Reproducibility
+from shiftbench.studies.reproducibility import Gaps, Reproducibility
 from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
 from shiftbench.studies.study import Study, unlisted
 

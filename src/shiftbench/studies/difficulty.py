@@ -5,20 +5,29 @@ Phi(s_j - t_i). Then its accuracy is Phi((s_j - mean) / sqrt(spread² + 1)), and
 accuracies on two test sets lie on a line with
 
     u = sqrt(spread_1² + 1) / sqrt(spread_2² + 1),    v = (mean_1 - mean_2) / sqrt(spread_2² + 1).
+
+From accuracies on two test sets: the probit line, the difficulties of the second set that it implies (the first is
+Normal(0, 1) by default), the skill of every model, and a simulation of these models on as many images.
+If the model holds, the simulated line is the real one up to chance, and its points scatter about it as little.
+
+All models see the same images, so a simulated test set that came out hard moves all of them: the simulated line's
+intervals are from resampling images and models, not models alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import Interval
-from shiftbench.studies.base import FRACTION, StudyError
-from shiftbench.studies.fits import Fit, fit
-from shiftbench.studies.scales import inverse_probit
+from shiftbench.studies.base import StudyError
+from shiftbench.studies.fits import Fit
+from shiftbench.studies.image_bootstrap import image_bootstrap, with_image_intervals
+from shiftbench.studies.scales import inverse_probit, probit
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class Difficulty:
 
     def __post_init__(self) -> None:
         if not self.spread >= 0 or not np.isfinite(self.mean):
-            raise StudyError("impossible difficulties", found=self, expected="a finite mean and a spread >= 0")
+            raise StudyError("invalid difficulties", found=self, expected="a finite mean and a spread >= 0")
 
     def accuracy(self, skill: ArrayLike) -> FloatArray:
         """Phi((s - mean) / sqrt(spread² + 1)).
@@ -61,7 +70,7 @@ def simulate(skills: ArrayLike, difficulty: Difficulty, n: int, *, seed: int = 0
 
 @dataclass(frozen=True)
 class Recovered:
-    """A simulated pair of test sets: what the model says of the line and what a fit finds."""
+    """A simulated pair of test sets: slope and intercept by the formula, and the fitted line."""
 
     u: float
     v: float
@@ -73,34 +82,13 @@ class Recovered:
         return _inside(self.u, self.line.slope_interval) and _inside(self.v, self.line.intercept_interval)
 
 
-def recover(
-    skills: ArrayLike,
-    first: Difficulty,
-    second: Difficulty,
-    *,
-    n_first: int = 50_000,
-    n_second: int = 10_000,
-    seed: int = 0,
-    resamples: int = 1000,
-) -> Recovered:
-    """Simulate both test sets, fit the line on the probit scale, and put u and v beside it.
-
-    >>> result = recover(np.linspace(-0.5, 2.5, 40), Difficulty(0, 1), Difficulty(0.5, 0.8), n_second=20_000)
-    >>> abs(result.line.slope - result.u) < 0.03, abs(result.line.intercept - result.v) < 0.03
-    (True, True)
-    """
-    u, v = line_of(first, second)
-    x = simulate(skills, first, n_first, seed=seed).mean(axis=1)
-    y = simulate(skills, second, n_second, seed=seed + 1).mean(axis=1)
-    return Recovered(u, v, fit(x, y, scale="probit", unit=FRACTION, resamples=resamples))
-
-
 def implied_difficulty(line: Fit, first: Difficulty | None = None) -> Difficulty:
     """The second test set's difficulties that a fitted probit line implies, given the first's.
 
     spread_2² = (spread_1² + 1) / u² - 1 and mean_2 = mean_1 - v sqrt(spread_2² + 1); without ``first`` that is
     Normal(0, 1). A line too steep for any spread is refused.
 
+    >>> from shiftbench.studies.fits import fit
     >>> line = fit([0.3, 0.5, 0.8], [0.2, 0.4, 0.72], scale="probit", resamples=0)
     >>> implied = implied_difficulty(line)
     >>> [round(x, 6) for x in line_of(Difficulty(0, 1), implied)] == [round(line.slope, 6), round(line.intercept, 6)]
@@ -114,11 +102,102 @@ def implied_difficulty(line: Fit, first: Difficulty | None = None) -> Difficulty
     square = (first.spread**2 + 1.0) / line.slope**2 - 1.0
     if square < 0:
         raise StudyError(
-            "no spread of difficulties gives so steep a line",
+            "the line is too steep for any spread of difficulties",
             found=f"slope {line.slope:.4f}",
             expected=f"at most {np.sqrt(first.spread**2 + 1.0):.4f} with spread {first.spread:g} on the first test set",
         )
     return Difficulty(first.mean - line.intercept * float(np.sqrt(square + 1.0)), float(np.sqrt(square)))
+
+
+@dataclass(frozen=True)
+class DifficultyFit:
+    """Assumed or implied difficulties, slope and intercept by the formula, and the line fitted to simulated models."""
+
+    first: Difficulty
+    second: Difficulty
+    recovered: Recovered
+    skills: FloatArray
+    n_first: int
+    n_second: int
+    seed: int
+    #: The line of the real accuracies; None for a plain simulation.
+    line: Fit | None = None
+
+    @property
+    def same_line(self) -> bool | None:
+        """Whether the real and the simulated line agree: the intervals of both coefficients overlap."""
+        if self.line is None:
+            return None
+        mine = self.recovered.line
+        pairs = (
+            (self.line.slope_interval, mine.slope_interval),
+            (self.line.intercept_interval, mine.intercept_interval),
+        )
+        if any(a is None or b is None for a, b in pairs):
+            return None
+        return all(a and b and a.low <= b.high and b.low <= a.high for a, b in pairs)
+
+    def as_dict(self) -> dict[str, Any]:
+        recovered = self.recovered
+        return {
+            "first": {"mean": self.first.mean, "spread": self.first.spread, "images": self.n_first},
+            "second": {"mean": self.second.mean, "spread": self.second.spread, "images": self.n_second},
+            "models": len(self.skills),
+            "skills": [float(self.skills.min()), float(self.skills.max())],
+            "seed": self.seed,
+            "u": recovered.u,
+            "v": recovered.v,
+            "simulated": recovered.line.as_dict(),
+            "agrees": recovered.agrees,
+            "fit": None if self.line is None else self.line.as_dict(),
+            "same_line": self.same_line,
+        }
+
+
+def simulate_difficulty(
+    skills: ArrayLike,
+    first: Difficulty,
+    second: Difficulty,
+    *,
+    n_first: int,
+    n_second: int,
+    seed: int = 0,
+    resamples: int = 1000,
+    line: Fit | None = None,
+) -> DifficultyFit:
+    """Models of the given skills on two simulated test sets, and the line recovered from them.
+
+    ``line`` is that of real models, to be put beside it.
+    """
+    array = np.asarray(skills, dtype=np.float64)
+    hits = [simulate(array, one, n, seed=seed + i) for i, (one, n) in enumerate(((first, n_first), (second, n_second)))]
+    found = image_bootstrap(hits[0], hits[1], scale="probit", over_models=True, resamples=resamples, seed=seed)
+    recovered = Recovered(*line_of(first, second), with_image_intervals(found))
+    return DifficultyFit(first, second, recovered, array, n_first, n_second, seed, line)
+
+
+def difficulty_of_line(
+    line: Fit, x: ArrayLike, *, n_first: int, n_second: int, first: Difficulty | None = None, seed: int = 0
+) -> DifficultyFit:
+    """The difficulties that a probit line implies, and the same models simulated on them.
+
+    ``x`` are the fitted models' accuracies on the first test set, as fractions: they give the skills,
+    s = mean_1 + probit(x) sqrt(spread_1² + 1).
+
+    >>> from shiftbench.studies.fits import fit
+    >>> x = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
+    >>> line = fit(x, [0.41, 0.52, 0.62, 0.73, 0.86], scale="probit")
+    >>> found = difficulty_of_line(line, x, n_first=20_000, n_second=20_000)
+    >>> abs(found.recovered.line.slope - line.slope) < 0.05
+    True
+    """
+    first = first or Difficulty(0.0, 1.0)
+    second = implied_difficulty(line, first)
+    fractions = np.asarray(x, dtype=np.float64)
+    if not ((fractions > 0) & (fractions < 1)).all():
+        raise StudyError("skills follow from accuracies between 0 and 1", found=f"{fractions.min():g}")
+    skills = first.mean + probit(fractions) * np.sqrt(first.spread**2 + 1.0)
+    return simulate_difficulty(skills, first, second, n_first=n_first, n_second=n_second, seed=seed, line=line)
 
 
 def _inside(value: float, ends: Interval | None) -> bool:

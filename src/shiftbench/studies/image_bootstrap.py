@@ -1,8 +1,11 @@
 """Effective robustness with the images resampled, when the predictions are at hand.
 
 One draw takes the images of x and of y anew, once for all models (an image that is hard for one is hard for
-others), computes every accuracy, the line and every rho. Where x and y are the same pictures, clean and shifted,
+others), computes every accuracy, the line and every rho. Where x and y are the same images, clean and shifted,
 the same draw serves both, so that what they share cancels. The intervals are percentiles over the draws.
+
+A line can have a knee: both of its sides see the same draws of images, because the draws depend on the seed alone. The
+pivot stays where the accuracies put it: a test set is filtered by a model once, not anew with every draw.
 """
 
 from __future__ import annotations
@@ -22,8 +25,13 @@ from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import FRACTION, StudyError, check_unique
 from shiftbench.studies.fits import Fit, baseline_mask, fit
+from shiftbench.studies.piecewise import PiecewiseFit
 from shiftbench.studies.robustness import Effective, EffectiveRobustness
 from shiftbench.studies.scales import Scale, get_scale
+from shiftbench.studies.study import ShiftAxes, Study
+
+#: ``Fit.procedure`` of a line whose intervals come from resampled images.
+IMAGES = "images"
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,7 @@ class ImageBootstrap:
     intercept_interval: Interval
     resamples: int
     seed: int
-    #: Whether x and y were drawn together because they are the same pictures.
+    #: Whether x and y were drawn together because they are the same images.
     paired: bool
 
     @property
@@ -59,7 +67,7 @@ def image_bootstrap(
 ) -> ImageBootstrap:
     """rho and the line from hits, (models, images) of either setting.
 
-    ``paired`` says that image i of x and image i of y are the same picture. ``over_models`` also draws the
+    ``paired`` says that image i of x and image i of y are the same image. ``over_models`` also draws the
     baseline models anew, as the fit's own interval does; without it the models are taken as given.
 
     >>> rng = np.random.default_rng(0)
@@ -102,7 +110,7 @@ def image_bootstrap(
 
 def image_bootstrap_of(x: Sequence[Predictions], y: Sequence[Predictions], **options: Any) -> ImageBootstrap:
     """The same from stored predictions of two settings: the classifiers that have both, on images that count
-    for all of them. Whether the settings show the same pictures is seen from the image ids."""
+    for all of them. Whether the settings show the same images is seen from the image ids."""
     for side in (x, y):
         check_unique([one.classifier for one in side])
     by_name = [{one.classifier: one for one in side} for side in (x, y)]
@@ -115,11 +123,47 @@ def image_bootstrap_of(x: Sequence[Predictions], y: Sequence[Predictions], **opt
     others = set(ids_y)
     shared = [name for name in ids_x if name in others]
     if shared and ids_x != ids_y:
-        notes = (f"x and y share {len(shared):,} pictures; both accuracies are on those",)
+        notes = (f"x and y share {len(shared):,} images; both accuracies are on those",)
         first_x, first_y = _pick(first_x, ids_x, shared), _pick(first_y, ids_y, shared)
         ids_x = ids_y = shared
     result = image_bootstrap(first_x, first_y, models=names, paired=ids_x == ids_y, **options)
     return replace(result, effective=replace(result.effective, notes=(*result.effective.notes, *notes)))
+
+
+def image_bootstrap_of_shift(
+    study: Study, shift: ShiftAxes, x: Sequence[Predictions], y: Sequence[Predictions], *, scale: str, **options: Any
+) -> EffectiveRobustness:
+    """rho of every classifier, and the line or two lines of the shift, with intervals from resampled images.
+
+    ``x`` and ``y`` are the predictions in the shift's two settings. Which models are fitted, and where the knee
+    is, follows from the study's accuracies; ``options`` are those of ``image_bootstrap``.
+    """
+    line = study.fit(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, scale=scale, resamples=0)
+    if isinstance(line, Fit):
+        found = image_bootstrap_of(x, y, baseline=line.models, scale=scale, **options)
+        return replace(found.effective, line=with_image_intervals(found))
+    below, above = (
+        image_bootstrap_of(x, y, baseline=side.models, scale=scale, **options) for side in (line.below, line.above)
+    )
+    knee = PiecewiseFit(line.pivot, with_image_intervals(below), with_image_intervals(above), line.notes)
+    rows = [
+        replace(
+            low if low.x <= line.pivot else high,
+            baseline=low.baseline or high.baseline,
+            extrapolated=bool(knee.extrapolates(low.x)),
+        )
+        for low, high in zip(below.effective.rows, above.effective.rows, strict=True)
+    ]
+    notes = dict.fromkeys([*below.effective.notes, *above.effective.notes])
+    return replace(below.effective, line=knee, rows=tuple(rows), notes=tuple(notes))
+
+
+def with_image_intervals(found: ImageBootstrap) -> Fit:
+    """The line, its coefficients with the intervals of the draws."""
+    return replace(
+        found.line, slope_interval=found.slope_interval, intercept_interval=found.intercept_interval,
+        resamples=found.resamples, seed=found.seed, procedure=IMAGES,
+    )  # fmt: skip
 
 
 def common_hits(predictions: Sequence[Predictions]) -> tuple[NDArray[np.bool_], list[str]]:

@@ -27,7 +27,7 @@ import numpy as np
 from shiftbench.arrays import BoolArray
 from shiftbench.errors import listed
 from shiftbench.studies.base import StudyError
-from shiftbench.studies.results import NAME_COLUMNS, read_rows
+from shiftbench.studies.results import NAME_COLUMNS, find_column, read_rows
 
 STANDARD = "standard"
 
@@ -115,17 +115,12 @@ class Models(Mapping[str, ModelInfo]):
 def read_models(path: str | Path) -> Models:
     """The table of models from a .csv or .parquet file; see the top of this module for its columns."""
     path = Path(path)
-    if not path.is_file():
-        raise StudyError(f"no table of models at {path}", expected="a .csv or .parquet file")
     header, rows = read_rows(path)
     lowered = [name.strip().lower() for name in header]
-    name_at = next((lowered.index(name) for name in NAME_COLUMNS if name in lowered), None)
+    name_at = find_column(lowered, NAME_COLUMNS)
     if name_at is None:
         raise StudyError(f"{path.name} has no column 'model'", found=listed(header))
-    at = {
-        ours: next((lowered.index(alias) for alias in aliases if alias in lowered), None)
-        for ours, aliases in _ALIASES.items()
-    }
+    at = {ours: find_column(lowered, aliases) for ours, aliases in _ALIASES.items()}
     found: dict[str, ModelInfo] = {}
     for number, row in enumerate(rows, start=2):
         cells = ["" if cell is None else str(cell).strip() for cell in row]

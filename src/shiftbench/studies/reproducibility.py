@@ -1,12 +1,10 @@
 """Does a new test set made the same way give the same accuracies? (004)
 
-The table of 004 (tables 1, 11 to 20), what the gap can be made of (its section 2), and accuracy by how often
-people selected an image (its appendix C.4.7).
+The table of 004 (tables 1, 11 to 20), and the parts of the gap between the two test sets (its section 2).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,7 +15,8 @@ from numpy.typing import ArrayLike
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import listed
 from shiftbench.metrics.intervals import Interval, clopper_pearson
-from shiftbench.studies.base import Accuracies, StudyError, count_of, named_values, recognise_unit
+from shiftbench.studies.base import Accuracies, StudyError, count_of, named_values, recognise_unit, whole
+from shiftbench.studies.results import Results
 from shiftbench.studies.robustness import accuracy_interval
 
 
@@ -137,7 +136,7 @@ def decompose_gap(
 
     A_S - A_S' = (A_S - A_D) + (A_D - A_D') + (A_D' - A_S'): adaptivity gap, distribution gap, generalisation
     gap. Only the last is pure chance, and Clopper-Pearson bounds it: A_D' lies in the interval of the new
-    accuracy. From two test sets the first two can't be told apart, as 004 stresses; ``fresh``, the accuracy on
+    accuracy. From two test sets the first two can't be separated, as 004 stresses; ``fresh``, the accuracy on
     ``n_fresh`` new images of the original distribution (a hidden split), separates them.
 
     >>> parts = decompose_gap(0.761, 0.633, n_original=50_000, n_new=10_000)
@@ -166,55 +165,68 @@ def _difference(a: tuple[float, float, float], b: tuple[float, float, float]) ->
     return Interval(gap - float(np.hypot(a[0] - a[1], b[2] - b[0])), gap + float(np.hypot(a[2] - a[0], b[0] - b[1])))
 
 
-#: The bins of selection frequency in 004.
-FREQUENCY_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+@dataclass(frozen=True)
+class ModelGap:
+    """One model's gap; accuracies are fractions."""
+
+    model: str
+    original: float
+    new: float
+    fresh: float | None
+    parts: GapParts
+
+    def as_dict(self) -> dict[str, Any]:
+        parts = self.parts
+        row: dict[str, Any] = {
+            "model": self.model, "original": self.original, "new": self.new, "fresh": self.fresh, "gap": parts.total,
+            "chance_alone": parts.chance_alone, "adaptivity": parts.adaptivity, "distribution": parts.distribution,
+        }  # fmt: skip
+        for name in ("generalisation", "systematic", "adaptivity_interval", "distribution_interval"):
+            ends = getattr(parts, name)
+            short = name.removesuffix("_interval")
+            row |= {f"{short}_low": ends.low if ends else None, f"{short}_high": ends.high if ends else None}
+        return row
 
 
 @dataclass(frozen=True)
-class FrequencyBin:
-    """Images selected by a share of people in [low_edge, high_edge), the last bin closed."""
+class Gaps:
+    """All models, the largest gap first."""
 
-    low_edge: float
-    high_edge: float
-    images: int
-    #: Mean over the models; None where the bin is empty.
-    accuracy: float | None
-    low: float | None
-    high: float | None
+    rows: tuple[ModelGap, ...]
+    level: float
+    notes: tuple[str, ...] = ()
 
 
-def accuracy_by_frequency(
-    hits: ArrayLike,
-    frequency: ArrayLike,
-    *,
-    edges: Sequence[float] = FREQUENCY_EDGES,
-    level: float = 0.95,
-) -> list[FrequencyBin]:
-    """Accuracy in bins of selection frequency; ``hits`` is (images,) or (models, images).
+def decompose_gaps(results: Results, original: str, new: str, *, fresh: str | None = None, level: float = 0.95) -> Gaps:
+    """``decompose_gap`` of every model with both accuracies.
 
-    For one model the interval is Clopper-Pearson. For many it is the same of the mean accuracy on that many
-    images: the models see the same pictures, so that more models do not make it narrower.
-
-    >>> bins = accuracy_by_frequency([1, 0, 1, 1], [0.1, 0.3, 0.9, 1.0])
-    >>> [(b.images, b.accuracy) for b in bins]
-    [(1, 1.0), (1, 0.0), (0, None), (0, None), (2, 1.0)]
+    ``fresh`` is a setting with new images of the original distribution: with it, adaptivity and distribution are
+    separated, for the models that have it. The table must have the numbers of images.
     """
-    matrix = np.atleast_2d(np.asarray(hits, dtype=np.float64))
-    shares = np.asarray(frequency, dtype=np.float64)
-    if matrix.shape[1] != len(shares):
-        raise StudyError("one selection frequency for each image", found=f"{len(shares)} for {matrix.shape[1]} images")
-    if not ((shares >= 0) & (shares <= 1)).all():
-        raise StudyError("selection frequencies are shares of people", expected="0 to 1, none missing")
-    limits = np.asarray(edges, dtype=np.float64)
-    place = np.minimum(np.searchsorted(limits, shares, side="right") - 1, len(limits) - 2)
-    bins = []
-    for i, (low_edge, high_edge) in enumerate(itertools.pairwise(limits)):
-        here = place == i
-        n = int(here.sum())
-        if not n:
-            bins.append(FrequencyBin(float(low_edge), float(high_edge), 0, None, None, None))
+    sides = [_side(results, name) for name in (original, new, *([fresh] if fresh else []))]
+    rows, lost = [], []
+    for i, model in enumerate(results.models):
+        known = [(float(values[i]), int(n[i])) for values, n in sides if np.isfinite(values[i]) and np.isfinite(n[i])]
+        if len(known) < len(sides):
+            lost.append(model)
             continue
-        accuracy = float(matrix[:, here].mean())
-        ends = clopper_pearson(accuracy * n, n, level)
-        bins.append(FrequencyBin(float(low_edge), float(high_edge), n, accuracy, ends.low, ends.high))
-    return bins
+        (old, n_old), (young, n_new) = known[:2]
+        third, n_third = known[2] if fresh else (None, None)
+        parts = decompose_gap(old, young, n_original=n_old, n_new=n_new, fresh=third, n_fresh=n_third, level=level)
+        rows.append(ModelGap(model, old, young, third, parts))
+    notes = [f"left out, a value is missing: {count_of(len(lost), 'model')} ({listed(lost)})"] if lost else []
+    if not rows:
+        raise StudyError("no model has both accuracies", found="; ".join(notes))
+    return Gaps(tuple(sorted(rows, key=lambda row: -row.parts.total)), level, tuple(notes))
+
+
+def _side(results: Results, setting: str) -> tuple[FloatArray, FloatArray]:
+    """The models' accuracies in a setting as fractions, and the numbers of images behind them."""
+    values = results.column(setting) / whole(results.unit)
+    known = results.size(setting)
+    if known is None:
+        raise StudyError(
+            f"unknown number of images behind {setting!r}",
+            hint="give --n-x, --n-y, --n-fresh, or a column n in a long table",
+        )
+    return values, np.asarray(np.broadcast_to(known, values.shape), dtype=np.float64)

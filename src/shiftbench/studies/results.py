@@ -90,11 +90,9 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
     is refused. ``sizes`` are the numbers of images by setting.
     """
     path = Path(path)
-    if not path.is_file():
-        raise StudyError(f"no table of results at {path}", expected="a .csv or .parquet file")
     header, rows = read_rows(path)
     lowered = [name.strip().lower() for name in header]
-    name_at = next((lowered.index(name) for name in NAME_COLUMNS if name in lowered), None)
+    name_at = find_column(lowered, NAME_COLUMNS)
     if name_at is None:
         raise StudyError(
             f"{path.name} has no column with the models' names",
@@ -162,7 +160,7 @@ def _from_wide(path: Path, header: Sequence[str], rows: Sequence[Sequence[object
     for number, row in enumerate(rows, start=2):
         name = str(row[name_at]).strip()
         cells = [cell for i, cell in enumerate(row) if i != name_at]
-        values = np.array([_number(path, number, s, c) for s, c in zip(settings, cells, strict=True)])
+        values = np.array([read_number(path, number, s, c) for s, c in zip(settings, cells, strict=True)])
         if name in seen:
             if not np.array_equal(seen[name], values, equal_nan=True):
                 raise StudyError(
@@ -185,8 +183,8 @@ def _from_long(path: Path, header: Sequence[str], rows: Sequence[Sequence[object
         setting = str(row[at["setting"]]).strip()
         if len(metrics) > 1:  # top-1 and top-5 of one setting are two columns
             setting = f"{setting}:{row[at['metric']]}"
-        value = _number(path, number, setting, row[at["value"]])
-        n = _number(path, number, "n", row[at["n"]]) if "n" in at else float("nan")
+        value = read_number(path, number, setting, row[at["value"]])
+        n = read_number(path, number, "n", row[at["n"]]) if "n" in at else float("nan")
         key = (str(row[name_at]).strip(), setting)
         if key in cells and cells[key] != (value, n):
             raise StudyError(f"{path.name} has two values for one model and setting", found=f"{key[0]}, {key[1]}")
@@ -194,7 +192,8 @@ def _from_long(path: Path, header: Sequence[str], rows: Sequence[Sequence[object
     return _pivot(cells)
 
 
-def _number(path: Path, line: int, column: str, cell: object) -> float:
+def read_number(path: Path, line: int, column: str, cell: object) -> float:
+    """The number in a cell; nan if it is empty or marked as missing."""
     if cell is None:
         return float("nan")
     if isinstance(cell, int | float):
@@ -208,14 +207,21 @@ def _number(path: Path, line: int, column: str, cell: object) -> float:
         raise StudyError(
             f"{path.name}, line {line}, column {column!r} is not a number",
             found=repr(text),
-            expected="an accuracy, or an empty cell where it is missing",
+            expected="a number, or an empty cell if it is missing",
         ) from None
 
 
+def find_column(lowered: Sequence[str], names: Sequence[str]) -> int | None:
+    """The first of the names that a header in lower case has."""
+    return next((lowered.index(name) for name in names if name in lowered), None)
+
+
 def read_rows(path: Path) -> tuple[list[str], list[list[object]]]:
-    """Header and rows of a .parquet file, or of anything else as CSV."""
+    """Header and rows of a .parquet file, or of any other file as CSV."""
     import csv
 
+    if not path.is_file():
+        raise StudyError(f"no table at {path}", expected="a .csv or .parquet file")
     try:
         header, rows = _parquet_rows(path) if path.suffix.lower() in (".parquet", ".pq") else _csv_rows(path)
     except (OSError, ValueError, csv.Error) as error:  # Arrow's and Unicode's errors are values, too

@@ -87,7 +87,7 @@ def _over_images(
     study: Study, workspace: Path | None, chosen: ShiftAxes, scale: str, level: float, resampling: Resampling
 ) -> EffectiveRobustness:
     """rho and the line with intervals from resampled images: predictions are needed, not only accuracies."""
-    from shiftbench.studies.knee_images import image_bootstrap_of_shift
+    from shiftbench.studies.image_bootstrap import image_bootstrap_of_shift
 
     if resampling.bootstrap not in ("images", "both"):
         raise typer.BadParameter(

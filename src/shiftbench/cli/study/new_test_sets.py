@@ -21,9 +21,8 @@ from shiftbench.cli.study.options import (
 )
 
 if TYPE_CHECKING:
-    from shiftbench.studies.difficulty import Difficulty
-    from shiftbench.studies.difficulty_fit import DifficultyFit
-    from shiftbench.studies.frequency_bins import BinnedAccuracies
+    from shiftbench.studies.difficulty import Difficulty, DifficultyFit
+    from shiftbench.studies.frequencies import BinnedAccuracies
     from shiftbench.studies.reproducibility import Reproducibility
 
 Original = Annotated[str, typer.Option("--x", help="Original test set.")]
@@ -97,7 +96,7 @@ def gap_command(
     shiftbench study gap -w WORKSPACE --x val --y new --fresh hidden-split
     """
     from shiftbench.reports.study_tables import gap_table
-    from shiftbench.studies.gaps import decompose_gaps
+    from shiftbench.studies.reproducibility import decompose_gaps
 
     study = open_study(table)
     set_sizes(study, {x: n_x, y: n_y} | ({fresh: n_fresh} if fresh else {}))
@@ -138,8 +137,7 @@ def bins_command(chosen: Bins, shown: TableOptions) -> None:
 
 def binned_accuracies(chosen: Bins) -> BinnedAccuracies:
     """The study that the command and its figure show."""
-    from shiftbench.studies.frequencies import read_frequencies
-    from shiftbench.studies.frequency_bins import bins_of
+    from shiftbench.studies.frequencies import bins_of, read_frequencies
 
     shares = read_frequencies(chosen.frequencies, chosen.column)
     predictions = predictions_in(chosen.workspace, chosen.setting, chosen.classifier or ())
@@ -193,7 +191,7 @@ def _simulated(
 ) -> DifficultyFit:
     import numpy as np
 
-    from shiftbench.studies.difficulty_fit import simulate_difficulty
+    from shiftbench.studies.difficulty import simulate_difficulty
 
     if second is None:
         raise typer.BadParameter(
@@ -218,7 +216,7 @@ def _from_accuracies(
     import numpy as np
 
     from shiftbench.studies.base import whole
-    from shiftbench.studies.difficulty_fit import difficulty_of_line
+    from shiftbench.studies.difficulty import difficulty_of_line
     from shiftbench.studies.fits import Fit
 
     study = open_study(table, kinds)

@@ -33,7 +33,7 @@ from shiftbench.reports.figures.style import (
 )
 from shiftbench.reports.study_tables import bin_text
 from shiftbench.studies.base import StudyError, whole
-from shiftbench.studies.frequency_bins import BinnedAccuracies
+from shiftbench.studies.frequencies import BinnedAccuracies
 from shiftbench.studies.reproducibility import Reproducibility
 from shiftbench.studies.scales import get_scale
 

@@ -7,12 +7,35 @@ import pytest
 
 from shiftbench.studies import StudyError, fit
 from shiftbench.studies.base import whole
-from shiftbench.studies.difficulty import Difficulty, recover
-from shiftbench.studies.difficulty_fit import difficulty_of_line, simulate_difficulty
+from shiftbench.studies.difficulty import (
+    Difficulty,
+    Recovered,
+    difficulty_of_line,
+    implied_difficulty,
+    line_of,
+    simulate,
+    simulate_difficulty,
+)
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.study import Study
 
 FIRST, SECOND = Difficulty(0.0, 1.0), Difficulty(0.5, 0.8)
+
+
+def test_difficulty_model_matches_its_formula() -> None:
+    """Accuracy by formula against a plain simulation, and u and v recovered by the fit."""
+    skills = np.linspace(-0.5, 2.5, 50)
+    first, second = Difficulty(0.0, 1.0), Difficulty(0.6, 0.7)
+    seen = simulate(skills, first, 40_000, seed=1).mean(axis=1)
+    assert seen == pytest.approx(first.accuracy(skills), abs=0.012)
+    u, v = line_of(first, second)
+    exact = fit(first.accuracy(skills), second.accuracy(skills), scale="probit", resamples=0)
+    assert (exact.slope, exact.intercept, exact.r2) == pytest.approx((u, v, 1.0))
+    found = simulate_difficulty(skills, first, second, n_first=50_000, n_second=50_000, seed=4, resamples=20).recovered
+    assert (found.u, found.v) == (u, v)
+    assert found.line.slope == pytest.approx(u, abs=0.02) and found.line.intercept == pytest.approx(v, abs=0.02)
+    implied = implied_difficulty(exact, first)
+    assert (implied.mean, implied.spread) == pytest.approx((0.6, 0.7))
 
 
 def test_intervals_cover_u_and_v() -> None:
@@ -22,7 +45,11 @@ def test_intervals_cover_u_and_v() -> None:
         simulate_difficulty(skills, FIRST, SECOND, n_first=2000, n_second=800, seed=seed, resamples=200)
         for seed in seeds
     ]
-    alone = [recover(skills, FIRST, SECOND, n_first=2000, n_second=800, seed=seed) for seed in seeds]
+    alone = []
+    for seed in seeds:
+        x, y = simulate(skills, FIRST, 2000, seed=seed), simulate(skills, SECOND, 800, seed=seed + 1)
+        line = fit(x.mean(axis=1), y.mean(axis=1), scale="probit", unit="fraction")
+        alone.append(Recovered(*line_of(FIRST, SECOND), line))
     covered, covered_alone = sum(one.recovered.agrees for one in found), sum(one.agrees for one in alone)
     assert covered >= 17 and covered_alone < covered
     assert found[0].same_line is None and found[0].recovered.line.procedure == "images"
@@ -54,5 +81,12 @@ def test_another_first_difficulty_gives_the_same_line() -> None:
 
 def test_edges() -> None:
     line = fit([0.3, 0.5, 0.8], [0.2, 0.4, 0.7], scale="probit", resamples=0)
-    with pytest.raises(StudyError, match="between 0 and 1"):
+    with pytest.raises(StudyError, match="0 and 1"):
         difficulty_of_line(line, [0.3, 1.0], n_first=10, n_second=10)
+    with pytest.raises(StudyError, match="probit"):
+        implied_difficulty(fit([0.3, 0.5, 0.8], [0.2, 0.4, 0.7], resamples=0))
+    steep = fit([0.45, 0.5, 0.55], [0.1, 0.5, 0.9], scale="probit", resamples=0)
+    with pytest.raises(StudyError, match="steep"):
+        implied_difficulty(steep)
+    with pytest.raises(StudyError, match="invalid"):
+        Difficulty(0.0, -1.0)

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shiftbench.studies import StudyError
-from shiftbench.studies.frequencies import matched_frequencies, read_frequencies
-from shiftbench.studies.frequency_bins import bins_of
+from shiftbench.studies.frequencies import accuracy_by_frequency, bins_of, matched_frequencies, read_frequencies
 from tests.metrics.making import with_hits
 
 
@@ -42,10 +41,10 @@ def test_parquet_and_a_column_of_another_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,selection_frequency\na,70\n", "line 2: no selection frequency"),
+        ("id,selection_frequency\na,70\n", "line 2: invalid"),
         ("id,selection_frequency\na,often\n", "is not a number"),
         ("id,selection_frequency\na,0.1\na,0.2\n", "two frequencies for one image"),
-        ("name,selection_frequency\na,0.1\n", "does not name its images"),
+        ("name,selection_frequency\na,0.1\n", "no column of image ids"),
         ("id,selected\na,3\n", "no column of selection frequencies"),
     ],
 )
@@ -84,5 +83,17 @@ def test_bins_against_a_loop() -> None:
 
 @pytest.mark.parametrize("edges", [(0.0,), (0.0, 0.5), (0.1, 1.0), (0.0, 0.5, 0.5, 1.0)])
 def test_impossible_edges(edges: tuple[float, ...]) -> None:
-    with pytest.raises(StudyError, match="impossible bins"):
+    with pytest.raises(StudyError, match="invalid bins"):
         bins_of([with_hits([True])], {"image-0": 0.5}, edges=edges)
+
+
+def test_frequency_bins() -> None:
+    frequency = np.array([0.0, 0.2, 0.39, 0.4, 0.6, 0.79, 0.8, 1.0])
+    bins = accuracy_by_frequency([[1, 0, 1, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1]], frequency)
+    assert [one.images for one in bins] == [1, 2, 1, 2, 2]
+    assert [one.accuracy for one in bins] == [0.5, 0.25, 0.0, 1.0, 1.0]
+    assert all(one.low is not None and one.high is not None and one.low <= one.high for one in bins)
+    with pytest.raises(StudyError, match="one selection frequency"):
+        accuracy_by_frequency([1, 0], [0.5])
+    with pytest.raises(StudyError, match="shares"):
+        accuracy_by_frequency([1, 0], [0.5, np.nan])
