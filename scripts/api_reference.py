@@ -94,8 +94,13 @@ def _parameter(parameter: inspect.Parameter) -> str:
     """As written in the source: annotations are kept as text by ``from __future__ import annotations``."""
     stars = "*" * (2 if parameter.kind is parameter.VAR_KEYWORD else parameter.kind is parameter.VAR_POSITIONAL)
     typed = "" if parameter.annotation is inspect.Parameter.empty else f": {parameter.annotation}"
-    default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
+    default = "" if parameter.default is inspect.Parameter.empty else f" = {_value(parameter.default)}"
     return f"{stars}{parameter.name}{typed}{default}"
+
+
+def _value(default: object) -> str:
+    """A default as text that is the same in every process: a function's name instead of its address."""
+    return "..." if " at 0x" in repr(default) else repr(default)
 
 
 def _first_paragraph(text: str | None) -> str:
