@@ -18,9 +18,8 @@ import shiftbench as sb
 from shiftbench.classifiers import recorded_files
 from shiftbench.cli.app import app
 from shiftbench.errors import ClassifierError, SettingError, ShiftbenchError, StoreError
-from shiftbench.published.base import PublishedValue
 from shiftbench.published.reproduce.sources import _TABLE_NAMES
-from shiftbench.published.tables import published
+from shiftbench.published.tables import PublishedValue, published
 from shiftbench.runs.import_predictions import find_setting, import_predictions
 from tests.datasets import official_trees as trees
 

@@ -17,9 +17,9 @@ from shiftbench.metrics.corruption import (
     relative_corruption_errors,
     relative_mean_corruption_error,
 )
-from shiftbench.published.paper_002 import rows
+from shiftbench.published.tables import published
 
-TABLE = {(row.model, row.metric, row.setting.removeprefix("imagenet-c.")): row for row in rows()}
+TABLE = {(row.model, row.metric, row.setting.removeprefix("imagenet-c.")): row for row in published("002")}
 MODELS = list(dict.fromkeys(model for model, _, _ in TABLE))
 
 

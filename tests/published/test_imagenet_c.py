@@ -10,7 +10,7 @@ import pytest
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.metrics.corruption import ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS
-from shiftbench.published.paper_002 import rows
+from shiftbench.published.tables import published
 
 #: Paper 002, appendix C: the mean over severities, per cent.
 APPENDIX_C = {
@@ -48,7 +48,7 @@ def test_equal_to_the_reference_file(reference_data: Path) -> None:
 
 
 def test_two_tables_of_seven_networks() -> None:
-    found = list(rows())
+    found = published("002")
     assert len(found) == 2 * 7 * 17
     assert len({(row.table, row.model, row.setting, row.metric) for row in found}) == len(found)
     clean = {(row.model, row.value) for row in found if row.metric == "error"}
@@ -59,7 +59,7 @@ def test_two_tables_of_seven_networks() -> None:
 
 @pytest.mark.parametrize(("metric", "kind"), [("mCE", "CE"), ("relative mCE", "relative CE")])
 def test_the_means_follow_from_the_types(metric: str, kind: str) -> None:
-    for row in rows():
+    for row in published("002"):
         if row.metric == metric:
-            types = [other.value for other in rows() if other.metric == kind and other.model == row.model]
+            types = [other.value for other in published("002") if other.metric == kind and other.model == row.model]
             assert fmean(types) == pytest.approx(row.value, abs=0.0035), row

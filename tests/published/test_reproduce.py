@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import DatasetError, UnknownNameError
-from shiftbench.published.base import PublishedValue
 from shiftbench.published.reproduce import Checked, CheckedNumber, Data, claims, open_data, reproduce
 from shiftbench.published.reproduce.base import (
     ABSENT,
@@ -27,7 +26,7 @@ from shiftbench.published.reproduce.base import (
     Recomputed,
     mean_of,
 )
-from shiftbench.published.tables import PAPERS, published
+from shiftbench.published.tables import PAPERS, PublishedValue, published
 from shiftbench.reports.reproduction import reproduction_table
 from shiftbench.studies import StudyError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shiftbench.published import hypotheses_000
+from shiftbench.published.reproduce.paper_000 import HYPOTHESES, scored_datasets
 from shiftbench.published.tables import published
 from shiftbench.studies import StudyError
 from shiftbench.studies.hypotheses import HitData, Hypothesis, ScoredData, hypotheses_from_models, weigh_hypotheses
@@ -14,8 +14,7 @@ from shiftbench.studies.hypotheses import HitData, Hypothesis, ScoredData, hypot
 @pytest.mark.parametrize("table", ["4", "6"])
 @pytest.mark.parametrize(("margin", "gap_margin"), [(1.5, 0.5), (1.15, 0.05), (2.2, 0.7)])
 def test_tables_of_000(table: str, margin: float, gap_margin: float) -> None:
-    datasets = hypotheses_000.table_4() if table == "4" else hypotheses_000.table_6()
-    found = weigh_hypotheses(hypotheses_000.hypotheses(), datasets, margin=margin, gap_margin=gap_margin)
+    found = weigh_hypotheses(HYPOTHESES, scored_datasets(table), margin=margin, gap_margin=gap_margin)
     marks = {(one.hypothesis, one.dataset): one.mark for one in found}
     printed = {(row.model, row.setting): "+" if row.value > 0 else "-" for row in published("000", table)}
     assert marks == printed and len(printed) == 17

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from shiftbench.published.base import PublishedValue
-from shiftbench.published.tables import published
+from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies import Results, StudyError, fit
 from shiftbench.studies.reproducibility import (
     Reproducibility,

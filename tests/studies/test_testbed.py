@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import linregress
 
-from shiftbench.published.base import PublishedValue
-from shiftbench.published.tables import published
+from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies import Fit, PiecewiseFit, Results
 from shiftbench.studies.scales import logit
 from shiftbench.studies.study import Study

@@ -1,13 +1,12 @@
 """Public tables of results that others keep up to date, read into one shape.
 
-timm publishes one CSV file a test set (``results-imagenet.csv``, ``results-imagenet-r.csv``, ...); CLIP benchmark
-publishes one long CSV file of zero-shot results. The testbed's own table is read by ``studies.read_results`` as it
-is.
+timm publishes one CSV file per test set (``results-imagenet.csv``, ``results-imagenet-r.csv``, ...); CLIP benchmark
+publishes one long CSV file of zero-shot results. The testbed's own table is read by ``studies.read_results``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,19 +39,15 @@ def read_timm(files: str | Path | Iterable[str | Path], *, metric: str = "top1")
 
 
 def _timm_column(path: Path, metric: str) -> dict[str, float]:
-    header, rows = read_rows(path)
-    needed = ("model", "img_size", metric)
-    if any(name not in header for name in needed):
-        raise StudyError(f"{path.name} is no result file of timm", found=listed(header), expected=", ".join(needed))
-    name_at, size_at, value_at = (header.index(name) for name in needed)
-    names = [str(row[name_at]) for row in rows]
+    rows = _read(path, ("model", "img_size", metric), "a result file of timm")
+    names = [row[0] for row in rows]
     several = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
     column = {}
-    for name, row in zip(names, rows, strict=True):
-        key = f"{name}@{row[size_at]}" if name in several else name
+    for name, size, value in rows:
+        key = f"{name}@{size}" if name in several else name
         if key in column:
             raise StudyError(f"{path.name} has one model and size twice", found=key)
-        column[key] = float(str(row[value_at]))
+        column[key] = float(value)
     return column
 
 
@@ -60,21 +55,25 @@ def read_clip_benchmark(path: str | Path, *, metric: str = "acc1") -> Results:
     """CLIP benchmark's long CSV file (columns ``dataset``, ``model``, ``pretrained``, ``acc1``, ...), zero-shot
     classification only; a model is ``model pretrained``, as in its ``model_fullname``."""
     path = Path(path)
-    header, rows = read_rows(path)
-    needed = ("dataset", "model", "pretrained", "task", metric)
-    if any(name not in header for name in needed):
-        raise StudyError(f"{path.name} is no table of CLIP benchmark", found=listed(header), expected=", ".join(needed))
-    at = [header.index(name) for name in needed]
     cells: dict[tuple[str, str], float] = {}
-    for row in rows:
-        dataset, model, weights, task, value = (str(row[i]) for i in at)
+    columns = ("dataset", "model", "pretrained", "task", metric)
+    for dataset, model, weights, task, value in _read(path, columns, "a table of CLIP benchmark"):
         if task != "zeroshot_classification" or not value:
             continue
         key = (f"{model} {weights}", dataset)
         if cells.setdefault(key, float(value)) != float(value):
-            raise StudyError(f"{path.name} has two values for one model and data set", found=", ".join(key))
+            raise StudyError(f"{path.name} has two values for one model and dataset", found=", ".join(key))
     if not cells:
         raise StudyError(f"{path.name} has no zero-shot classification results")
     models, settings = (tuple(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
     values = np.array([[cells.get((model, setting), np.nan) for setting in settings] for model in models])
     return Results(models, settings, values, FRACTION)
+
+
+def _read(path: Path, columns: Sequence[str], kind: str) -> list[tuple[str, ...]]:
+    """The rows of a file, these columns only."""
+    header, rows = read_rows(path)
+    if any(name not in header for name in columns):
+        raise StudyError(f"{path.name} is not {kind}", found=listed(header), expected=", ".join(columns))
+    at = [header.index(name) for name in columns]
+    return [tuple(str(row[i]) for i in at) for row in rows]

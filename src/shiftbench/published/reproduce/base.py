@@ -7,7 +7,7 @@ number computed again:
     def mean_ce(row, data):
         return mean_of(published("002", "1", model=row.model, metric="CE"))
 
-What it needs and does not find it says by raising ``NotAtHandError``: the number is then listed with what is missing.
+It raises ``NotAtHandError`` if its data is missing: the number is then listed with what it needs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.published.base import PublishedValue
-from shiftbench.published.tables import PAPERS
+from shiftbench.published.tables import PAPERS, PublishedValue
 from shiftbench.registry import Registry
 from shiftbench.studies.base import StudyError
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 SAME, ROUNDING, INTERVAL, DIFFERS, ABSENT = "same", "rounding", "interval", "differs", "not at hand"
 
-#: Every mark and what it says, from the best to the worst.
+#: Every mark and its meaning, from the best to the worst.
 MARKS = {
     SAME: "prints as the published number",
     ROUNDING: "may print so: what it was recomputed from is rounded itself, which can explain the difference",
@@ -38,7 +37,7 @@ MARKS = {
 
 
 class NotAtHandError(Exception):
-    """Raised by a claim whose data is missing; the message says what it would take."""
+    """Raised by a claim whose data is missing; the message names what it needs."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class CheckedNumber:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says, where, and how it is computed again."""
+    """A statement of a paper, its place, and how its numbers are computed again."""
 
     name: str
     paper: str
@@ -111,7 +110,7 @@ class Claim:
     source: str
     of: Callable[[], Sequence[PublishedValue]]
     recompute: Callable[[PublishedValue, Data], Recomputed | float]
-    #: A word on how to read the result.
+    #: How to read the result.
     remark: str = ""
     #: Tables with hundreds of numbers are counted, not listed: the group that a number belongs to.
     group: Callable[[PublishedValue], str] | None = None
@@ -226,7 +225,7 @@ def claim(
 def out_of_reach(
     name: str, paper: str, place: str, what: str, *, of: Callable[[], Sequence[PublishedValue]], needed: str
 ) -> None:
-    """Register numbers that no table allows to recompute, with what it would take."""
+    """Register numbers that can't be recomputed from tables, with what they need."""
 
     def recompute(row: PublishedValue, data: Data) -> Recomputed:
         raise NotAtHandError(needed)
@@ -244,7 +243,7 @@ def needed(rows: Sequence[CheckedNumber]) -> dict[str, list[CheckedNumber]]:
 
 
 def names(rows: Sequence[PublishedValue]) -> list[str]:
-    """Each number by what tells it from the others: model, setting, metric.
+    """Names that distinguish the numbers: model, setting, metric, where they differ.
 
     >>> names([PublishedValue("002", "1", model, "imagenet-c", "mCE", 1.0, 0.1) for model in ("AlexNet", "VGG-11")])
     ['AlexNet', 'VGG-11']
@@ -253,11 +252,16 @@ def names(rows: Sequence[PublishedValue]) -> list[str]:
     return [", ".join(_plain(getattr(row, key)) for key in keys or ["metric"]) for row in rows]
 
 
-def _plain(word: str) -> str:
-    """Without the brackets of a description, and without what only tells formats of files apart."""
-    if word.startswith("(") and word.endswith(")"):
-        word = word[1:-1]
-    return word.replace("imagenetv2-matched-frequency-format-val", "imagenetv2")
+def _plain(name: str) -> str:
+    """Without the brackets of a description, and without the file format."""
+    if name.startswith("(") and name.endswith(")"):
+        name = name[1:-1]
+    return name.replace("imagenetv2-matched-frequency-format-val", "imagenetv2")
+
+
+def by_table(row: PublishedValue) -> str:
+    """Groups the numbers of a claim by table."""
+    return f"table {row.table}"
 
 
 def mean_of(rows: Sequence[PublishedValue]) -> Recomputed:

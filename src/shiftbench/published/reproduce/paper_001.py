@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from shiftbench.published.base import PublishedValue
 from shiftbench.published.reproduce.base import NotAtHandError, Recomputed, claim, difference_of
 from shiftbench.published.reproduce.sources import Data
-from shiftbench.published.tables import published
+from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.robustness import EffectiveRobustness
 from shiftbench.studies.testbed import SHIFTS, TestbedShift

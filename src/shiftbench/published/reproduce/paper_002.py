@@ -11,14 +11,13 @@ from shiftbench.metrics.corruption import (
     mean_corruption_error,
     relative_mean_corruption_error,
 )
-from shiftbench.published.base import PublishedValue
 from shiftbench.published.reproduce.base import Recomputed, claim, mean_of, out_of_reach, stated
 from shiftbench.published.reproduce.sources import Data
-from shiftbench.published.tables import published
+from shiftbench.published.tables import PublishedValue, published
 
 _Row = PublishedValue
 
-#: Paper's name to the testbed's; the paper's SqueezeNet is version 1.1, as its figure 8 says.
+#: Paper's name to the testbed's; the paper's SqueezeNet is version 1.1 (its figure 8).
 TESTBED_NAMES = {
     "AlexNet": "alexnet", "SqueezeNet": "squeezenet1_1", "VGG-11": "vgg11", "VGG-19": "vgg19",
     "VGG-19+BN": "vgg19_bn", "ResNet-18": "resnet18", "ResNet-50": "resnet50",
@@ -91,11 +90,8 @@ def _testbed_errors(model: str, data: Data) -> tuple[dict[str, list[float]], flo
 
 
 def _corruption_errors() -> list[_Row]:
-    return [*published("002", "1", metric="CE"), *published("002", "2", metric="relative CE"), *_clean_of_table_2()]
-
-
-def _clean_of_table_2() -> list[_Row]:
-    return published("002", "2", metric="error")
+    table_2 = [*published("002", "2", metric="relative CE"), *published("002", "2", metric="error")]
+    return [*published("002", "1", metric="CE"), *table_2]
 
 
 def _text() -> list[_Row]:

@@ -1,11 +1,10 @@
-"""003: what other people's evaluation of the same networks says about the figures stated in its text."""
+"""003: the figures stated in its text, beside other people's evaluation of the same networks."""
 
 from __future__ import annotations
 
-from shiftbench.published.base import PublishedValue
 from shiftbench.published.reproduce.base import Recomputed, claim, out_of_reach
 from shiftbench.published.reproduce.sources import Data
-from shiftbench.published.tables import published
+from shiftbench.published.tables import PublishedValue, published
 
 _Row = PublishedValue
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.published.base import PublishedValue
 from shiftbench.published.reproduce.base import (
     NotAtHandError,
     Recomputed,
+    by_table,
     claim,
     difference_of,
     ends_of,
@@ -20,7 +20,7 @@ from shiftbench.published.reproduce.base import (
     stated,
 )
 from shiftbench.published.reproduce.sources import Data
-from shiftbench.published.tables import published
+from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies.fits import Fit, fit
 
 #: The full tables: new test set, metric, and images of the original and the new one.
@@ -39,7 +39,7 @@ LINES = {"cifar-10.1-v4": "11", "imagenetv2-matched-frequency": "15"}
 RESAMPLES = 100_000
 #: Draws that show what the rounding of printed accuracies does to a line.
 _JITTERS = 400
-#: Fisher vectors are no part of the line in 004's main text, as its appendix says; with them the slope is 0.97.
+#: Fisher vectors are not part of the line in 004's main text (see its appendix); with them the slope is 0.97.
 _FISHER = "fv_"
 #: The one model of table 1 that the full table calls by another name.
 _OTHER_NAMES = {"wide_resnet_28_10": "wrn_28_10"}
@@ -55,10 +55,6 @@ def original_of(setting: str) -> str:
 def _printed(table: str) -> dict[tuple[str, str], _Row]:
     """Accuracies of a table by model and setting."""
     return {(row.model, row.setting): row for row in published("004", table) if row.metric in ("top1", "top5")}
-
-
-def _by_table(row: _Row) -> str:
-    return f"table {row.table}"
 
 
 def _rows(tables: tuple[str, ...], *metrics: str) -> list[_Row]:
@@ -143,10 +139,13 @@ def _image_line(points: tuple[tuple[float, float], ...]) -> Fit:
     return fit(*np.array(points).T, scale="linear", resamples=RESAMPLES)
 
 
+def _changes() -> list[_Row]:
+    return [row for row in published("004", "2") if row.metric.endswith("change")]
+
+
 @claim(
     "004", "table 2", "Average change of accuracy on the three new test sets",
-    of=lambda: [row for row in published("004", "2") if row.metric.endswith("change")],
-    source="the 67 gaps printed in each of tables 15 to 20",
+    of=_changes, source="the 67 gaps printed in each of tables 15 to 20",
 )  # fmt: skip
 def average_change(row: _Row, data: Data) -> Recomputed:
     table = next(t for t, (setting, k, *_) in FULL.items() if (setting, f"{k} change") == (row.setting, row.metric))
@@ -156,8 +155,7 @@ def average_change(row: _Row, data: Data) -> Recomputed:
 
 @claim(
     "004", "table 2", "Average change of accuracy, from predictions on images",
-    of=lambda: [row for row in published("004", "2") if row.metric.endswith("change")],
-    source="released predictions of 67 models",
+    of=_changes, source="released predictions of 67 models",
     remark="the released top-1 predictions of fv_16k on ImageNetV2 are broken (2.5 %), which lowers that mean",
 )  # fmt: skip
 def average_change_from_images(row: _Row, data: Data) -> float:
@@ -182,10 +180,10 @@ def span(row: _Row, data: Data) -> Recomputed:
 
 
 def _drops() -> list[_Row]:
-    said = {"11": (3, 15), "15": (11, 14)}
+    printed = {"11": (3, 15), "15": (11, 14)}
     return [
         stated("004", table, "(all models)", FULL[table][0], f"{which} drop", value, 0)
-        for table, values in said.items()
+        for table, values in printed.items()
         for which, value in zip(("smallest", "largest"), values, strict=True)
     ]
 
@@ -201,7 +199,7 @@ def drops(row: _Row, data: Data) -> float:
 
 @claim(
     "004", "tables 1, 11, 12, 15-20", "Gap: original minus new accuracy",
-    of=lambda: _rows(("1", *FULL), "gap"), source="the printed accuracies", group=_by_table,
+    of=lambda: _rows(("1", *FULL), "gap"), source="the printed accuracies", group=by_table,
 )  # fmt: skip
 def gaps(row: _Row, data: Data) -> Recomputed:
     rows = _printed(row.table)
@@ -211,7 +209,7 @@ def gaps(row: _Row, data: Data) -> Recomputed:
 @claim(
     "004", "tables 1, 11, 12, 15-20", "Rank, new rank and change of rank",
     of=lambda: _rows(("1", *FULL), "rank", "rank change"), source="the printed accuracies of the full tables",
-    group=_by_table,
+    group=by_table,
     remark="models with equal printed accuracies may be ranked either way: a difference within such a tie is rounding",
 )  # fmt: skip
 def ranks(row: _Row, data: Data) -> Recomputed:
@@ -244,7 +242,7 @@ def _places(table: str) -> dict[tuple[str, str], tuple[int, int]]:
 @claim(
     "004", "tables 11, 12, 15-20", "Ends of the 95 % Clopper-Pearson intervals",
     of=lambda: ends_of(_rows(tuple(FULL), "top1", "top5")),
-    source="the printed accuracies and the numbers of images", group=_by_table,
+    source="the printed accuracies and the numbers of images", group=by_table,
 )  # fmt: skip
 def interval_ends(row: _Row, data: Data) -> Recomputed:
     new, _, n_old, n_new = FULL[row.table]
@@ -255,13 +253,10 @@ def interval_ends(row: _Row, data: Data) -> Recomputed:
     return Recomputed(low if "lower" in row.metric else high, value.rounding)
 
 
-def _image_rows() -> list[_Row]:
-    return _rows(("1", *FULL), "top1", "top5", "gap")
-
-
 @claim(
     "004", "tables 1, 11, 12, 15-20", "Accuracies and gaps, from predictions on images",
-    of=_image_rows, source="released predictions, image by image", group=_by_table,
+    of=lambda: _rows(("1", *FULL), "top1", "top5", "gap"), source="released predictions, image by image",
+    group=by_table,
     remark="the released top-1 predictions of fv_16k on ImageNetV2 are broken (2.5 %; the table has 19.2 %)",
 )  # fmt: skip
 def accuracies_from_images(row: _Row, data: Data) -> float:
@@ -282,7 +277,7 @@ def _image_accuracy(data: Data, setting: str, k: int, model: str) -> float:
 @claim(
     "004", "tables 11, 12, 15-20", "Rank, new rank and change of rank, from predictions on images",
     of=lambda: _rows(tuple(FULL), "rank", "rank change"), source="released predictions; equal accuracies by name",
-    group=_by_table, remark="the broken predictions of fv_16k put it behind fv_4k",
+    group=by_table, remark="the broken predictions of fv_16k put it behind fv_4k",
 )  # fmt: skip
 def ranks_from_images(row: _Row, data: Data) -> int:
     new, metric, *_ = FULL[row.table]
