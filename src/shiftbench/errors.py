@@ -72,7 +72,7 @@ class BadImageError(ShiftbenchError):
 
 
 class ShiftError(ShiftbenchError):
-    """A corruption, attack or style asked for with impossible arguments."""
+    """A corruption, attack or style with invalid arguments."""
 
 
 class ClassifierError(ShiftbenchError):

@@ -19,7 +19,7 @@ ALL = corruptions("all")
 
 @pytest.mark.parametrize("severity", (0, 6, 0.99, 5.01, -1, float("nan"), float("inf"), "3", None, True))
 def test_impossible_severities(severity: Any) -> None:
-    with pytest.raises(ShiftError, match="impossible severity"):
+    with pytest.raises(ShiftError, match="invalid severity"):
         corrupt(landscape(32), "fog", severity)
 
 
@@ -158,7 +158,7 @@ def test_style_transfer_says_what_it_needs() -> None:
 def test_frost_textures() -> None:
     procedural = Corruption("frost", 3, {"frost_textures": "procedural"})
     assert procedural.describe()["frost"] == {"textures": "procedural v1"}
-    with pytest.raises(ShiftError, match="frost pictures were not found"):
+    with pytest.raises(ShiftError, match="not found"):
         corrupt(landscape(32), "frost", 1, frost_textures="/no/such/folder")
 
 

@@ -85,7 +85,7 @@ def test_other_crops_and_published_numbers() -> None:
 def test_refusals() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'rotate'"):
         perturbation_frames(IMAGE, "rotat")
-    with pytest.raises(ShiftError, match="impossible difficulty"):
+    with pytest.raises(ShiftError, match="invalid difficulty"):
         perturbation_frames(IMAGE, "rotate", 4)
     with pytest.raises(ShiftError, match="smaller than the frames"):
         perturbation_frames(landscape(64), "rotate")

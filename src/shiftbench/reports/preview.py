@@ -1,4 +1,4 @@
-"""One picture of a picture under every corruption at every severity."""
+"""One sheet of an image under every corruption at every severity."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def render_preview(
 ) -> Image.Image:
     """A labelled grid: the original, then a row for each corruption with a column for each severity.
 
-    Pictures are shown pixel for pixel up to ``longest``; larger ones are corrupted at full size and then reduced.
+    Images are shown pixel for pixel up to ``longest``; larger ones are corrupted at full size and then reduced.
 
     >>> import numpy as np
     >>> render_preview(np.zeros((64, 64, 3), np.uint8), [Corruption("fog", 1), Corruption("fog", 5)]).mode

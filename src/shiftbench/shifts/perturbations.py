@@ -76,7 +76,7 @@ def perturbation_frames(
     """
     make = PERTURBATIONS.get(name)
     if difficulty not in (1, 2, 3):
-        raise ShiftError("impossible difficulty", found=repr(difficulty), expected="1, 2 or 3")
+        raise ShiftError("invalid difficulty", found=repr(difficulty), expected="1, 2 or 3")
     array = _checked(image, crop)
     draws: Draws
     if rng is None:

@@ -75,7 +75,7 @@ def preparation(size: int | None) -> Preparation:
     if size is None:
         return Preparation(None)
     if size < MIN_SIDE:
-        raise ShiftError("impossible size", found=size, expected=f"at least {MIN_SIDE} pixels")
+        raise ShiftError("invalid size", found=size, expected=f"at least {MIN_SIDE} pixels")
     if size == 299:
         return Preparation(CentralFraction(size))
     if size == 64:

@@ -2,8 +2,8 @@
 
 >>> import numpy as np
 >>> from shiftbench.shifts.corruptions import corrupt, corruptions
->>> picture = np.full((64, 64, 3), 100, np.uint8)
->>> corrupt(picture, corruptions()[0], severity=3, seed=0, image_id="a.png").dtype
+>>> image = np.full((64, 64, 3), 100, np.uint8)
+>>> corrupt(image, corruptions()[0], severity=3, seed=0, image_id="a.png").dtype
 dtype('uint8')
 """
 

@@ -49,11 +49,11 @@ def corrupt(
     which is drawn once for each pixel.
 
     >>> import numpy as np
-    >>> picture = np.zeros((64, 64, 3), np.uint8)
-    >>> corrupt(picture, "fog", severity=3, seed=0, image_id="cat.jpg").shape
+    >>> image = np.zeros((64, 64, 3), np.uint8)
+    >>> corrupt(image, "fog", severity=3, seed=0, image_id="cat.jpg").shape
     (64, 64, 3)
-    >>> batch = np.stack([picture, picture])
-    >>> bool((corrupt(batch, "snow", 2)[0] == corrupt(picture, "snow", 2)).all())
+    >>> batch = np.stack([image, image])
+    >>> bool((corrupt(batch, "snow", 2)[0] == corrupt(image, "snow", 2)).all())
     True
     """
     shift = Corruption(name, severity, options)
@@ -98,7 +98,7 @@ class Corruption(Shift):
                 expected=", ".join(definition.options) or "no options",
             )
         if "frost_textures" in definition.options:
-            # Settled here, so that workers elsewhere use the same pictures or stop.
+            # Settled here, so that workers elsewhere use the same images or stop.
             choice = cast("str | Path | None", options.get("frost_textures"))
             options["frost_textures"] = resolve_textures(choice)
         object.__setattr__(self, "options", options)

@@ -94,7 +94,7 @@ def motion_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 
 @corruption("zoom_blur", group="blur", tabled=True)
 def zoom_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
-    """The mean of the picture and of its centre zoomed by 1, 1 + step, ... (bilinear)."""
+    """The mean of the image and of its centre zoomed by 1, 1 + step, ... (bilinear)."""
     from shiftbench.shifts.corruptions.kernels.geometry import zoom_sum
 
     end, step = parameters

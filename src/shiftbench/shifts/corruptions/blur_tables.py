@@ -68,7 +68,7 @@ def disk_kernel(radius: float, softness: float) -> Singles:
     """The published defocus kernel: a disk on a grid of at least 17 px, smoothed by a small Gaussian.
 
     The smoothing reflects at the border of the grid. A disk that touches it (radius 8 and more) therefore
-    gets a kernel whose sum exceeds 1 by about a percent, and brightens the picture; so did the original.
+    gets a kernel whose sum exceeds 1 by about a percent, and brightens the image; so did the original.
     """
     reach, taps = (8, 1) if radius <= 8 else (math.ceil(radius), 2)
     grid = np.arange(-reach, reach + 1)

@@ -1,4 +1,4 @@
-"""Frost textures: five pictures of our own making, or the original photographs where the user has them."""
+"""Frost textures: five images of our own making, or the original photographs where the user has them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resolve_textures(choice: str | Path | None) -> str:
 
 
 def texture_source(resolved: str) -> dict[str, str]:
-    """Provenance of the textures, with a hash of the pictures' content."""
+    """Provenance of the textures, with a hash of the images' content."""
     if resolved == PROCEDURAL:
         return {"textures": f"procedural v{PROCEDURAL_VERSION}"}
     folder = _folder(resolved)
@@ -42,7 +42,7 @@ def texture_source(resolved: str) -> dict[str, str]:
 
 
 def texture(resolved: str, index: int, scale: float, height: int, width: int) -> Pixels:
-    """Picture ``index`` of 0-4 in RGB at ``scale``, enlarged if needed to be larger than (height, width)."""
+    """Image ``index`` of 0-4 in RGB at ``scale``, enlarged if needed to be larger than (height, width)."""
     return _texture(resolved, index, scale, height, width)
 
 
@@ -62,7 +62,7 @@ def _texture(resolved: str, index: int, scale: float, height: int, width: int) -
 
 @lru_cache(maxsize=12)
 def picture(resolved: str, index: int) -> Pixels:
-    """A whole frost picture in RGB; of the originals there is a sixth, which only the testbed uses."""
+    """A whole frost image in RGB; of the originals there is a sixth, which only the testbed uses."""
     if resolved == PROCEDURAL:
         from shiftbench.shifts.corruptions.frost_texture import frost_texture
 
@@ -72,7 +72,7 @@ def picture(resolved: str, index: int) -> Pixels:
     path = _folder(resolved) / (*ORIGINALS, "frost6.jpg")[index]
     pixels = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if pixels is None:
-        raise ShiftError("a frost picture cannot be read", found=path, expected="a PNG or JPEG picture")
+        raise ShiftError("a frost image cannot be read", found=path, expected="a PNG or JPEG image")
     return np.ascontiguousarray(np.asarray(pixels, np.uint8)[..., ::-1])
 
 
@@ -81,16 +81,16 @@ def _folder(resolved: str) -> Path:
     missing = [name for name in ORIGINALS if folder is None or not (folder / name).is_file()]
     if folder is None or missing:
         raise ShiftError(
-            "the frost pictures were not found",
+            "the frost images were not found",
             found="no installed package that carries them" if folder is None else f"{folder} lacks {missing}",
             expected="a folder with " + ", ".join(ORIGINALS),
-            hint='frost_textures="procedural" needs no pictures',
+            hint='frost_textures="procedural" needs no images',
         )
     return folder
 
 
 def _package_folder() -> Path | None:
-    """The pictures' folder in an installed ``imagecorruptions``, found without importing the package."""
+    """The images' folder in an installed ``imagecorruptions``, found without importing the package."""
     spec = importlib.util.find_spec("imagecorruptions")
     for place in (spec.submodule_search_locations or []) if spec else []:
         folder = Path(place) / "frost"

@@ -45,7 +45,7 @@ PANES = (
 
 
 def frost_texture(index: int) -> Pixels:
-    """Pane 0-4 as an RGB picture of 512 x 768 px.
+    """Pane 0-4 as an RGB image of 512 x 768 px.
 
     >>> frost_texture(4).shape
     (512, 768, 3)

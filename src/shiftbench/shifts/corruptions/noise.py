@@ -1,4 +1,4 @@
-"""Noise: every value of the picture is replaced independently (Hendrycks and Dietterich 2019).
+"""Noise: every value of the image is replaced independently (Hendrycks and Dietterich 2019).
 
 All four are memoryless channels from grey level to grey level. With a RandomState the published formulas are
 evaluated on its numbers; with the keyed stream the very law of these formulas, a 256 x 256 table, is sampled.

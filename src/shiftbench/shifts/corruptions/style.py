@@ -1,6 +1,6 @@
 """The place of style transfer among the corruptions (Hendrycks and Dietterich 2019, appendix E).
 
-Stylised pictures need a trained style-transfer network and a collection of paintings, which this package does
+Stylised images need a trained style-transfer network and a collection of paintings, which this package does
 not carry. Bring them as a function and the name works like every other corruption.
 """
 

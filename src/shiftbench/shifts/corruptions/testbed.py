@@ -152,7 +152,7 @@ def _zoom_blur(x: Values, row: Row, draws: Draws) -> Values:
 
 
 def _zoom(x: Values, factor: float) -> Values:
-    """The centre of the picture enlarged to its size."""
+    """The centre of the image enlarged to its size."""
     for axis in (0, 1):
         n = x.shape[axis]
         crop = math.ceil(n / factor)
@@ -177,14 +177,14 @@ def _snow(x: Values, row: Row, draws: Draws) -> Values:
 
 @_variant("frost", options=("frost_textures",))
 def _frost(x: Values, row: Row, draws: Draws, frost_textures: str | None = None) -> Values:
-    """One of all six pictures (five of ours), enlarged to cover the image, their height and width exchanged."""
+    """One of all six images (five of ours), enlarged to cover the image, their height and width exchanged."""
     import cv2
 
     textures = frost_pictures.resolve_textures(frost_textures)
     count = 5 if textures == frost_pictures.PROCEDURAL else 6
     picture = frost_pictures.picture(textures, draws.integer(0, count))
     height, width = x.shape[:2]
-    # exchanged sides must both cover a picture that need not be square
+    # exchanged sides must both cover an image that need not be square
     factor = max(1.0, width / picture.shape[0], height / picture.shape[1])
     size = (math.ceil(picture.shape[0] * factor), math.ceil(picture.shape[1] * factor))
     turned = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC)) / np.float32(255)

@@ -16,16 +16,16 @@ from shiftbench.shifts.corruptions.randomness import Draws
 from shiftbench.shifts.corruptions.severities import Row
 
 Values = NDArray[np.float64]
-# The published code shrinks the frost pictures for the small images.
+# The published code shrinks the frost images for the small images.
 _FROST_SCALE = {32: 0.2, 64: 0.3, 224: 1.0, 299: 1.0}
 
 
 @corruption("snow", group="weather", tabled=True)
 def snow(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
-    """Zoomed, thresholded and wind-blown noise over a bleached picture.
+    """Zoomed, thresholded and wind-blown noise over a bleached image.
 
     The layer is N(loc, scale), zoomed, cut below a threshold and motion-blurred at -135 to -45 degrees; the
-    picture becomes mix * x + (1 - mix) * max(x, 1.5 grey + 0.5); the layer and its 180-degree rotation are
+    image becomes mix * x + (1 - mix) * max(x, 1.5 grey + 0.5); the layer and its 180-degree rotation are
     added.
     """
     loc, scale, zoom, threshold, radius, sigma, mix = parameters
@@ -59,9 +59,9 @@ def snow_over(image: Pixels, layer: Pixels, mix: float) -> Pixels:
 
 @corruption("frost", group="weather", tabled=True, options=("frost_textures",))
 def frost(image: Pixels, parameters: Row, draws: Draws, frost_textures: str | None = None) -> Pixels:
-    """a * x + b * (a random crop of one of five frost pictures), on the 0-255 scale.
+    """a * x + b * (a random crop of one of five frost images), on the 0-255 scale.
 
-    At sizes between the published ones the pictures are scaled as the nearest table's, times the ratio of
+    At sizes between the published ones the images are scaled as the nearest table's, times the ratio of
     the sides, and always enough to cover the image.
     """
     from shiftbench.shifts.corruptions.kernels.weather import weighted_sum
@@ -129,7 +129,7 @@ def spatter(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """Drops of water (severity 1 to 3) or splashes of mud (4 and 5) on the lens.
 
     Both start from smoothed noise, cut below a threshold. Water is lit along its edges (distance to them,
-    equalised and embossed) and added in pale turquoise; mud covers the picture in brown.
+    equalised and embossed) and added in pale turquoise; mud covers the image in brown.
     """
     loc, scale, sigma, threshold, strength, mud = parameters
     layer = spatter_layer(image.shape[:2], (loc, scale, sigma, threshold), draws)

@@ -116,7 +116,7 @@ def snow_layer(
 
 @compiled
 def snow_blend(image: NDArray[np.uint8], layer: NDArray[np.uint8], mix: float, out: NDArray[np.uint8]) -> None:
-    """Bleach towards the brightened grey picture, then add the flakes and their 180-degree rotation."""
+    """Bleach towards the brightened grey image, then add the flakes and their 180-degree rotation."""
     height, width, _ = image.shape
     n = 3 * width
     level = (np.arange(256).astype(np.float32) / np.float32(255)).astype(np.float32)
