@@ -137,8 +137,8 @@ def test_pdf_and_png(tables: tuple[Path, Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("-o", "f.jpg"), "can't be written in that format"),
-        (("-o", "f.svg", "--width", "narrow"), "impossible width"),
+        (("-o", "f.jpg"), "unsupported figure format"),
+        (("-o", "f.svg", "--width", "narrow"), "invalid width"),
         (("-o", "f.svg", "--name", "resnet"), "unknown model 'resnet'"),
         (("-o", "f.svg", "--shift", "v3"), "did you mean 'v2'"),
     ],

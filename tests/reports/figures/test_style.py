@@ -24,10 +24,11 @@ from shiftbench.studies.study import Study
 from tests.reports.figures.looking import check, texts, written
 
 
-@pytest.mark.parametrize("width", ["wide", "0", "4.9", "61", "nan", "inf", ""])
-def test_impossible_widths(width: str) -> None:
-    with pytest.raises(ShiftbenchError, match="impossible width"):
+@pytest.mark.parametrize("width", ["wide", "4.9", "61", "nan", "inf", ""])
+def test_invalid_widths(width: str) -> None:
+    with pytest.raises(ShiftbenchError) as caught:
         width_in_cm(width)
+    assert caught.value.found == width
 
 
 @pytest.mark.parametrize(("width", "cm"), [("single", 8.5), ("double", 17.5), ("6", 6.0)])
@@ -106,8 +107,7 @@ def test_wrapping_keeps_to_the_width() -> None:
     assert shortened("resnet50", 80.0, 6) == "resnet50"
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path: Path) -> None:
-    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('matplotlib')\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import shiftbench.reports.figures"
+def test_without_matplotlib_the_extra_is_named() -> None:
+    code = "import sys; sys.modules['matplotlib'] = None; import shiftbench.reports.figures"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "pip install 'shiftbench[figures]'" in done.stderr

@@ -1,8 +1,7 @@
-"""What confidences are worth: reliability diagrams, and accuracy by how often the classifier answers."""
+"""Reliability diagrams, and accuracy by response rate."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,15 +21,16 @@ from shiftbench.reports.figures.style import (
     CM,
     COLOURS,
     DASHES,
+    DIAGONAL,
     GREY,
     SKY,
     TEXT,
     PaperFigure,
     add_legend,
-    columns_for,
     finish,
     in_style,
     new_figure,
+    panel_grid,
     width_in_cm,
     wrapped_name,
 )
@@ -60,8 +60,7 @@ def reliability(
     below the diagonal are overconfident. Empty bins have no point.
     """
     _check(predictions, _MOST_PANELS)
-    columns = columns_for(len(predictions), round(width_in_cm(width) / 5.8))
-    rows, side = math.ceil(len(predictions) / columns), width_in_cm(width) / columns
+    rows, columns, side = panel_grid(len(predictions), width, 5.8)
     notes = [f"{formatting.level_text(level)} intervals; RMS over bins of 100 images, ECE over 15 bins of equal width"]
     figure = new_figure(width, rows * (side * 1.05 + 0.7), notes, show_notes=show_notes)
     engine = figure.get_layout_engine()
@@ -89,7 +88,7 @@ def reliability(
 def _diagram(axes: Axes, bins: Sequence[ReliabilityBin]) -> FloatArray:
     """Draw it; points along its bars, which text should not cover."""
     axes.grid(visible=True)
-    axes.plot([0, 100], [0, 100], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+    axes.plot([0, 100], [0, 100], **DIAGONAL)
     filled = [one for one in bins if one.n]
     x = 100 * np.array([one.confidence for one in filled])
     y = 100 * np.array([one.accuracy for one in filled])
@@ -139,7 +138,7 @@ def response(
     labels, lowest = [], 100.0
     for i, (one, title) in enumerate(zip(predictions, _titles(predictions), strict=True)):
         curve = response_rate_accuracy(one.confidence[one.valid], one.correct, points=_POINTS, level=level)
-        # The first few images say next to nothing: their bands would press all curves flat.
+        # The bands of the first few images are so wide that they would flatten all curves.
         known = curve.rate * one.valid.sum() >= _FEW
         rate, low, high = (100 * part[known] for part in (curve.rate, curve.low, curve.high))
         axes.fill_between(rate, low, high, color=COLOURS[i], alpha=0.1, linewidth=0)
@@ -157,10 +156,10 @@ def response(
 def _check(predictions: Sequence[Predictions], most: int) -> None:
     if not predictions or len(predictions) > most:
         raise StudyError(
-            "a figure shows some classifiers in some settings",
-            found=f"{len(predictions)} of them",
+            "invalid number of results for one figure",
+            found=len(predictions),
             expected=f"1 to {most}",
-            hint="name classifiers (-c) and settings (-s)",
+            hint="choose classifiers (-c) and settings (-s)",
         )
     for one in predictions:
         if not one.valid.any():
@@ -173,7 +172,7 @@ def _check(predictions: Sequence[Predictions], most: int) -> None:
 
 
 def _titles(predictions: Sequence[Predictions]) -> list[str]:
-    """The classifier, the setting, or both: whatever tells them apart."""
+    """The classifier, the setting, or both, as needed to distinguish them."""
     classifiers, settings = ({getattr(one, key) for one in predictions} for key in ("classifier", "setting"))
     if len(settings) == 1:
         return [one.classifier for one in predictions]

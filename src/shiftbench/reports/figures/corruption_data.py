@@ -18,7 +18,7 @@ from shiftbench.reports.corruption import (
     corruption_families,
     over_imagenet,
 )
-from shiftbench.reports.figures.accuracies import Accuracies, accuracies
+from shiftbench.reports.figures.percent_axes import AccuracyIntervals, accuracy_intervals
 from shiftbench.runs.results import StoredResults
 from shiftbench.shifts.corruptions import corruptions
 from shiftbench.studies.base import StudyError
@@ -43,7 +43,7 @@ class SeverityGrid:
     low: FloatArray
     high: FloatArray
     #: Without corruption.
-    clean: Accuracies | None
+    clean: AccuracyIntervals | None
     clean_setting: str = ""
 
     @property
@@ -98,12 +98,12 @@ def severity_grid(
     severities = sorted({severity for _, severity in places})
     cells = np.full((3, len(chosen.models), len(ordered), len(severities)), np.nan)
     for (corruption, severity), setting in places.items():
-        one = accuracies(chosen, setting, level)
+        one = accuracy_intervals(chosen, setting, level)
         at = ordered.index(corruption), severities.index(severity)
         cells[:, :, at[0], at[1]] = one.value, one.low, one.high
     return SeverityGrid(
         family, chosen.models, tuple(ordered), tuple(severities), cells[0], cells[1], cells[2],
-        accuracies(chosen, clean, level) if clean is not None else None, clean or "",
+        accuracy_intervals(chosen, clean, level) if clean is not None else None, clean or "",
     )  # fmt: skip
 
 

@@ -13,12 +13,13 @@ from shiftbench.arrays import FloatArray
 from shiftbench.errors import listed
 from shiftbench.reports import formatting
 from shiftbench.reports.figures.naming import name_points, ring
-from shiftbench.reports.figures.percent_axes import PercentAxis
+from shiftbench.reports.figures.percent_axes import PercentAxis, frame_axes
 from shiftbench.reports.figures.style import (
     BLACK,
     BLUE,
     CM,
     COLOURS,
+    DIAGONAL,
     GREEN,
     GREY,
     MARKS,
@@ -28,6 +29,7 @@ from shiftbench.reports.figures.style import (
     axis_label,
     finish,
     in_style,
+    legend_mark,
     new_figure,
     width_in_cm,
 )
@@ -70,9 +72,9 @@ def rank(
     left, right = (figure.add_subplot(*((2, 1) if narrow else (1, 2)), place) for place in (1, 2))
     accuracy_points = _accuracies(left, result, original, new, side)
     rank_points = _ranks(right, result, original, new)
-    handles = [_mark(BLUE, "o"), _mark(GREEN, "^"), _mark(VERMILION, "v")]
+    handles = [legend_mark(BLUE, "o"), legend_mark(GREEN, "^"), legend_mark(VERMILION, "v")]
     add_legend(
-        figure, [*handles, Line2D([], [], color=GREY, linestyle=(0, (1, 1.5)))],
+        figure, [*handles, Line2D([], [], color=GREY, linestyle=DIAGONAL["linestyle"])],
         ["same rank", "places won", "places lost", "y = x"],
     )  # fmt: skip
     finish(figure)
@@ -81,7 +83,7 @@ def rank(
     at = {row.model: i for i, row in enumerate(result.rows)}
     lost = [name for name in wanted if name not in at]
     if lost:
-        raise StudyError("no such model with both accuracies", found=listed(lost), expected=f"of {listed(at)}")
+        raise StudyError("no model of that name has both accuracies", found=listed(lost), expected=listed(at))
     for axes, points in ((left, accuracy_points), (right, rank_points)):
         asked = [(float(points[at[name], 0]), float(points[at[name], 1]), name) for name in wanted]
         ring(axes, asked)
@@ -99,20 +101,13 @@ def _accuracies(axes: Axes, result: Reproducibility, original: str, new: str, si
     }
     every = [PercentAxis.around(scale, np.concatenate([columns[n], columns[f"{n}_low"], columns[f"{n}_high"]]))
              for n in ("original", "new")]  # fmt: skip
-    axes.grid(visible=True)
+    frame_axes(axes, every[0], every[1], (original, new), side_cm, 9)
     low, high = (f(*(getattr(axis, end) for axis in every)) for f, end in ((min, "low"), (max, "high")))
-    axes.plot([low, high], [low, high], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+    axes.plot([low, high], [low, high], **DIAGONAL)
     errors = [np.abs(np.stack([columns[f"{n}_low"], columns[f"{n}_high"]]) - columns[n]) for n in ("original", "new")]
     axes.errorbar(columns["original"], columns["new"], xerr=errors[0], yerr=errors[1], fmt="none", ecolor=GREY,
                   elinewidth=0.4, alpha=0.6)  # fmt: skip
     _by_change(axes, result, columns["original"], columns["new"])
-    axes.set_xlim(every[0].low, every[0].high)
-    axes.set_ylim(every[1].low, every[1].high)
-    for axis, where in zip(every, (axes.xaxis, axes.yaxis), strict=True):
-        axis.label(where, 9)
-    points = side_cm * CM * 72
-    axes.set_xlabel(axis_label(original, 0.78 * points))
-    axes.set_ylabel(axis_label(new, 0.62 * points))
     return np.column_stack([columns["original"], columns["new"]])
 
 
@@ -120,7 +115,7 @@ def _ranks(axes: Axes, result: Reproducibility, original: str, new: str) -> Floa
     places = np.array([(row.rank, row.new_rank) for row in result.rows], dtype=np.float64)
     count = len(places)
     axes.grid(visible=True)
-    axes.plot([1, count], [1, count], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+    axes.plot([1, count], [1, count], **DIAGONAL)
     _by_change(axes, result, places[:, 0], places[:, 1])
     margin = 0.03 * count + 0.5
     # The best is at the top right, as on the left.
@@ -149,11 +144,6 @@ def _by_change(axes: Axes, result: Reproducibility, x: FloatArray, y: FloatArray
         axes.scatter(x[here], y[here], s=12, color=colour, marker=mark, edgecolor="white", linewidth=0.25, zorder=3)
 
 
-def _mark(colour: str, mark: str) -> Line2D:
-    return Line2D([], [], linestyle="none", marker=mark, color=colour, markersize=4, markeredgecolor="white",
-                  markeredgewidth=0.4)  # fmt: skip
-
-
 @in_style
 def bins(
     binned: BinnedAccuracies,
@@ -166,8 +156,8 @@ def bins(
 ) -> PaperFigure:
     """Accuracy by how many people selected the images.
 
-    One line a model and their mean with its interval, over the bins. With ``original``, the models' accuracies on
-    another test set as fractions, one point a model and bin against these (004 figures 15 to 17).
+    One line per model and their mean with its interval, over the bins. With ``original``, the models' accuracies on
+    another test set as fractions, one point per model and bin against these (004 figures 15 to 17).
     """
     empty = [bin_text(one, last=one is binned.mean[-1]) for one in binned.mean if not one.images]
     notes = [*([f"no images in {', '.join(empty)}"] if empty else []), *binned.notes]
@@ -235,7 +225,7 @@ def _against(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, original
         labels.append(f"{bin_text(mean, last=i == len(binned.mean) - 1)}, n = {mean.images:,}")
     margin = 0.05 * float(np.ptp(x)) or 1.0
     limits = float(x.min()) - margin, float(x.max()) + margin
-    handles += axes.plot(limits, limits, color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+    handles += axes.plot(limits, limits, **DIAGONAL)
     labels.append("y = x")
     axes.set_xlim(*limits)
     add_legend(figure, handles, labels)

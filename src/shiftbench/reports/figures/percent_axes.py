@@ -1,4 +1,4 @@
-"""Axes of accuracies: positions on the logit, probit or linear scale, ticks in percent, and the two edges.
+"""Accuracies with intervals, and axes for them: logit, probit or linear positions, ticks in percent, two edges.
 
 Points are placed by the scale's own function, so that a fitted line is a straight one. An accuracy of 0 or 100 %
 has no place on the logit and probit scales: it is put on the edge of the axes and drawn with a mark of its own.
@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.reports.figures.style import CM, axis_label
+from shiftbench.studies.base import FRACTION, whole
+from shiftbench.studies.results import Results
+from shiftbench.studies.robustness import accuracy_interval
 from shiftbench.studies.scales import Scale
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
 #: Share of the axis that is left free on either side.
@@ -23,6 +28,32 @@ _MARGIN = 0.05
 _ENOUGH = 4
 #: Distances between ticks, finest first.
 _STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class AccuracyIntervals:
+    """Accuracies of models in a setting as fractions, with intervals; nan if a model was not evaluated."""
+
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def where(self, chosen: BoolArray) -> AccuracyIntervals:
+        return AccuracyIntervals(self.value[chosen], self.low[chosen], self.high[chosen])
+
+    @property
+    def every(self) -> FloatArray:
+        """Values and ends together, for the limits of an axis."""
+        return np.concatenate([self.value, self.low, self.high])
+
+
+def accuracy_intervals(results: Results, setting: str, level: float) -> AccuracyIntervals:
+    """Clopper-Pearson intervals; if the number of images is unknown, both ends are the value itself."""
+    values = results.column(setting) / whole(results.unit)
+    known = results.size(setting)
+    n = np.broadcast_to(np.asarray(np.nan if known is None else known, dtype=np.float64), values.shape)
+    low, high = accuracy_interval(values, n, FRACTION, level)
+    return AccuracyIntervals(values, np.where(np.isnan(low), values, low), np.where(np.isnan(high), values, high))
 
 
 @dataclass(frozen=True)
@@ -79,6 +110,20 @@ class PercentAxis:
         """Put the ticks on a Matplotlib axis."""
         fractions = self.ticks(most)
         axis.set_ticks(self.scale.forward(fractions), [percent_text(fraction) for fraction in fractions])
+
+
+def frame_axes(
+    axes: Axes, x: PercentAxis, y: PercentAxis, settings: tuple[str, str], side_cm: float, most: int
+) -> None:
+    """Limits, ticks (at most about so many) and labels of accuracy against accuracy."""
+    axes.grid(visible=True)
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(y.low, y.high)
+    x.label(axes.xaxis, most)
+    y.label(axes.yaxis, most)
+    points = side_cm * CM * 72
+    axes.set_xlabel(axis_label(settings[0], 0.78 * points))
+    axes.set_ylabel(axis_label(settings[1], 0.62 * points))
 
 
 def percent_text(fraction: float) -> str:

@@ -8,8 +8,7 @@ import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import listed
-from shiftbench.reports.figures.accuracies import Accuracies, accuracies
-from shiftbench.reports.figures.percent_axes import PercentAxis, percent_text
+from shiftbench.reports.figures.percent_axes import AccuracyIntervals, PercentAxis, accuracy_intervals, percent_text
 from shiftbench.studies.base import StudyError, count_of, whole
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.piecewise import Line, PiecewiseFit
@@ -25,8 +24,8 @@ class Points:
     """Models and their accuracies in the two settings of a shift."""
 
     models: tuple[str, ...]
-    x: Accuracies
-    y: Accuracies
+    x: AccuracyIntervals
+    y: AccuracyIntervals
 
     def where(self, chosen: BoolArray) -> Points:
         models = tuple(name for name, here in zip(self.models, chosen, strict=True) if here)
@@ -49,7 +48,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Panel:
-    """One shift: its points, its line where there is one, and what to say about it."""
+    """One shift: its points, its line if there is one, and notes."""
 
     shift: ShiftAxes
     points: Points
@@ -102,7 +101,7 @@ class Panel:
         return float(self.x_axis.place(np.array([accuracy / whole(self.line.unit)]))[0])
 
     def summary(self) -> list[str]:
-        """The line in few words, for a corner of the panel."""
+        """The line in short, for a corner of the panel."""
         if self.line is None:
             return []
         if isinstance(self.line, PiecewiseFit):
@@ -116,7 +115,7 @@ class Panel:
 
 
 def make_panel(study: Study, shift: ShiftAxes, *, scale: str, level: float, resamples: int) -> Panel:
-    """The panel of one shift; where no line can be fitted a note says why, and the points stay."""
+    """The panel of one shift; if no line can be fitted, a note gives the reason."""
     axis = get_scale(scale)
     points, notes = _points(study, shift, level)
     line: Line | None = None
@@ -135,14 +134,15 @@ def make_panel(study: Study, shift: ShiftAxes, *, scale: str, level: float, resa
 
 
 def _threshold(shift: ShiftAxes) -> float | None:
-    """The least x that is shown, as a fraction; people give it in percent, too."""
+    """The least x that is shown, as a fraction; it may be given in percent."""
     return shift.min_x / 100 if shift.min_x is not None and shift.min_x > 1 else shift.min_x
 
 
 def _points(study: Study, shift: ShiftAxes, level: float) -> tuple[Points, list[str]]:
     """The models with both accuracies, above the shift's threshold; notes on the others."""
     results = study.results
-    points = Points(results.models, accuracies(results, shift.x, level), accuracies(results, shift.y, level))
+    x, y = (accuracy_intervals(results, setting, level) for setting in (shift.x, shift.y))
+    points = Points(results.models, x, y)
     known = ~(np.isnan(points.x.value) | np.isnan(points.y.value))
     least = _threshold(shift)
     below = known & (np.nan_to_num(points.x.value) < (least or 0.0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +14,12 @@ from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import UnknownNameError, listed
 from shiftbench.reports import formatting
 from shiftbench.reports.figures.naming import name_points, ring, write_in_corner
+from shiftbench.reports.figures.percent_axes import frame_axes
 from shiftbench.reports.figures.scatter_panels import Panel, make_panel
 from shiftbench.reports.figures.style import (
     BLACK,
     BLUE,
-    CM,
+    DIAGONAL,
     GREEN,
     GREY,
     ORANGE,
@@ -29,13 +29,12 @@ from shiftbench.reports.figures.style import (
     YELLOW,
     PaperFigure,
     add_legend,
-    axis_label,
-    columns_for,
     finish,
     in_style,
+    legend_mark,
     new_figure,
+    panel_grid,
     panel_letter,
-    width_in_cm,
 )
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.study import ShiftAxes, Study
@@ -76,7 +75,7 @@ def scatter(
     width: str | float = "single",
     show_notes: bool = True,
 ) -> PaperFigure:
-    """One panel a shift: models, the baseline models' line with its bootstrap band, and y = x.
+    """One panel per shift: models, the baseline models' line with its bootstrap band, and y = x.
 
     A shift is a ``ShiftAxes`` or its name as in ``Study.shift``; ``x`` is the reference of names without one. ``own``
     are the reader's own models: drawn larger and named; ``named`` are others to be named. Without either, a dozen
@@ -90,21 +89,21 @@ def scatter(
             raise UnknownNameError("model", name, study.results.models)
     chosen = [study.shift(one, x) if isinstance(one, str) else one for one in asked]
     panels = [make_panel(study, one, scale=scale, level=level, resamples=resamples) for one in chosen]
-    columns = columns_for(len(panels), round(width_in_cm(width) / 6.0))
-    rows, side = math.ceil(len(panels) / columns), width_in_cm(width) / columns
+    rows, columns, side = panel_grid(len(panels), width, 6.0)
     figure = new_figure(width, rows * side * _ASPECT + 0.8, _notes(panels), show_notes=show_notes)
     styles = _styles(study, panels, own)
     legend: dict[str, Any] = {}
     for number, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
-        _frame(axes, panel, side)
+        names = (panel.shift.x, panel.shift.y)
+        frame_axes(axes, panel.x_axis, panel.y_axis, names, side, max(4, round(1.4 * side)))
         if len(panels) > 1:
             axes.set_title(panel_letter(number))
         legend |= _draw_lines(axes, panel, level)
         for label, (colour, mark) in styles.items():
             here = np.array([_label(study, name, own) == label for name in panel.points.models])
             _draw_points(axes, panel, here, colour, mark, large=label == _OWN)
-    marks = {label: _handle(*style, large=label == _OWN) for label, style in styles.items()}
+    marks = {label: legend_mark(*style, large=label == _OWN) for label, style in styles.items()}
     add_legend(figure, [*marks.values(), *legend.values()], [*marks, *legend])
     finish(figure)
     unnamed = [name for panel, axes in zip(panels, figure.axes, strict=True) for name in _name(axes, panel, own, named)]
@@ -114,12 +113,12 @@ def scatter(
 
 
 def _notes(panels: Sequence[Panel]) -> list[str]:
-    """Each note once; where not all panels share it, it says whose it is."""
-    said: dict[str, list[str]] = {}
+    """Each note once, with the letters of its panels unless it holds for all."""
+    found: dict[str, list[str]] = {}
     for number, panel in enumerate(panels):
         for note in panel.notes:
-            said.setdefault(note, []).append(panel_letter(number))
-    return [note if len(where) == len(panels) else f"{', '.join(where)} {note}" for note, where in said.items()]
+            found.setdefault(note, []).append(panel_letter(number))
+    return [note if len(where) == len(panels) else f"{', '.join(where)} {note}" for note, where in found.items()]
 
 
 def _label(study: Study, model: str, own: Sequence[str]) -> str:
@@ -140,17 +139,6 @@ def _styles(study: Study, panels: Sequence[Panel], own: Sequence[str]) -> Styles
     return {**styles, _OWN: _OWN_STYLE} if own else styles
 
 
-def _frame(axes: Axes, panel: Panel, side_cm: float) -> None:
-    points, most = side_cm * CM * 72, max(4, round(1.4 * side_cm))
-    axes.grid(visible=True)
-    axes.set_xlim(panel.x_axis.low, panel.x_axis.high)
-    axes.set_ylim(panel.y_axis.low, panel.y_axis.high)
-    panel.x_axis.label(axes.xaxis, most)
-    panel.y_axis.label(axes.yaxis, most)
-    axes.set_xlabel(axis_label(panel.shift.x, 0.78 * points))
-    axes.set_ylabel(axis_label(panel.shift.y, 0.62 * points))
-
-
 def _draw_lines(axes: Axes, panel: Panel, level: float) -> dict[str, Any]:
     """The line with its band, and y = x where it can be seen; with what the legend shows of them."""
     legend: dict[str, Any] = {}
@@ -163,8 +151,8 @@ def _draw_lines(axes: Axes, panel: Panel, level: float) -> dict[str, Any]:
         legend.setdefault("fit", Line2D([], [], color=BLACK, linewidth=0.9))
     start, stop = max(panel.x_axis.low, panel.y_axis.low), min(panel.x_axis.high, panel.y_axis.high)
     if start < stop:
-        axes.plot([start, stop], [start, stop], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8, zorder=1, gid="y=x")
-        legend["y = x"] = Line2D([], [], color=GREY, linestyle=(0, (1, 1.5)), linewidth=0.8)
+        axes.plot([start, stop], [start, stop], **DIAGONAL, zorder=1, gid="y=x")
+        legend["y = x"] = Line2D([], [], **DIAGONAL)
     return legend
 
 
@@ -194,13 +182,6 @@ def _draw_points(axes: Axes, panel: Panel, chosen: BoolArray, colour: str, mark:
         **style,
     )
     axes.scatter(x[edge], y[edge], facecolor="white", edgecolor=colour, linewidth=0.8, gid="edge", **style)
-
-
-def _handle(colour: str, mark: str, *, large: bool) -> Line2D:
-    return Line2D(
-        [], [], linestyle="none", marker=mark, color=colour, markersize=7 if large else 4,
-        markeredgecolor=BLACK if large else "white", markeredgewidth=0.4,
-    )  # fmt: skip
 
 
 def _name(axes: Axes, panel: Panel, own: Sequence[str], named: Sequence[str]) -> list[str]:

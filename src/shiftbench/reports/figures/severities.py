@@ -1,8 +1,7 @@
-"""Accuracy over severity, one small panel a corruption."""
+"""Accuracy over severity, one small panel per corruption."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,11 @@ from shiftbench.reports.figures.style import (
     SMALL,
     PaperFigure,
     add_legend,
-    columns_for,
     finish,
     in_style,
     new_figure,
+    panel_grid,
     shortened,
-    width_in_cm,
 )
 from shiftbench.studies.base import StudyError
 
@@ -35,7 +33,7 @@ _PANEL, _TALL = 2.9, 2.6
 
 @in_style
 def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes: bool = True) -> PaperFigure:
-    """One line a model with its Clopper-Pearson band; severity 0 is the clean accuracy where it is known.
+    """One line per model with its Clopper-Pearson band; severity 0 is the clean accuracy where it is known.
 
     All panels share their axes, so that corruptions can be compared, too.
     """
@@ -43,11 +41,10 @@ def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes
         raise StudyError(
             "too many models for one figure",
             found=len(grid.models),
-            expected=f"{len(COLOURS)} or fewer, to be told apart",
-            hint="name some: --model (repeatable)",
+            expected=f"{len(COLOURS)} or fewer",
+            hint="choose some: --model (repeatable)",
         )
-    columns = columns_for(len(grid.corruptions), round(width_in_cm(width) / _PANEL))
-    rows = math.ceil(len(grid.corruptions) / columns)
+    rows, columns, side = panel_grid(len(grid.corruptions), width, _PANEL)
     notes = [f"severity 0: {grid.clean_setting}"] if grid.clean is not None else []
     if grid.missing:
         notes.append(f"not drawn, a value is missing: {listed(grid.missing)}")
@@ -56,7 +53,7 @@ def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes
     for number in range(len(grid.corruptions)):
         axes = figure.add_subplot(rows, columns, number + 1, sharex=first, sharey=first)
         first = first or axes
-        _panel(axes, grid, number, width_in_cm(width) / columns)
+        _panel(axes, grid, number, side)
         _label_outer(axes, left=number % columns == 0, bottom=number + columns >= len(grid.corruptions))
     assert first is not None
     _limit(first, grid)
@@ -90,9 +87,7 @@ def _panel(axes: Axes, grid: SeverityGrid, number: int, side_cm: float) -> None:
     for i in range(len(grid.models)):
         x, values, low, high = _curve(grid, i, number)
         axes.fill_between(x, 100 * low, 100 * high, color=COLOURS[i], alpha=0.15, linewidth=0)
-        axes.plot(
-            x, 100 * values, color=COLOURS[i], linestyle=DASHES[i], marker=MARKS[i], markersize=2.5, linewidth=0.9
-        )
+        axes.plot(x, 100 * values, **_style(i, 2.5))
 
 
 def _curve(grid: SeverityGrid, model: int, corruption: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

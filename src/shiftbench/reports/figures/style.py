@@ -1,4 +1,4 @@
-"""How figures for papers look: sizes of a column, fonts, colours and marks that everybody can tell apart.
+"""How figures for papers look: sizes of a column, fonts, and colours and marks that everybody can distinguish.
 
 Colours are those of Okabe and Ito (2008), chosen for colour-blind readers; every colour comes with a mark or a line
 of its own, so that a figure survives a black-and-white printer. Text stays text in SVG and PDF. The same numbers
@@ -17,6 +17,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
 
 from shiftbench.errors import ShiftbenchError
@@ -40,6 +41,9 @@ GREY = "#767676"
 COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY)
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
+
+#: The diagonal y = x.
+DIAGONAL: dict[str, Any] = {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 0.8}
 
 FORMATS = (".svg", ".png", ".pdf")
 PNG_DPI = 300
@@ -93,9 +97,9 @@ _METADATA: Mapping[str, dict[str, None]] = {
 
 
 class PaperFigure(Figure):
-    """A Matplotlib figure that is written the same way every time, and knows what must be said about it."""
+    """A Matplotlib figure that is written the same way every time, with notes."""
 
-    #: What a reader has to know: points at the edge, models left out. Also printed below the figure.
+    #: Points at the edge, models left out and the like; also printed below the figure.
     notes: tuple[str, ...] = ()
 
     def savefig(self, fname: Any, *, transparent: bool | None = None, **options: Any) -> None:
@@ -130,7 +134,7 @@ def in_style(draw: Callable[P, PaperFigure]) -> Callable[P, PaperFigure]:
 def check_format(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise ShiftbenchError(
-            "a figure can't be written in that format",
+            "unsupported figure format",
             found=path.name,
             expected=f"a file name that ends in {', '.join(FORMATS)}",
         )
@@ -149,7 +153,7 @@ def width_in_cm(width: str | float) -> float:
         cm = float("nan")
     if not NARROWEST <= cm <= WIDEST:
         raise ShiftbenchError(
-            "impossible width of a figure",
+            "invalid width of a figure",
             found=width,
             expected=f"{', '.join(WIDTHS)}, or centimetres from {NARROWEST:g} to {WIDEST:g}",
         )
@@ -221,14 +225,15 @@ def _most(low: int, high: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def columns_for(panels: int, most: int) -> int:
-    """How many panels stand side by side where there is room for so many: rows of even length.
+def panel_grid(panels: int, width: str | float, panel_cm: float) -> tuple[int, int, float]:
+    """Rows, columns and width in cm of panels of about that width; rows are of even length.
 
-    >>> columns_for(15, 6), columns_for(4, 3), columns_for(2, 3)
-    (5, 2, 2)
+    >>> panel_grid(15, "double", 2.9), panel_grid(4, "double", 6.0)
+    ((3, 5, 3.5), (2, 2, 8.75))
     """
-    rows = math.ceil(panels / max(1, most))
-    return math.ceil(panels / rows)
+    most = round(width_in_cm(width) / panel_cm)
+    columns = math.ceil(panels / math.ceil(panels / max(1, most)))
+    return math.ceil(panels / columns), columns, width_in_cm(width) / columns
 
 
 def panel_letter(number: int) -> str:
@@ -266,6 +271,14 @@ def add_legend(figure: PaperFigure, handles: Sequence[Any], labels: Sequence[str
     widest = max(text_width(label, SMALL) for label in shown) + handle
     columns = max(1, min(len(shown), int(room / widest)))
     return figure.legend(handles, shown, loc="outside upper center", ncols=columns, borderaxespad=0.2)
+
+
+def legend_mark(colour: str, mark: str, *, large: bool = False) -> Line2D:
+    """What a legend shows of points."""
+    return Line2D(
+        [], [], linestyle="none", marker=mark, color=colour, markersize=7 if large else 4,
+        markeredgecolor=BLACK if large else "white", markeredgewidth=0.4,
+    )  # fmt: skip
 
 
 def finish(figure: PaperFigure) -> PaperFigure:

@@ -1,0 +1,14 @@
+from .confidence import reliability as reliability
+from .confidence import response as response
+from .corruption_data import error_map as error_map
+from .corruption_data import error_map_of_run as error_map_of_run
+from .corruption_data import severity_grid as severity_grid
+from .heatmaps import correlations as correlations
+from .heatmaps import heatmap as heatmap
+from .new_test_sets import bins as bins
+from .new_test_sets import rank as rank
+from .scatters import scatter as scatter
+from .severities import corruptions as corruptions
+from .style import PaperFigure as PaperFigure
+
+__all__: list[str]
