@@ -20,7 +20,9 @@ from shiftbench.errors import ClassifierError, SettingError
 from shiftbench.labels.space import Labels, LabelSpace, Projection, Scores
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attackable, ClassifierShift
+from shiftbench.store.maintenance import compact
 from shiftbench.store.spec import canonical_json
+from shiftbench.store.workspace import Workspace
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 PREPROCESSING = sb.Preprocessing(sb.Geometry(resize=36, crop=32))
@@ -60,8 +62,9 @@ def run(data: Path, workspace: Path, classifier: Any = None, suite: Any = SETTIN
 
 
 def stored(workspace: Path) -> dict[str, bytes]:
-    folder = workspace / "predictions"
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
+    """Predictions, and the images of the most confident mistakes."""
+    files = [*sorted(workspace.glob("predictions/*/*/*")), *sorted(workspace.glob("images/*/*/*"))]
+    return {str(path.relative_to(workspace)): path.read_bytes() for path in files}
 
 
 def test_a_run_gives_what_the_attack_gives(pictures: Path, tmp_path: Path) -> None:
@@ -90,6 +93,7 @@ def test_workers_do_not_matter(pictures: Path, tmp_path: Path, workers: int, eng
     run(pictures, tmp_path / "one", workers=1)
     run(pictures, tmp_path / "many", workers=workers, executor=engine)
     assert stored(tmp_path / "one") == stored(tmp_path / "many")
+    assert [name.split("/")[0] for name in stored(tmp_path / "one")] == ["predictions", "predictions", "images"]
 
 
 class Stumbling(ClassifierShift):
@@ -102,7 +106,10 @@ class Stumbling(ClassifierShift):
     def __init__(self) -> None:
         self.asked = []
 
-    def scores(
+    def scores(self, *args: Any, **options: Any) -> Scores:
+        return self.scores_and_images(*args, **options)[0]
+
+    def scores_and_images(
         self,
         classifier: Attackable,
         images: Pixels,
@@ -111,11 +118,11 @@ class Stumbling(ClassifierShift):
         image_ids: Sequence[str],
         seed: int,
         classes: Sequence[int] | None = None,
-    ) -> Scores:
+    ) -> Any:
         if self.broken and image_ids[-1].startswith("blue"):
             raise RuntimeError("no memory left")
         self.asked += image_ids
-        return PGD.scores(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)
+        return PGD.scores_and_images(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)
 
     def describe(self) -> dict[str, Any]:
         return PGD.describe()
@@ -132,7 +139,15 @@ def test_a_broken_run_continues_where_it_was(pictures: Path, tmp_path: Path) -> 
     run(pictures, tmp_path / "w", suite=suite, workers=1)
     assert not done & set(shift.asked) and len(done) + len(shift.asked) == 36
     run(pictures, tmp_path / "whole", suite=[Setting("attacked", "data", PGD)])
-    assert list(stored(tmp_path / "w").values()) == list(stored(tmp_path / "whole").values())
+    assert stored(tmp_path / "w") == stored(tmp_path / "whole")
+    # Images outlive their result until the workspace is cleared up.
+    workspace = Workspace(tmp_path / "w")
+    [result] = workspace.results()
+    compact(workspace)
+    assert workspace.shifted_images(result)
+    workspace.predictions_path(result).unlink()
+    compact(workspace)
+    assert not workspace.shifted_images(result)
 
 
 def test_labels_are_those_of_the_classifiers_space(pictures: Path, tmp_path: Path) -> None:

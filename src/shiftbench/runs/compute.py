@@ -25,8 +25,14 @@ from shiftbench.labels.space import Labels, Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedResult, RunContext, WorkItem, block_is_complete, is_complete
 from shiftbench.runs.prepare_images import PictureMaker, Ready, SharedPictureMaker, Wanted, stacked
-from shiftbench.store.prediction_files import PredictionBlock, write_block
+from shiftbench.store.prediction_files import PredictionBlock, as_stored, write_block
 from shiftbench.store.predictions import SKIPPED
+from shiftbench.store.shifted_images import (
+    MOST_SHIFTED_IMAGES,
+    ShiftedImage,
+    block_images_path,
+    write_shifted_images,
+)
 from shiftbench.store.workspace import Workspace, setting_rows
 
 T = TypeVar("T")
@@ -168,7 +174,9 @@ class _BlockComputation:
                 with self._going_on():
                     asked = _Asked(planned, self.dataset, self.item, ready)
                     scores = planned.setting.shift.scores_in(view, asked)
-                    self._write(planned, self._predict(planned, view.classifier, scores, ready.readable))
+                    block = self._predict(planned, view.classifier, scores, ready.readable)
+                    self._keep_images(planned, asked, block)
+                    self._write(planned, block)
 
     def _record_problems(self, ready: Ready) -> None:
         if ready.problems and not self.recorded:
@@ -187,6 +195,25 @@ class _BlockComputation:
         with _blamed_on(_the(classifier), self.ids):
             found = predict(planned.projection(scores[position[rows][present]]), classifier.outputs, planned.needs)
         return _with_gaps(found, present)
+
+    def _keep_images(self, planned: PlannedResult, asked: _Asked, block: PredictionBlock) -> None:
+        """The most confident mistakes, where the report can't make their images again. Before the block, which is
+        not computed again once it is there."""
+        if not asked.shown or not planned.result.spec.judged_by_image:
+            return
+        rows = planned.rows_between(self.item.start, self.item.stop).tolist()
+        stored = as_stored(block)
+        wrong = [
+            i for i, row in enumerate(rows) if row in asked.shown and 0 <= asked.true_class[row] != stored.top[i, 0]
+        ]
+        wrong.sort(key=lambda i: -float(stored.confidence[i]))
+        images = [
+            ShiftedImage.of(self.dataset.ids[rows[i]], float(stored.confidence[i]), asked.shown[rows[i]])
+            for i in wrong[:MOST_SHIFTED_IMAGES]
+        ]
+        if images:
+            path = self.workspace.block_path(planned.result, self.item.start)
+            write_shifted_images(block_images_path(path), images)
 
     def _write(self, planned: PlannedResult, block: PredictionBlock) -> None:
         path = self.workspace.block_path(planned.result, self.item.start)
@@ -305,6 +332,8 @@ class _Asked:
     dataset: Dataset
     item: WorkItem
     ready: Ready
+    #: Images that the shift showed, by row of the dataset.
+    shown: dict[int, Pixels] = field(default_factory=dict)
 
     @property
     def setting(self) -> str:
@@ -313,12 +342,17 @@ class _Asked:
     @cached_property
     def _labels(self) -> dict[int, int]:
         """By position among the ready images."""
-        data, columns = self.dataset, self._columns
-        chosen = setting_rows(data.labels, data.space, self.planned.space, data.label_sets)
-        label_of = dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
+        columns = self._columns
         rows = {i: self.item.start + place for i, place in enumerate(self.ready.readable)}
-        own = {i: label_of[row] for i, row in rows.items() if row in label_of}
+        own = {i: self.true_class[row] for i, row in rows.items() if row in self.true_class}
         return {i: columns[label] if label >= 0 else -1 for i, label in own.items()}
+
+    @cached_property
+    def true_class(self) -> dict[int, int]:
+        """In the setting's label space, by row of the dataset."""
+        data = self.dataset
+        chosen = setting_rows(data.labels, data.space, self.planned.space, data.label_sets)
+        return dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
 
     @property
     def _columns(self) -> list[int]:
@@ -335,6 +369,10 @@ class _Asked:
     @property
     def classes(self) -> list[int] | None:
         return None if self.planned.projection.kind == "identity" else self._columns
+
+    def show(self, images: Pixels) -> None:
+        rows = [self.item.start + self.ready.readable[i] for i in self.used]
+        self.shown.update(zip(rows, images, strict=True))
 
 
 def _wanted(planned: PlannedResult) -> Wanted:

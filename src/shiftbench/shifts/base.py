@@ -78,6 +78,12 @@ class Asked(Protocol):
     def classes(self) -> Sequence[int] | None:
         """The columns of the model's scores that compete; None: all."""
 
+    def show(self, images: Pixels) -> None:
+        """The images of ``used`` as the model saw them. The run keeps some of the mistakes for the report.
+
+        Only for shifts that are not ``per_image``: images of the others are made again from their record.
+        """
+
 
 class Shift(ABC):
     """Subclasses are small, immutable and picklable; ``name`` is what settings and tables show."""

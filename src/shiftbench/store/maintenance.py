@@ -116,9 +116,8 @@ def compact(workspace: Workspace) -> Compaction:
             workspace.clear_blocks(folder)
         else:
             joined += _join(workspace, folder, files)
-    return Compaction(
-        joined, removed, _remove_temporary(workspace.root), _remove_locks(workspace), workspace.write_catalogue()
-    )
+    temporary = _remove_temporary(workspace.root) + _remove_images(workspace)
+    return Compaction(joined, removed, temporary, _remove_locks(workspace), workspace.write_catalogue())
 
 
 def _join(workspace: Workspace, folder: Path, files: Sequence[Path]) -> bool:
@@ -169,6 +168,18 @@ def _remove_temporary(root: Path) -> int:
     for path in old:
         path.unlink(missing_ok=True)
     return len(old)
+
+
+def _remove_images(workspace: Workspace) -> int:
+    """Images of results that are neither complete nor under way."""
+    left = 0
+    for path in (workspace.root / "images").glob("*/*/*.parquet"):
+        relative = path.relative_to(workspace.root / "images")
+        blocks = (workspace.root / "shards" / relative).with_suffix("")
+        if not blocks.is_dir() and not (workspace.root / "predictions" / relative).exists():
+            path.unlink(missing_ok=True)
+            left += 1
+    return left
 
 
 def _changed(path: Path, now: float) -> float:

@@ -120,6 +120,11 @@ def _encode(block: PredictionBlock) -> dict[str, Array]:
     return columns
 
 
+def as_stored(block: PredictionBlock) -> PredictionBlock:
+    """The block as a reader gets it: confidences are rounded."""
+    return _decode(_encode(block))
+
+
 def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
     names = sorted((name for name in columns if name.startswith("top")), key=lambda name: int(name[3:]))
     top = np.stack([columns[name] for name in names], axis=1).astype(np.int32)

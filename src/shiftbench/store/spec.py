@@ -260,6 +260,11 @@ class ResultSpec:
             found[one.name] = value.values if isinstance(value, _Part) else value
         return found
 
+    @property
+    def judged_by_image(self) -> bool:
+        """Whether each image has one label and one prediction, unlike in videos, sequences and multi-label datasets."""
+        return self.shift.frame is None and self.metric in ("top1", "top5", "error")
+
     def setting_key(self, setting: str) -> str:
         """Under which runs keep the ``SettingRecord``: what the setting decides, whatever the model and images."""
         decided = [self.dataset.name, self.shift.description, self.source, self.space, self.reference, self.metric]

@@ -9,6 +9,7 @@ datasets/<name>-<fingerprint>/images.parquet    ids and labels, once
 spaces/<name>-<fingerprint>.json                label spaces
 settings/<hash>.json                            notes, families and shift records of a run's settings
 predictions/<classifier>/<setting>/<key>.parquet
+images/<classifier>/<setting>/<key>.parquet     a few images as the model saw them; may be deleted
 shards/<classifier>/<setting>/<key>/<block>.parquet   blocks of results that are not complete yet
 catalogue.parquet                               the specs of many results at once; may be deleted
 locks/                                          claims of running processes
@@ -39,6 +40,7 @@ from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.store.catalogue import read_catalogue, write_catalogue
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.shifted_images import ShiftedImage, join_shifted_images, read_shifted_images
 from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spec_key
 
 FORMAT = 1
@@ -123,6 +125,9 @@ class Workspace:
 
     def predictions_path(self, result: Result) -> Path:
         return (self.root / "predictions" / result.relative).with_suffix(".parquet")
+
+    def images_path(self, result: Result) -> Path:
+        return (self.root / "images" / result.relative).with_suffix(".parquet")
 
     def blocks_folder(self, result: Result) -> Path:
         return self.root / "shards" / result.relative
@@ -282,8 +287,15 @@ class Workspace:
 
     def complete(self, result: Result, blocks: Sequence[PredictionBlock], made_by: str) -> None:
         """Join a result's blocks, all of them and in order, into its one file, then clear them."""
+        folder = self.blocks_folder(result)
+        # First, so that a complete result has its images.
+        join_shifted_images(folder, self.images_path(result))
         write_block(self.predictions_path(result), PredictionBlock.concatenate(blocks), result.spec, made_by)
-        self.clear_blocks(self.blocks_folder(result))
+        self.clear_blocks(folder)
+
+    def shifted_images(self, result: Result) -> dict[str, ShiftedImage]:
+        """By id: the most confident mistakes as the model saw them, where the shift depends on the model."""
+        return {image.id: image for image in read_shifted_images(self.images_path(result))}
 
     def clear_blocks(self, folder: Path) -> None:
         remove_tree(folder)

@@ -39,6 +39,21 @@ def classifiers() -> list[sb.Classifier]:
     ]
 
 
+def channel_network() -> sb.Classifier:
+    """``brightest_channel`` as a torch network, which attacks need."""
+    import torch
+
+    class Channels(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.tensor(3.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scale * x.mean(dim=(2, 3))
+
+    return sb.load_classifier(Channels(), labels=COLOURS, preprocessing=SMALL, engine="torch", name="network")
+
+
 def run_colours(data: Any, workspace: Path, *, chosen: Any = None, **options: Any) -> sb.Run:
     options = {
         "suite": "corruptions",

@@ -7,6 +7,7 @@ import io
 import shutil
 import threading
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import shiftbench as sb
+from shiftbench.arrays import Pixels
 from shiftbench.datasets.subset import sample, take
 from shiftbench.reports.page.sections import failures, methods
 from shiftbench.reports.page.thumbnails import LONGEST, ImageFinder, Thumbnail, thumbnail
-from shiftbench.settings.base import Setting
+from shiftbench.settings.base import Setting, suites
 from shiftbench.settings.roles import Selection
 from shiftbench.shifts.attacks import Attack
-from shiftbench.shifts.base import rebuild_shift
+from shiftbench.shifts.base import Shift, rebuild_shift, shift_kinds
 from shiftbench.shifts.corruptions import Corruption, corruptions
 from shiftbench.shifts.corruptions.greyscale import Greyscale
-from tests.reports.page.making import SMALL, classifiers, mistakes_of, page_of, part_of, run_colours
+from tests.reports.page.making import SMALL, channel_network, classifiers, mistakes_of, page_of, part_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 Seen = set[bytes]
@@ -267,21 +269,49 @@ def test_a_data_set_named_like_a_way_out_is_not_followed(pictures: Path, tmp_pat
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_an_attack_has_no_pixels_to_show(photographs: Any, tmp_path: Path) -> None:
-    """Attacked images are never rounded to 8 bits, so the page shows the pictures alone, and says why."""
-    attack = Attack("weak", "linf", 2 / 255, steps=1, step_size=None)
-    settings = [Setting("demo", "demo"), Setting("attacked", "demo", attack, reference="demo")]
-    run = sb.evaluate("demo:squeezenet1_1", settings, {"demo": photographs}, tmp_path / "w", progress=False)
+def test_attacked_images_are_those_of_the_run(pictures: Path, tmp_path: Path) -> None:
+    attack = Attack("pgd", "linf", 8 / 255, steps=2, step_size=6 / 255)
+    settings = [Setting("plain", "data"), Setting("attacked", "data", attack, reference="plain")]
+    run = run_colours(pictures, tmp_path / "w", chosen=channel_network(), suite=settings)
     page = page_of(run, failures=4)
-    images = [
-        image
-        for one in part_of(page, failures.SECTION)["lists"]
-        if one["setting"] == "attacked"
-        for image in one["images"]
-    ]
-    assert images and all(image["original"] is not None and image["shifted"] is None for image in images)
-    assert any("attacked is shown without the shifted images" in note for note in page["warnings"])
+    found = part_of(page, failures.SECTION)
+    images = [image for one in found["lists"] if one["setting"] == "attacked" for image in one["images"]]
+    assert images and all(image["shifted"] not in (None, image["original"]) for image in images)
+    assert not any("attacked" in note for note in page["warnings"])
     assert any("linf" in item for section in part_of(page, methods.SECTION) for item in section.get("items", []))
+    [result] = [result for result in run.results if result.setting == "attacked"]
+    kept = run.workspace.shifted_images(result)
+    data = sb.open_dataset(pictures, space=COLOURS)
+    for image in images:
+        crop = SMALL.geometry(data.read(data.ids.index(image["id"])).pixels)
+        moved = np.abs(kept[image["id"]].pixels().astype(int) - crop).max()
+        assert 0 < moved <= 8
+    run.workspace.images_path(result).unlink()
+    page = page_of(run, failures=4)
+    assert any("attacked is shown without the shifted images" in note for note in page["warnings"])
+
+
+@dataclass(frozen=True)
+class Inverted(Shift):
+    """A kind of shift from elsewhere."""
+
+    name = "inverted"
+
+    def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
+        return 255 - image
+
+    def describe(self) -> dict[str, Any]:
+        return {"shift": "inverted"}
+
+
+def test_a_new_kind_of_shift_shows_its_images(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind and a suite are registered; nothing else knows of them."""
+    monkeypatch.setitem(shift_kinds._items, "inverted", lambda record: Inverted())
+    monkeypatch.setitem(suites._items, "negatives", lambda options: [Setting("negative", "data", Inverted())])
+    run = run_colours(pictures, tmp_path / "w", suite="negatives")
+    found = part_of(page_of(run, failures=2), failures.SECTION)
+    images = [image for one in found["lists"] for image in one["images"]]
+    assert images and all(image["shifted"] not in (None, image["original"]) for image in images)
 
 
 def test_images_are_found_where_the_run_read_them(pictures: Path, tmp_path: Path) -> None:

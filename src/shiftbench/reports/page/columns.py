@@ -82,11 +82,6 @@ def is_frame(one: Result) -> bool:
     return one.spec.shift.frame is not None
 
 
-def judged_by_image(one: Result) -> bool:
-    """Whether each image has one label and one prediction, unlike in videos, sequences and multi-label datasets."""
-    return not is_frame(one) and one.spec.metric in ("top1", "top5", "error")
-
-
 @lru_cache(maxsize=1)
 def testbed_settings() -> dict[str, Setting]:
     """The settings of the testbed by name, for its published table: notes, references, label spaces."""

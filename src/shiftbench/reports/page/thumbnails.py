@@ -23,10 +23,11 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.settings.base import Setting, Suite
 from shiftbench.settings.roles import open_data
 from shiftbench.shifts.base import Shift
+from shiftbench.store.shifted_images import LONGEST_SIDE, ShiftedImage
 from shiftbench.store.spec import DatasetRef, canonical_json
 from shiftbench.store.workspace import DatasetRecord, Workspace
 
-LONGEST = 112
+LONGEST = LONGEST_SIDE
 #: Bytes of all thumbnails in a file: a page of about 3 MB opens quickly and can be mailed.
 BUDGET = 2_000_000
 #: The folder of the live viewer's thumbnails, relative to the page.
@@ -151,12 +152,15 @@ class Thumbnail:
     geometry: Geometry | None = None
     shift: Shift | None = None
     seed: int = 0
+    #: What the run kept, if the shift depends on the model.
+    kept: ShiftedImage | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for equal images, so that each is made and kept once."""
         shift = "" if self.shift is None else canonical_json(self.shift.describe())
-        return self.source.dataset.fingerprint, self.image_id, self.geometry, shift, self.seed
+        kept = b"" if self.kept is None else self.kept.webp
+        return self.source.dataset.fingerprint, self.image_id, self.geometry, shift, self.seed, kept
 
     @property
     def digest(self) -> str:
@@ -164,6 +168,8 @@ class Thumbnail:
         return hashlib.blake2b(repr(self.key).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
     def pixels(self) -> Pixels:
+        if self.kept is not None:
+            return self.kept.pixels()
         if self.geometry is None or self.shift is None:
             return self.source.read(self.image_id)
         cropped = _crop(self.source, self.image_id, self.geometry)

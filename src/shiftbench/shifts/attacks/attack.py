@@ -120,6 +120,19 @@ class Attack(ClassifierShift):
     ) -> Scores:
         return self.attack(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes).scores
 
+    def scores_and_images(
+        self,
+        classifier: Attackable,
+        images: Pixels,
+        labels: Labels,
+        *,
+        image_ids: Sequence[str],
+        seed: int,
+        classes: Sequence[int] | None = None,
+    ) -> tuple[Scores, NDArray[np.float32] | None]:
+        found = self.attack(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)
+        return found.scores, found.images
+
     def attack(
         self,
         classifier: Attackable,

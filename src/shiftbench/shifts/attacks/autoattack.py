@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import MissingExtraError
@@ -82,14 +83,29 @@ class AutoAttack(ClassifierShift):
         seed: int,
         classes: Sequence[int] | None = None,
     ) -> Scores:
+        return self.scores_and_images(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)[0]
+
+    def scores_and_images(
+        self,
+        classifier: Attackable,
+        images: Pixels,
+        labels: Labels,
+        *,
+        image_ids: Sequence[str],
+        seed: int,
+        classes: Sequence[int] | None = None,
+    ) -> tuple[Scores, NDArray[np.float32] | None]:
         torch, victim = import_torch(), Victim.of(classifier, classes)
-        rows = []
+        rows, attacked = [], []
         with one_torch_thread():
             for pixels, label, (image_id,) in batches(victim, images, labels, image_ids, 1):
                 with _seeded(derive_seed(seed, "autoattack", self.norm, image_id)):
                     found = self._attack(victim, pixels.cpu().numpy(), label.cpu().numpy(), len(classifier.space))
                 rows.append(victim.scores(torch.from_numpy(found).to(victim.model.device)).cpu().numpy())
-        return np.concatenate(rows) if rows else np.empty((0, len(classifier.space)), np.float32)
+                attacked.append(found.transpose(0, 2, 3, 1))
+        if not rows:
+            return np.empty((0, len(classifier.space)), np.float32), None
+        return np.concatenate(rows), np.concatenate(attacked)
 
     def _attack(self, victim: Victim, pixels: Any, labels: Any, classes: int) -> Any:
         torch, (evasion, estimators) = import_torch(), _import_art()

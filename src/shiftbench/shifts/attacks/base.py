@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import SettingError, ShiftError
@@ -66,6 +67,19 @@ class ClassifierShift(Shift):
         An image's scores depend on nothing but itself, its id, the seed and the classifier.
         """
 
+    def scores_and_images(
+        self,
+        classifier: Attackable,
+        images: Pixels,
+        labels: Labels,
+        *,
+        image_ids: Sequence[str],
+        seed: int,
+        classes: Sequence[int] | None = None,
+    ) -> tuple[Scores, NDArray[np.float32] | None]:
+        """As ``scores``, with the shifted images, (N, H, W, 3) in [0, 1], for the report; None: it shows none."""
+        return self.scores(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes), None
+
     def check(self, classifier: Attackable) -> None:
         """Refuse a classifier that this shift can't be computed for, before the run begins."""
         classifier.gradient_model()
@@ -99,10 +113,12 @@ class ClassifierShift(Shift):
             ids = [view.ids[i] for i in used]
             with view.blamed_on(f"setting {asked.setting!r}", ids):
                 images = np.stack([view.images[i] for i in used])
-                found = self.scores(
+                found, shifted = self.scores_and_images(
                     view.classifier, images, asked.labels, image_ids=ids, seed=view.seed, classes=asked.classes
                 )
                 scores[used] = view.checked(found, ids)
+                if shifted is not None:
+                    asked.show(np.rint(shifted * 255).astype(np.uint8))
         return scores
 
     def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:

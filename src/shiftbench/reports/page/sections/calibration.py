@@ -11,7 +11,6 @@ import numpy as np
 from shiftbench.metrics.base import metrics
 from shiftbench.metrics.calibration import reliability_diagram
 from shiftbench.metrics.selective import response_rate_accuracy
-from shiftbench.reports.page.columns import judged_by_image
 from shiftbench.reports.page.payload import Estimate, rounded, score_estimate
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.sections.corruptions import FamilyScores
@@ -72,7 +71,7 @@ def calibration_entries(data: ReportData) -> list[CalibrationEntry]:
 def calibrated_results(results: Iterable[Result], families: Iterable[FamilyScores]) -> list[Result]:
     """The results whose calibration is shown: all plain settings; of a family the middle and the worst severity."""
     passed_over = {name for family in families for name in set(family.settings) - family.looked_at_closely()}
-    return [result for result in results if result.setting not in passed_over and judged_by_image(result)]
+    return [result for result in results if result.setting not in passed_over and result.spec.judged_by_image]
 
 
 def calibration_entry(title: str, predictions: Predictions, level: float) -> CalibrationEntry | None:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from shiftbench.errors import ShiftbenchError, ShiftError
 from shiftbench.jobs.progress import Advance
-from shiftbench.reports.page.columns import judged_by_image
 from shiftbench.reports.page.sections import Section
-from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail
-from shiftbench.shifts.base import rebuild_shift
+from shiftbench.reports.page.thumbnails import Album, ImageFinder, ImageSource, Thumbnail
+from shiftbench.shifts.base import Shift, rebuild_shift
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.shifted_images import ShiftedImage
 from shiftbench.store.workspace import Result, Workspace
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def draft_failures(
     """One list per result with mistakes, and notes for the reader."""
     drafts: list[Draft] = []
     notes: dict[str, None] = {}
-    for same in _by_images(result for result in results if judged_by_image(result)):
+    for same in _by_images(result for result in results if result.spec.judged_by_image):
         read = [workspace.read(result, top_k=1, scores=False) for result in same]
         wrong = np.sum([_wrong(one) for one in read], axis=0)
         of = np.sum([one.valid for one in read], axis=0)
@@ -216,12 +216,26 @@ def _thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> 
         record = finder.workspace.setting_record(result).shift
         shift = rebuild_shift(record, result.spec.shift.description)
         if not shift.per_image:
-            raise ShiftError(f"{shift.name} gives no pixels without the model")
+            return _kept_thumbnails(finder.workspace.shifted_images(result), source, shift)
     except ShiftbenchError as error:
         notes[f"{result.setting} is shown without the shifted images: {error.message}"] = None
         return lambda image_id: (Thumbnail(source, image_id), None)
     geometry, seed = result.spec.geometry.rebuild(), result.spec.shift.seed
     return lambda image_id: (Thumbnail(source, image_id), Thumbnail(source, image_id, geometry, shift, seed))
+
+
+def _kept_thumbnails(
+    kept: Mapping[str, ShiftedImage], source: ImageSource, shift: Shift
+) -> Callable[[str], ThumbnailPair]:
+    if not kept:
+        raise ShiftError(f"{shift.name} gives no pixels without the model, and the run kept none")
+
+    def pair(image_id: str) -> ThumbnailPair:
+        shifted = kept.get(image_id)
+        original = Thumbnail(source, image_id)
+        return original, None if shifted is None else Thumbnail(source, image_id, kept=shifted)
+
+    return pair
 
 
 SECTION = Section("failures", failures)
