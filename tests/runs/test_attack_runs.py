@@ -107,7 +107,8 @@ class Stumbling(ClassifierShift):
         self.asked = []
 
     def scores(self, *args: Any, **options: Any) -> Scores:
-        return self.scores_and_images(*args, **options)[0]
+        scores: Scores = self.scores_and_images(*args, **options)[0]
+        return scores
 
     def scores_and_images(
         self,

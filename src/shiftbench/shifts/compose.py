@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from shiftbench.arrays import Pixels
 from shiftbench.shifts.base import Shift, rebuild_shift, shift_kinds
@@ -26,6 +25,8 @@ class ThenJpeg(Shift):
         return f"{self.first.name}+jpeg{self.quality}"
 
     def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
+        from PIL import Image  # most runs of corruptions do without
+
         file = io.BytesIO()
         # ``optimize`` changes the file's size, not the pixels.
         Image.fromarray(self.first(image, image_id=image_id, seed=seed)).save(file, "JPEG", quality=self.quality)
