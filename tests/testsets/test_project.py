@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -18,6 +19,7 @@ from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
 from tests.testsets.conftest import NewProject, PostgresServer
 from tests.testsets.helpers import small_configuration
+from tests.testsets.schema_0001 import create_first_tables
 
 
 def test_made_and_opened_again(new_project: NewProject, database: str) -> None:
@@ -32,12 +34,25 @@ def test_made_and_opened_again(new_project: NewProject, database: str) -> None:
         Project.create(project.folder, small_configuration(), database=database)
 
 
-def test_migrations_and_tables_are_the_same(new_project: NewProject) -> None:
-    """What the migrations make is what the program expects, on both databases."""
+def test_new_databases_have_the_tables(new_project: NewProject) -> None:
+    assert _differences(new_project().database) == []
+
+
+def test_databases_of_the_first_version_are_upgraded(new_project: NewProject) -> None:
+    """Whatever migrations follow the first schema, they lead to the tables that the program expects."""
     project = new_project()
-    with project.database.engine.connect() as connection:
+    with project.database.engine.begin() as connection:
+        Base.metadata.drop_all(connection)
+        create_first_tables(Operations(MigrationContext.configure(connection)))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    upgrade(project.database)
+    assert _differences(project.database) == []
+
+
+def _differences(database: Database) -> list[object]:
+    with database.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
+        return list(compare_metadata(context, Base.metadata))
 
 
 def test_upgrading_twice_changes_nothing(new_project: NewProject) -> None:

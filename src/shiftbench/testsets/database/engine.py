@@ -17,6 +17,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
+from shiftbench.testsets.database.tables import Base
 from shiftbench.testsets.errors import WorkshopError
 
 #: How long a writer waits for another.
@@ -136,24 +137,23 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def upgrade(database: Database) -> None:
-    """Run missing migrations; refuse a database written by a later version of shiftbench."""
+    """Create the tables of an empty database, or run missing migrations; refuse one of a later shiftbench version."""
     config = Config()
     with resources.as_file(resources.files("shiftbench.testsets").joinpath("migrations")) as folder:
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
         with database.schema_change() as connection:
-            if _is_behind(connection, ScriptDirectory.from_config(config), database.shown):
-                config.attributes["connection"] = connection
+            config.attributes["connection"] = connection
+            found = MigrationContext.configure(connection).get_current_revision()
+            if found is None:
+                Base.metadata.create_all(connection)
+                command.stamp(config, "head")
+            elif found not in known:
+                raise WorkshopError(
+                    f"the database {database.shown} was written by a later version of shiftbench",
+                    found=f"schema version {found}",
+                    expected=f"at most {known[0]}",
+                    hint="update shiftbench",
+                )
+            elif found != known[0]:
                 command.upgrade(config, "head")
-
-
-def _is_behind(connection: Connection, scripts: ScriptDirectory, shown: str) -> bool:
-    found = MigrationContext.configure(connection).get_current_revision()
-    known = [script.revision for script in scripts.walk_revisions()]
-    if found is not None and found not in known:
-        raise WorkshopError(
-            f"the database {shown} was written by a later version of shiftbench",
-            found=f"schema version {found}",
-            expected=f"at most {known[0]}",
-            hint="update shiftbench",
-        )
-    return found != known[0]

@@ -1,7 +1,8 @@
 """Alembic environment: runs the migrations on the connection opened by ``database.engine.upgrade``.
 
-A change of ``database/tables.py`` needs a file in ``versions/`` that upgrades older databases, named by the next
-number; the tests compare the migrated schema with the tables, on SQLite and on PostgreSQL.
+A new database is created from ``database/tables.py`` and stamped with the newest version. A change of the tables needs
+a file in ``versions/`` that upgrades older databases, named by the next number; the tests migrate a database of the
+first version and compare its schema with the tables, on SQLite and on PostgreSQL.
 """
 
 from __future__ import annotations
