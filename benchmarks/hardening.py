@@ -110,7 +110,7 @@ def plain_augmix(image: Pixels, generator: np.random.Generator, severity: float 
 
 
 def contenders() -> dict[str, Augment]:
-    from shiftbench.classifiers.torchvision_import import import_torchvision
+    from shiftbench.classifiers.torchvision_ import import_torchvision
 
     import_torchvision()
     from timm.data.auto_augment import augment_and_mix_transform

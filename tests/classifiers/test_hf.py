@@ -14,7 +14,7 @@ import torch
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.hf import space_of
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.classifiers.torchvision_import import import_torchvision
+from shiftbench.classifiers.torchvision_ import import_torchvision
 from shiftbench.errors import ClassifierError
 from shiftbench.labels import label_space
 

@@ -20,7 +20,7 @@ from shiftbench.classifiers.preprocessing import (
     centre_crop,
 )
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.classifiers.torchvision_import import import_torchvision
+from shiftbench.classifiers.torchvision_ import import_torchvision
 from shiftbench.errors import ClassifierError
 
 SIZES = [

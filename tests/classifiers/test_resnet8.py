@@ -138,10 +138,9 @@ def test_scores_are_those_of_the_file_in_plain_numpy(engine: Any, cifar: TestSet
 def test_first_layer_is_that_of_the_file_in_plain_numpy(cifar: TestSet, keras: KerasFile) -> None:
     import torch
 
-    from shiftbench.classifiers.resnet8 import ResNet8, load_keras_weights
+    from shiftbench.classifiers.keras_networks import load_resnet8
 
-    module = ResNet8().eval()
-    load_keras_weights(module, CIFAR_CLASSIFIERS["resnet8-cifar10"].weights())
+    module = load_resnet8(CIFAR_CLASSIFIERS["resnet8-cifar10"].weights()).eval()
     image = (cifar.images[5] - 128.0) / 128
     with torch.inference_mode():
         found = module.norm(module.conv(torch.from_numpy(image.transpose(2, 0, 1)[None]).float()))[0].numpy()
@@ -169,7 +168,7 @@ def test_conformance(classifier: Classifier, cifar: TestSet) -> None:
 
 def test_weights_of_another_network_are_refused(tmp_path: Path, keras: KerasFile) -> None:
     """A layer that the network has no place for must not be dropped in silence."""
-    from shiftbench.classifiers.resnet8 import ResNet8, load_keras_weights
+    from shiftbench.classifiers.keras_networks import load_resnet8
 
     data = io.BytesIO()
     with h5py.File(data, "w") as other:
@@ -178,4 +177,4 @@ def test_weights_of_another_network_are_refused(tmp_path: Path, keras: KerasFile
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("image_classification.h5", data.getvalue())
     with pytest.raises(ClassifierError, match="conv2d_9"):
-        load_keras_weights(ResNet8(), tmp_path / "other.zip")
+        load_resnet8(tmp_path / "other.zip")

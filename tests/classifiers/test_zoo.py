@@ -12,7 +12,7 @@ from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.timm_ import import_timm
-from shiftbench.classifiers.torchvision_import import import_torchvision
+from shiftbench.classifiers.torchvision_ import import_torchvision
 from shiftbench.errors import ClassifierError, UnknownNameError
 from shiftbench.labels.space import LabelSpace
 

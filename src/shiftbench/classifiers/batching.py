@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.preprocessing import Normalisation
 from shiftbench.errors import ClassifierError
+from shiftbench.io.hashing import digest
 from shiftbench.labels.space import Scores
 
 # What allocators of torch, onnxruntime and C++ say; onnxruntime has no exception class of its own for it.
@@ -29,10 +32,12 @@ class BatchedClassifier(Classifier):
 
     Engines choose other kernels for other batch sizes, and then sum in another order. ``rows`` tells how many
     rows a piece must at least have for its bits not to depend on that; the rest is filled with black images.
+
+    ``_running`` is a lock for engines that take one call at a time.
     """
 
     def __init__(self) -> None:
-        self._shrinking = threading.Lock()
+        self._shrinking, self._running = threading.Lock(), threading.Lock()
 
     @abstractmethod
     def forward(self, images: Pixels) -> Scores:
@@ -92,8 +97,35 @@ class BatchedClassifier(Classifier):
         return array
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_shrinking"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_shrinking", "_running")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._shrinking = threading.Lock()
+        self._shrinking, self._running = threading.Lock(), threading.Lock()
+
+
+def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores]) -> Scores:
+    """Scores of a network that was never run before, to learn the number and the kind of its outputs."""
+    try:
+        scores = forward(images)
+    except Exception as error:
+        raise ClassifierError(
+            f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
+            found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            hint="pass preprocessing=... with the crop and layout it was trained with",
+        ) from error
+    if scores.ndim != 2 or len(scores) != len(images):
+        raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected="(N, classes)")
+    return scores
+
+
+def network_fingerprint(weights: str, normalisation: Normalisation, outputs: str) -> str:
+    """Weights and architecture first; the normalisation counts too, because it happens inside ``scores``."""
+    values = {
+        "mean": normalisation.mean,
+        "std": normalisation.std,
+        "scale": normalisation.scale,
+        "colour_order": normalisation.colour_order,
+        "layout": normalisation.layout,
+    }
+    return digest(weights, values, outputs)

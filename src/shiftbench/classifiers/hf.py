@@ -13,7 +13,7 @@ from shiftbench.classifiers.configs import from_hf
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torch_ import from_module
-from shiftbench.classifiers.torchvision_import import import_torchvision
+from shiftbench.classifiers.torchvision_ import import_torchvision
 from shiftbench.errors import ClassifierError, MissingExtraError
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace

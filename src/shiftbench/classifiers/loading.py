@@ -13,7 +13,7 @@
 | ``predictions.csv``, ``.parquet``, ``.npz`` | answers computed elsewhere |
 | a torch module, an estimator, a function | the object itself |
 
-A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outputs and name (see ``sidecar``).
+A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outputs and name (see ``with_sidecar``).
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from typing import Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.options import Engine, Options
+from shiftbench.classifiers.options import Engine, Options, with_sidecar
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.classifiers.sidecar import with_sidecar
 from shiftbench.errors import ClassifierError, UnknownNameError
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +11,18 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
-from shiftbench.classifiers.batching import BatchedClassifier
-from shiftbench.classifiers.hashing import digest, file_digest, fingerprint
-from shiftbench.classifiers.options import Options, available_threads, looks_like_probabilities, space_for
+from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
+from shiftbench.classifiers.options import (
+    Options,
+    available_threads,
+    existing_file,
+    looks_like_probabilities,
+    space_for,
+)
 from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 #: On CPU more images at once are no faster: the working set leaves the cache.
@@ -57,11 +61,10 @@ class OnnxClassifier(BatchedClassifier):
         self.engine = f"onnxruntime {device}"
         self._weights = weights or digest("onnx", file_digest(self.path))
         self._session: Any = None
-        self._opening = threading.Lock()
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
+        return network_fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
 
     def rows(self) -> int:
         """At least one image a thread, and two.
@@ -79,7 +82,7 @@ class OnnxClassifier(BatchedClassifier):
     @property
     def session(self) -> Any:
         if self._session is None:
-            with self._opening:
+            with self._running:
                 if self._session is None:
                     self._open()
         return self._session
@@ -118,13 +121,7 @@ class OnnxClassifier(BatchedClassifier):
         return _revive, (self.__getstate__(), self.origin)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_opening")
-        return {**state, "_session": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._opening = threading.Lock()
+        return {**super().__getstate__(), "_session": None}
 
 
 def _revive(state: dict[str, Any], origin: tuple[str, Options] | None) -> Any:
@@ -183,9 +180,7 @@ def import_onnxruntime() -> Any:
 
 def load_onnx(target: str, options: Options) -> OnnxClassifier:
     """``model.onnx``. The input's shape decides layout and crop unless a preprocessing is given."""
-    path = Path(target)
-    if not path.is_file():
-        raise ClassifierError(f"file not found: {target}")
+    path = existing_file(target)
     name = options.name or path.stem
     device = onnx_device(options.device)
     session = open_session(path, options.threads, device)
@@ -214,16 +209,7 @@ def probed(
     """Learn the number and the kind of the outputs by running the graph once."""
     trial = make(LabelSpace("outputs", ("?",)), "logits")
     _ = trial.session
-    try:
-        scores = trial.padded_forward(images[: trial.batch_size])
-    except Exception as error:
-        raise ClassifierError(
-            f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
-            found=re.sub(r"\s+", " ", str(error))[:300],
-            hint="pass preprocessing=... with the crop and layout it was trained with",
-        ) from error
-    if scores.ndim != 2:
-        raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected="(N, classes)")
+    scores = trial_scores(name, images[: trial.batch_size], trial.padded_forward)
     outputs = options.outputs or ("probabilities" if looks_like_probabilities(scores) else "logits")
     return make(space_for(name, scores.shape[1], options.labels), outputs)
 

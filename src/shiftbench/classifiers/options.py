@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +21,7 @@ from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
 
 Engine = Literal["auto", "onnxruntime", "torch"]
+_SIDECAR_KEYS = ("name", "labels", "outputs", "preprocessing")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,43 @@ class _Checked(Struct):
     outputs: Outputs | None = None
     threads: Count | None = None
     batch_size: Count | None = None
+
+
+def existing_file(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        raise ClassifierError(f"file not found: {path}")
+    return path
+
+
+def with_sidecar(target: str, options: Options) -> Options:
+    """Fill options that the caller left open from ``TARGET.json``, if there is one.
+
+    ``model.onnx.json`` describes what ``model.onnx`` does not contain: any of ``name``, ``labels`` (the name of a label
+    space, or a file beside it), ``outputs`` ("logits" or "probabilities") and ``preprocessing`` (as
+    ``Preprocessing.describe`` gives it).
+    """
+    path = Path(f"{target}.json")
+    if not path.is_file():
+        return options
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ClassifierError(f"{path.name} is not valid JSON", found=error) from error
+    unknown = set(content) - set(_SIDECAR_KEYS)
+    if unknown or content.get("outputs") not in (None, "logits", "probabilities"):
+        raise ClassifierError(
+            f"{path.name} has an unknown key or value",
+            found=", ".join(sorted(unknown)) or f"outputs {content['outputs']!r}",
+            expected=", ".join(_SIDECAR_KEYS),
+        )
+    found: dict[str, Any] = {key: value for key, value in content.items() if getattr(options, key) is None}
+    if "labels" in found:
+        beside = path.parent / found["labels"]
+        found["labels"] = label_space(str(beside) if beside.is_file() else found["labels"])
+    if "preprocessing" in found:
+        found["preprocessing"] = Preprocessing.from_dict(found["preprocessing"])
+    return replace(options, **found)
 
 
 def available_threads() -> int:

@@ -1,18 +1,20 @@
-"""``file.py`` or ``file.py:factory``: a classifier made by the user's own code."""
+"""Classifiers made by the user's own code: ``file.py``, ``file.py:factory``, or a pickle of an object."""
 
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.function import FunctionClassifier
-from shiftbench.classifiers.hashing import digest, file_digest
 from shiftbench.classifiers.loading import from_object, load_spec
-from shiftbench.classifiers.options import Options
-from shiftbench.errors import ClassifierError
+from shiftbench.classifiers.options import Options, existing_file
+from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.io.hashing import digest, file_digest
 
 #: What is called when the spec names no factory.
 DEFAULT_FACTORY = "classifier"
@@ -25,9 +27,7 @@ def load_python_file(target: str, options: Options) -> Classifier:
     the whole file counts in the fingerprint, since they may use anything in it.
     """
     stem, _, factory = target.rpartition(".py")
-    path = Path(f"{stem}.py")
-    if not path.is_file():
-        raise ClassifierError(f"file not found: {path}")
+    path = existing_file(f"{stem}.py")
     made = _call(_import(path), factory.removeprefix(":") or DEFAULT_FACTORY, path)
     if isinstance(made, Classifier):
         return made
@@ -66,3 +66,27 @@ def _call(module: Any, factory: str, path: Path) -> Any:
         return function()
     except Exception as error:
         raise ClassifierError(f"{factory}() of {path.name} fails", found=f"{type(error).__name__}: {error}") from error
+
+
+def load_pickled_object(target: str, options: Options) -> Classifier:
+    """``model.pkl``, ``model.joblib``. A pickle can run any code when it is loaded: refused unless ``trust``."""
+    path = existing_file(target)
+    if not options.trust:
+        from shiftbench.classifiers.weights import untrusted
+
+        raise untrusted(path, "a pickle")
+    return from_object(_unpickle(path), replace(options, name=options.name or path.stem))
+
+
+def _unpickle(path: Path) -> Any:
+    try:
+        if path.suffix == ".pkl":
+            with path.open("rb") as stream:
+                return pickle.load(stream)
+        try:
+            import joblib  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise MissingExtraError("joblib", "sklearn", "reading .joblib") from error
+        return joblib.load(path)
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, ValueError) as error:
+        raise ClassifierError(f"{path.name} cannot be unpickled", found=f"{type(error).__name__}: {error}") from error

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.options import Options, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.recorded_files import (
@@ -26,6 +25,7 @@ from shiftbench.classifiers.recorded_files import (
     unnamed,
 )
 from shiftbench.errors import ClassifierError
+from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 #: As many as a run keeps.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier
-from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
 from shiftbench.errors import ClassifierError, LabelError
+from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 #: A batch of images to what the estimator was fitted on, one row per image.
@@ -51,7 +50,6 @@ class SklearnClassifier(BatchedClassifier):
         self.batch_size = batch_size or 32
         self.engine = "scikit-learn"
         self._columns = _columns(estimator, space)
-        self._running = threading.Lock()
 
     @property
     def fingerprint(self) -> str:
@@ -88,15 +86,6 @@ class SklearnClassifier(BatchedClassifier):
         if grey:  # three equal planes: one of them is enough
             values = values[:, 0] if self.preprocessing.normalisation.layout == "nchw" else values[..., 0]
         return values.reshape(len(images), -1)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_running")
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._running = threading.Lock()
 
 
 def from_estimator(estimator: Any, options: Options, transform: Transform | None = None) -> SklearnClassifier:

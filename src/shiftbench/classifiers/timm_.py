@@ -13,7 +13,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.configs import from_timm
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.classifiers.torchvision_import import import_torchvision
+from shiftbench.classifiers.torchvision_ import import_torchvision
 from shiftbench.classifiers.zoo import ZooTarget, from_zoo
 from shiftbench.errors import MissingExtraError, UnknownNameError
 

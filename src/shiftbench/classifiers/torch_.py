@@ -8,20 +8,20 @@ import re
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.batching import BatchedClassifier
+from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
 from shiftbench.classifiers.export import onnx_twin, twin_path
-from shiftbench.classifiers.hashing import digest, fingerprint
 from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime
 from shiftbench.classifiers.options import Options, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 
@@ -56,11 +56,10 @@ class TorchClassifier(BatchedClassifier):
         self._precision = _precision(torch, device)
         self.engine = f"torch {device} {self._precision}"
         self.module = _channels_last(torch, module.to(device))
-        self._running = threading.Lock()
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
+        return network_fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
 
     def rows(self) -> int:
         return self.batch_size
@@ -83,15 +82,6 @@ class TorchClassifier(BatchedClassifier):
 
     def gradient_model(self) -> Any:
         return _on_pixels(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_running")
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._running = threading.Lock()
 
 
 def from_module(
@@ -127,7 +117,7 @@ def from_module(
         device=device,
     )
     images = images[: trial.batch_size]
-    reference = _reference(trial, images, trial.forward if exportable else trial.padded_forward)
+    reference = trial_scores(name, images, trial.forward if exportable else trial.padded_forward)
     trial.space = space_for(name, reference.shape[1], options.labels)
     probabilities = looks_like_probabilities(reference)
     trial.outputs = options.outputs or ("probabilities" if probabilities else "logits")
@@ -235,20 +225,6 @@ def _through_onnxruntime(trial: TorchClassifier, images: Pixels, reference: Scor
         batch_size=options.batch_size,
         device=options.device if options.device.startswith("cuda") else "cpu",
     )
-
-
-def _reference(trial: TorchClassifier, images: Pixels, forward: Callable[[Pixels], Scores]) -> Scores:
-    try:
-        scores = forward(images)
-    except Exception as error:
-        raise ClassifierError(
-            f"{trial.name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
-            found=f"{type(error).__name__}: {str(error).strip()[:300]}",
-            hint="pass preprocessing=... with the crop and layout it was trained with",
-        ) from error
-    if scores.ndim != 2 or len(scores) != len(images):
-        raise ClassifierError(f"{trial.name} gives no scores", found=scores.shape, expected="(N, classes)")
-    return scores
 
 
 def _scores_only(module: Any) -> Any:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.hashing import digest, file_digest
-from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.options import Options, existing_file
 from shiftbench.classifiers.torch_ import from_module, import_torch
 from shiftbench.classifiers.weights import is_exported_program, is_torchscript, load_pickled, load_weights, untrusted
 from shiftbench.errors import ClassifierError
+from shiftbench.io.hashing import digest, file_digest
 
 # TorchScript is a language without imports, but it can read and write files by these.
 _FILE_OPERATORS = re.compile(rb"\b(?:torch|ops\.aten)\.(save|from_file)\b")
@@ -22,9 +22,7 @@ _FILE_OPERATORS = re.compile(rb"\b(?:torch|ops\.aten)\.(save|from_file)\b")
 
 def load_torch_file(target: str, options: Options) -> Classifier:
     """TorchScript as it is; exported programs and pickled modules where trusted; bare weights need a model."""
-    path = Path(target)
-    if not path.is_file():
-        raise ClassifierError(f"file not found: {target}")
+    path = existing_file(target)
     if path.suffix == ".safetensors":
         load_weights(path)
         raise _only_weights(path)

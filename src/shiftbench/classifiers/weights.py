@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shiftbench.classifiers.options import existing_file
 from shiftbench.classifiers.torch_ import import_torch
 from shiftbench.errors import ClassifierError, MissingExtraError
 
@@ -19,9 +20,7 @@ _PREFIXES = ("module.", "_orig_mod.", "model.")
 
 def load_weights(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
     """A state dict from .safetensors or a torch checkpoint; pickled code is refused unless trusted."""
-    path = Path(path)
-    if not path.is_file():
-        raise ClassifierError(f"file not found: {path}")
+    path = existing_file(path)
     if path.suffix == ".safetensors":
         return _load_safetensors(path)
     return state_dict_in(load_pickled(path, trust=trust), path)

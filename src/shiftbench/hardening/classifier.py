@@ -21,7 +21,6 @@ from torch import nn
 
 from shiftbench._version import __version__
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.hashing import digest, file_digest
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.torch_ import from_module
@@ -31,6 +30,7 @@ from shiftbench.hardening.architectures.baselines import load_baseline
 from shiftbench.hardening.recipe import Recipe, load_recipe
 from shiftbench.hardening.training.data import evaluation_geometry
 from shiftbench.io.atomic import write_atomically, write_json
+from shiftbench.io.hashing import digest, file_digest
 from shiftbench.io.schema import to_toml
 from shiftbench.labels.space import LabelSpace
 

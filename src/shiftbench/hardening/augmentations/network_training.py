@@ -18,7 +18,6 @@ from torch import Tensor
 
 from shiftbench._version import __version__
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.hashing import digest
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.augmentations.networks import (
@@ -30,6 +29,7 @@ from shiftbench.hardening.augmentations.networks import (
 )
 from shiftbench.hardening.errors import NetworkError
 from shiftbench.io.cache import cache_folder
+from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import one_torch_thread

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, mse_loss, pad, relu
 
 from shiftbench.arrays import Pixels
+from shiftbench.classifiers.keras_networks import Fire, SqueezeNet
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION
-from shiftbench.classifiers.squeezenet import Fire, SqueezeNet
 from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.images import decode

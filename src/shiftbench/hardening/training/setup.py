@@ -13,7 +13,6 @@ from msgspec import structs
 from rich.console import Console
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.hashing import digest
 from shiftbench.datasets.base import Dataset
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.augmentations.copies import in_memory
@@ -31,6 +30,7 @@ from shiftbench.hardening.training.data import (
 )
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.cache import cache_folder
+from shiftbench.io.hashing import digest
 from shiftbench.jobs.blocks import save_array
 from shiftbench.labels.space import LabelSpace
 

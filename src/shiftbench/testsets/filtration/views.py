@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.defences import TenCrop
-from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.preprocessing import Geometry, centre_crop
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError
+from shiftbench.io.hashing import digest
 from shiftbench.jobs.blocks import Computation, PerImage, per_image
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.metrics.probabilities import softmax

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.export import disagreement
-from shiftbench.classifiers.hashing import digest, file_digest
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError, ShiftbenchError
 from shiftbench.io.cache import cache_folder
+from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 Layer = Literal["auto", "penultimate", "scores"]

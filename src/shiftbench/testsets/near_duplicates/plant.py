@@ -15,10 +15,10 @@ import numpy as np
 from PIL import Image, ImageEnhance
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.hashing import digest
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.subset import sample
 from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.io.hashing import digest
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.near_duplicates.find import find_near_duplicates

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import FloatArray, IntArray
-from shiftbench.classifiers.hashing import digest
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io.hashing import digest
 from shiftbench.jobs.blocks import cut
 from shiftbench.jobs.threads import on_threads
 from shiftbench.shifts.corruptions.kernels.compiling import compiled

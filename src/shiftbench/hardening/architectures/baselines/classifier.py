@@ -22,12 +22,12 @@ from scipy.linalg import cho_factor, cho_solve
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier
-from shiftbench.classifiers.hashing import digest
 from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
 from shiftbench.datasets.arrays import ArrayDataset, InMemory
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.hardening.errors import ArchitectureError
+from shiftbench.io.hashing import digest
 from shiftbench.io.schema import decode
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.space import LabelSpace, Scores

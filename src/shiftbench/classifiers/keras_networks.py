@@ -1,25 +1,69 @@
-"""ResNet-8 for CIFAR-10, the image classifier of MLPerf Tiny, as Keras' weights of it expect."""
+"""The networks of two demo classifiers, as Keras' weights of them expect: SqueezeNet 1.1 and ResNet-8."""
 
 from __future__ import annotations
 
 import io
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import pad, relu
+from torch.nn.functional import max_pool2d, pad, relu
 
 from shiftbench.errors import ClassifierError, MissingExtraError
 
+if TYPE_CHECKING:
+    import h5py
+
+#: Squeeze channels of fire modules 2 to 9; each expands to eight times as many.
+_SQUEEZE = (16, 16, 32, 32, 48, 48, 64, 64)
+#: Fire modules with a pool in front.
+_POOLED = (2, 4, 6)
 #: Keras' default, and what the file's own description of the network says; torch's is 1e-5.
 _EPSILON = 1e-3
 #: Channels of the three blocks; each but the first halves the image.
 _CHANNELS = (16, 32, 64)
 #: The weights inside the archive.
 _MEMBER = "image_classification.h5"
+
+
+class Fire(nn.Module):
+    """Squeeze to few channels, then expand by 1x1 and 3x3 filters side by side."""
+
+    def __init__(self, channels: int, squeeze: int) -> None:
+        super().__init__()
+        self.squeeze1x1 = nn.Conv2d(channels, squeeze, 1)
+        self.expand1x1 = nn.Conv2d(squeeze, 4 * squeeze, 1)
+        self.expand3x3 = nn.Conv2d(squeeze, 4 * squeeze, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = relu(self.squeeze1x1(x))
+        return torch.cat([relu(self.expand1x1(x)), relu(self.expand3x3(x))], dim=1)
+
+
+class SqueezeNet(nn.Module):
+    """SqueezeNet 1.1 (Iandola et al. 2016): no padding at the stem, pools that round down, the last rectifier before
+    the global mean."""
+
+    def __init__(self, classes: int = 1000) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 3, stride=2)
+        channels = 64
+        for number, squeeze in enumerate(_SQUEEZE, start=2):
+            self.add_module(f"fire{number}", Fire(channels, squeeze))
+            channels = 8 * squeeze
+        self.conv10 = nn.Conv2d(channels, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = relu(self.conv1(x))
+        for number in range(2, 2 + len(_SQUEEZE)):
+            if number in _POOLED:
+                x = max_pool2d(x, 3, 2)
+            x = self.get_submodule(f"fire{number}")(x)
+        return relu(self.conv10(x)).mean(dim=(2, 3))
 
 
 class Same(nn.Conv2d):
@@ -35,7 +79,7 @@ class Same(nn.Conv2d):
         return super().forward(pad(x, (self.before, self.after, self.before, self.after)))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two 3x3 filters beside a shortcut, which is a bare 1x1 filter where the shape changes."""
 
     def __init__(self, channels: int, filters: int, stride: int) -> None:
@@ -52,7 +96,7 @@ class Block(nn.Module):
 
 
 class ResNet8(nn.Module):
-    """The network up to its logits; the file's own ends in a softmax."""
+    """ResNet-8 for CIFAR-10, from MLPerf Tiny, up to its logits; the file's own ends in a softmax."""
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
@@ -60,7 +104,7 @@ class ResNet8(nn.Module):
         self.norm = nn.BatchNorm2d(_CHANNELS[0], eps=_EPSILON)
         before = (_CHANNELS[0], *_CHANNELS)
         self.blocks = nn.Sequential(
-            *(Block(before[i], filters, stride=1 if i == 0 else 2) for i, filters in enumerate(_CHANNELS))
+            *(ResidualBlock(before[i], filters, stride=1 if i == 0 else 2) for i, filters in enumerate(_CHANNELS))
         )
         self.dense = nn.Linear(_CHANNELS[-1], classes)
 
@@ -81,22 +125,48 @@ _KINDS: dict[type[nn.Module], tuple[str, dict[str, str]]] = {
 }
 
 
-def load_keras_weights(module: ResNet8, archive: Path) -> None:
-    """Fill the module from the HDF5 file in the archive.
+def load_squeezenet(path: Path) -> SqueezeNet:
+    """SqueezeNet with the weights of an HDF5 file of Keras."""
+    state: dict[str, Tensor] = {}
+
+    def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
+        if not hasattr(item, "shape"):
+            return
+        # "conv1/conv1_W:0" and "fire2/expand1x1/fire2/expand1x1_W:0"
+        *folders, leaf = name.split("/")
+        layer, kind = leaf.removesuffix(":0").rsplit("_", 1)
+        stem = layer if folders[0] == layer else f"{folders[0]}.{layer}"
+        state[f"{stem}.{'weight' if kind == 'W' else 'bias'}"] = _torch(item[()])
+
+    with _open_hdf5(path) as file:
+        file.visititems(visit)
+    module = SqueezeNet()
+    module.load_state_dict(state)
+    return module
+
+
+def load_resnet8(archive: Path) -> ResNet8:
+    """ResNet-8 with the weights of the HDF5 file in the archive.
 
     Keras numbers the layers of a kind in the order in which they were made, which is the order here too.
     """
+    module = ResNet8()
+    with zipfile.ZipFile(archive) as opened:
+        data = io.BytesIO(opened.read(_MEMBER))
+    with _open_hdf5(data) as file:
+        _fill(module, file["model_weights"], archive.name)
+    return module
+
+
+def _open_hdf5(file: Path | IO[bytes]) -> h5py.File:
     try:
         import h5py
     except ImportError as error:
-        raise MissingExtraError("h5py", "demo", "reading the weights of ResNet-8") from error
-    with zipfile.ZipFile(archive) as opened:
-        data = io.BytesIO(opened.read(_MEMBER))
-    with h5py.File(data) as file:
-        _fill(module, file["model_weights"], archive.name)
+        raise MissingExtraError("h5py", "demo", "reading weights of Keras") from error
+    return h5py.File(file)
 
 
-def _fill(module: ResNet8, groups: Any, title: str) -> None:
+def _fill(module: ResNet8, groups: h5py.Group, title: str) -> None:
     used = []
     for kind, (word, arrays) in _KINDS.items():
         for number, layer in enumerate(part for part in module.modules() if type(part) is kind):
@@ -109,7 +179,7 @@ def _fill(module: ResNet8, groups: Any, title: str) -> None:
         raise ClassifierError(f"{title} holds another network", found=f"also {', '.join(sorted(unused))}")
 
 
-def _torch(array: Any) -> Tensor:
+def _torch(array: NDArray[Any]) -> Tensor:
     """Keras' filters are (height, width, in, out), its matrices (in, out)."""
     axes = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim, (0,))
     return torch.from_numpy(np.ascontiguousarray(array.transpose(axes), np.float32))
