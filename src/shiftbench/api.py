@@ -11,6 +11,7 @@ from rich.console import Console
 
 from shiftbench._version import __version__
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError
+from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import find_label_space
@@ -180,7 +181,7 @@ def evaluate(
     classifiers: Any,
     suite: str | Sequence[str | Setting] = "clean",
     data: Data = None,
-    workspace: str | Path | Workspace = "shiftbench-workspace",
+    workspace: str | Location | Workspace = "shiftbench-workspace",
     *,
     labels: str | Path | LabelSpace | None = None,
     severities: Sequence[float] = (1, 2, 3, 4, 5),

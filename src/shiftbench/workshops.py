@@ -14,6 +14,7 @@ from shiftbench.classifiers.options import Options
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_kinds
 from shiftbench.datasets.kind import DatasetKind
+from shiftbench.io.paths import Location
 from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suites
 
@@ -29,7 +30,7 @@ def load_hardened(target: str, options: Options) -> Classifier:
     return classifier.load_hardened(target, options)
 
 
-def _is_frozen(path: Path) -> str | None:
+def _is_frozen(path: Location) -> str | None:
     folder = path.parent if path.name == FROZEN_REFERENCE else path
     return "a frozen test set" if (folder / FROZEN_RECORD).is_file() else None
 

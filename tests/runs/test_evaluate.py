@@ -12,6 +12,7 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.io.paths import Location
 from shiftbench.runs.plan import work_items
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
@@ -30,7 +31,7 @@ def as_classifier(function: Any, name: str) -> sb.Classifier:
     return sb.load_classifier(function, labels=COLOURS, preprocessing=SMALL, name=name)
 
 
-def run_small(data: Any, workspace: Path, *, functions: dict[str, Any] | None = None, **options: Any) -> sb.Run:
+def run_small(data: Any, workspace: Location, *, functions: dict[str, Any] | None = None, **options: Any) -> sb.Run:
     chosen = functions or {"bright": brightest_channel}
     classifiers = [as_classifier(function, name) for name, function in chosen.items()]
     options = {
@@ -47,7 +48,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return colour_folder(tmp_path_factory.mktemp("data") / "pictures")
 
 
-def stored(workspace: Path) -> dict[str, bytes]:
+def stored(workspace: Location) -> dict[str, bytes]:
     folder = workspace / "predictions"
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
 

@@ -17,6 +17,7 @@ from shiftbench.classifiers.python_file import load_python_file
 from shiftbench.datasets.deepfashion2 import deepfashion2_rows
 from shiftbench.datasets.factors import open_splits, read_protocol
 from shiftbench.errors import SettingError
+from shiftbench.io.paths import Location
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.attacks import ATTACKS
 from tests.datasets.factor_trees import LOOKS_AT_PLACES, deepfashion2_tree
@@ -133,7 +134,7 @@ def test_top_1_counts_the_images_of_one_label_only(run: sb.Run) -> None:
     assert score.value == pytest.approx(np.mean([found.top[i, 0] == found.label_sets[i][0] for i in one]))
 
 
-def stored(workspace: Path) -> dict[str, bytes]:
+def stored(workspace: Location) -> dict[str, bytes]:
     folder = workspace / "predictions"
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
 

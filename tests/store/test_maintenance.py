@@ -16,6 +16,7 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.errors import StoreError
+from shiftbench.io.paths import local
 from shiftbench.store import workspace as workspace_module
 from shiftbench.store.export import export_table
 from shiftbench.store.maintenance import compact, verify, workspace_stats
@@ -82,7 +83,7 @@ def test_a_catalogue_follows_files_that_come_and_go(made: Workspace, pictures: P
 def test_a_damaged_catalogue_is_not_believed(made: Workspace, damage: str) -> None:
     before = list(made.results())
     made.write_catalogue()
-    path = made.root / "catalogue.parquet"
+    path = local(made.root) / "catalogue.parquet"
     if damage == "torn":
         path.write_bytes(path.read_bytes()[:-50])
     elif damage == "edited":
@@ -125,15 +126,15 @@ def test_a_whole_workspace_verifies(made: Workspace) -> None:
 
 
 def test_every_kind_of_damage_is_named(made: Workspace) -> None:
-    paths = [path for _, _, path in made.prediction_files()]
+    paths = [local(path) for _, _, path in made.prediction_files()]
     paths[0].write_bytes(paths[0].read_bytes()[:-100])
     flipped = bytearray(paths[1].read_bytes())
     flipped[60] ^= 0xFF
     paths[1].write_bytes(bytes(flipped))
     shutil.copy(paths[3], paths[2])
     found = {damage.file: damage.why for damage in verify(made)}
-    assert set(found) == {str(path.relative_to(made.root)) for path in paths[:3]}
-    assert "does not match its key" in found[str(paths[2].relative_to(made.root))]
+    assert set(found) == {str(path.relative_to(local(made.root))) for path in paths[:3]}
+    assert "does not match its key" in found[str(paths[2].relative_to(local(made.root)))]
 
 
 def test_shards_are_verified_too(pictures: Path, tmp_path: Path) -> None:
@@ -171,10 +172,10 @@ def test_compaction_leaves_what_is_not_whole_alone(pictures: Path, tmp_path: Pat
 
 def test_compaction_clears_up_after_the_killed(made: Workspace) -> None:
     result = next(made.results())
-    shard = made.block_path(result, 0)
+    shard = local(made.block_path(result, 0))
     shard.parent.mkdir(parents=True)
-    shutil.copy(made.predictions_path(result), shard)
-    young, old = (made.root / "predictions" / f".x.parquet.{name}.tmp" for name in ("young", "old"))
+    shutil.copy(local(made.predictions_path(result)), shard)
+    young, old = (local(made.root) / "predictions" / f".x.parquet.{name}.tmp" for name in ("young", "old"))
     young.write_bytes(b"")
     old.write_bytes(b"")
     os.utime(old, (0, 0))
@@ -228,7 +229,7 @@ def test_another_format_is_refused_before_anything_is_written(made: Workspace, t
 
 
 def test_a_failed_export_leaves_no_half_table(made: Workspace, tmp_path: Path) -> None:
-    paths = [path for _, _, path in made.prediction_files()]
+    paths = [local(path) for _, _, path in made.prediction_files()]
     results = list(made.results())
     paths[-1].write_bytes(b"PAR1")
     with pytest.raises(StoreError, match="damaged"):

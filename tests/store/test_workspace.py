@@ -12,6 +12,7 @@ import pytest
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import local
 from shiftbench.labels.multilabel import single_labels
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.prediction_files import PredictionBlock, write_block
@@ -52,7 +53,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 def test_any_name_is_one_safe_path_component(tmp_path: Path, name: str) -> None:
     store = Workspace(tmp_path / "w")
     path = store.predictions_path(Result(name, name, ResultSpec()))
-    assert path.resolve().is_relative_to((tmp_path / "w" / "predictions").resolve())
+    assert local(path).resolve().is_relative_to((tmp_path / "w" / "predictions").resolve())
     assert len(path.relative_to(tmp_path / "w" / "predictions").parts) == 3
     write_block(path, PredictionBlock(np.zeros((1, 1), np.int32), np.zeros(1, np.float32)), ResultSpec(), "x")
     assert [(result.classifier, result.setting) for result in store.results()] == [(name, name)]

@@ -10,6 +10,7 @@ import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.options import ExecutorOptions, Json, Quiet, choice, grouped, parse_severities, path_or_url
+from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from shiftbench.shifts.write import CorruptionsWritten
@@ -74,7 +75,7 @@ def corrupt_command(
     source: Annotated[
         str, typer.Argument(help="A folder of class folders, an npy file, tar shards, or a dataset name.")
     ],
-    destination: Annotated[Path, path_or_url("A new folder, or one to continue.")],
+    destination: Annotated[Location, path_or_url("A new folder, or one to continue.")],
     corruption: Corruptions = "all",
     severity: Severity = "1-5",
     *,

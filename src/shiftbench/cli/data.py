@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from shiftbench.cli import data_factors, data_icons
 from shiftbench.cli.console import output, print_json
 from shiftbench.cli.options import path_or_url
+from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from shiftbench.datasets.kind import DataReport
@@ -26,7 +26,7 @@ def _data() -> None:
 
 @app.command("check")
 def check_command(
-    path: Annotated[Path, path_or_url("Dataset, or folder of datasets; may be a URL.")],
+    path: Annotated[Location, path_or_url("Dataset, or folder of datasets; may be a URL.")],
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Identify a published dataset, count its images, and report what is missing and where to get it.

@@ -28,6 +28,7 @@ from shiftbench.cli.study.options import (
     predictions_in,
     set_sizes,
 )
+from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from shiftbench.reports.figures import PaperFigure
@@ -170,7 +171,7 @@ def _severity_grid(
     return severity_grid(results, family=family, clean=clean, models=models, level=level, families=families)
 
 
-def _corrupted(workspace: Path, family: str | None) -> tuple[Families, str | None]:
+def _corrupted(workspace: Location, family: str | None) -> tuple[Families, str | None]:
     """The families of a workspace, and the clean setting that they refer to, if it was evaluated."""
     from shiftbench.api import Run
     from shiftbench.reports.corruption import corruption_families
@@ -272,7 +273,7 @@ def response_command(
     drawn.write(response(found, level=level, width=drawn.width_or("single"), show_notes=drawn.notes))
 
 
-def _predictions(workspace: Path, settings: list[str] | None, classifiers: list[str] | None) -> list[Predictions]:
+def _predictions(workspace: Location, settings: list[str] | None, classifiers: list[str] | None) -> list[Predictions]:
     from shiftbench.api import Run
 
     known = Run.open(workspace).settings

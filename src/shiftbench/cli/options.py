@@ -18,7 +18,7 @@ import typer
 
 from shiftbench.cli.console import errors
 from shiftbench.cli.console import output as stdout
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
     from shiftbench.jobs.base import Executor
@@ -37,7 +37,7 @@ def workspace_option(help: str) -> Any:
 
 DEFAULT_WORKSPACE = Path("shiftbench-workspace")
 WorkspacePath = Annotated[
-    Path, workspace_option("The workspace that `eval` wrote to: a folder, or s3://BUCKET/FOLDER.")
+    Location, workspace_option("The workspace that `eval` wrote to: a folder, or s3://BUCKET/FOLDER.")
 ]
 ModelNames = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these models (repeatable).")]
 SettingNames = Annotated[list[str] | None, typer.Option("--setting", "-s", help="Only these settings (repeatable).")]

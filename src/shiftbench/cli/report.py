@@ -21,7 +21,7 @@ from shiftbench.cli.options import (
     grouped,
     workspace_option,
 )
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
     from shiftbench.api import Run
@@ -35,7 +35,7 @@ class ReportContent:
     """What the page shows: a workspace, published results, images, and how much of each."""
 
     workspace: Annotated[
-        Path | None,
+        Location | None,
         workspace_option("The workspace that `eval` writes to (default: shiftbench-workspace, if it exists)."),
     ] = None
     data: Annotated[
@@ -81,7 +81,7 @@ class ReportContent:
     level: Level = 0.95
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Location:
         return self.workspace or DEFAULT_WORKSPACE
 
     def published(self) -> Published | None:
@@ -179,9 +179,9 @@ def _check_names(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None
             raise UnknownNameError(kind, name, known)
 
 
-def parse_images(values: Sequence[str]) -> dict[str, list[Path]]:
+def parse_images(values: Sequence[str]) -> dict[str, list[Location]]:
     """Parse ``FOLDER`` and ``NAME=FOLDER``; folders without a name are under ""."""
-    folders: dict[str, list[Path]] = {}
+    folders: dict[str, list[Location]] = {}
     for value in values:
         name, separator, where = value.partition("=")
         if not separator or Path(value).exists():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,10 +17,11 @@ from shiftbench.cli.options import (
     WorkspacePath,
     path_or_url,
 )
+from shiftbench.io.paths import Location
 
 app = typer.Typer(no_args_is_help=True, help="Inspect, verify, compact and export a workspace.")
 
-Folder = Annotated[Path, path_or_url("The folder that `eval` wrote to.")]
+Folder = Annotated[Location, path_or_url("The folder that `eval` wrote to.")]
 
 
 @app.command("stats")
@@ -97,7 +97,7 @@ def compact_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False) -
 
 @app.command("export")
 def export_command(
-    file: Annotated[Path, path_or_url("The table: .csv or .parquet.")],
+    file: Annotated[Location, path_or_url("The table: .csv or .parquet.")],
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     classifier: ModelNames = None,
     setting: SettingNames = None,

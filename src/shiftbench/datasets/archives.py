@@ -7,13 +7,13 @@ import tarfile
 import zipfile
 import zlib
 from itertools import islice
-from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.kind import DataReport, DatasetKind
 from shiftbench.datasets.official import official_datasets
 from shiftbench.errors import DatasetError
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.space import LabelSpace
 
 _SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
@@ -29,20 +29,20 @@ _BLOCK = 512
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, OSError)
 
 
-def recognise_archive(path: Path) -> str | None:
+def recognise_archive(path: Location) -> str | None:
     suffix, known = _suffix(path), _published(path)
     if known is None or not path.is_file() or (suffix != ".zip" and _is_shard(path)):
         return None
     return f"an archive, {suffix[1:]}"
 
 
-def open_archive(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+def open_archive(path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
     """The archive of a published dataset, which has to be unpacked first."""
-    path = Path(path)
+    path = place(path)
     raise DatasetError(f"{path.name} is an archive", expected="the unpacked folder", hint=_command(path))
 
 
-def check_archive(path: Path) -> DataReport | None:
+def check_archive(path: Location) -> DataReport | None:
     """Whether the archive is complete; it has to be unpacked in any case."""
     known = _published(path)
     if known is None:
@@ -61,15 +61,15 @@ def check_archive(path: Path) -> DataReport | None:
 KIND = DatasetKind(recognise_archive, open_archive, check_archive)
 
 
-def _suffix(path: Path) -> str:
+def _suffix(path: Location) -> str:
     return next((ending for ending in _SUFFIXES if path.name.casefold().endswith(ending)), "")
 
 
-def _command(path: Path) -> str:
+def _command(path: Location) -> str:
     return f"unzip {path.name}" if _suffix(path) == ".zip" else f"tar -xf {path.name}"
 
 
-def _published(path: Path) -> tuple[str, str, str] | None:
+def _published(path: Location) -> tuple[str, str, str] | None:
     name = path.name.casefold().removesuffix(_suffix(path)).replace("_", "-")
     for candidate in official_datasets():
         if re.fullmatch(candidate.named, name):
@@ -77,20 +77,20 @@ def _published(path: Path) -> tuple[str, str, str] | None:
     return next((about for pattern, about in _OTHERS.items() if re.fullmatch(pattern, name)), None)
 
 
-def _is_shard(path: Path) -> bool:
+def _is_shard(path: Location) -> bool:
     """Whether the first members are WebDataset samples, in a shard that happens to have the name of an archive."""
     try:
-        with tarfile.open(path) as archive:
+        with path.open("rb") as file, tarfile.open(fileobj=file) as archive:
             return any(member.name.endswith((".cls", ".json")) for member in islice(archive, 16))
     except _DAMAGED:
         return False
 
 
-def _tar_contents(path: Path) -> tuple[int, str | None]:
+def _tar_contents(path: Location) -> tuple[int, str | None]:
     """The number of images, and where the archive ends if it is cut off."""
     images, last = 0, "no file at all"
     try:
-        with tarfile.open(path) as archive:
+        with path.open("rb") as file, tarfile.open(fileobj=file) as archive:
             for member in archive:
                 images += member.isfile() and member.name.lower().endswith(EXTENSIONS)
                 last = member.name
@@ -101,10 +101,10 @@ def _tar_contents(path: Path) -> tuple[int, str | None]:
     return images, None
 
 
-def _zip_contents(path: Path) -> tuple[int, str | None]:
+def _zip_contents(path: Location) -> tuple[int, str | None]:
     """A zip file has its table of contents at the end: without it the file was cut off."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return sum(name.lower().endswith(EXTENSIONS) for name in archive.namelist()), None
     except (zipfile.BadZipFile, OSError):
         return 0, "its table of contents at the end is missing"

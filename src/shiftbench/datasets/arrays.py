@@ -24,7 +24,7 @@ from shiftbench.datasets.kind import DatasetKind, entry_names
 from shiftbench.errors import DatasetError
 from shiftbench.io.cache import cache_folder, local_copy
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 
@@ -49,7 +49,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class NpyFile:
-    path: Path
+    path: Location
 
     def open(self) -> Array:
         try:
@@ -63,7 +63,7 @@ class NpyFile:
 class NpzMember:
     """One array of an npz file: a small one is read, a large one unpacked into the cache once and mapped."""
 
-    path: Path
+    path: Location
     member: str
 
     def open(self) -> Array:
@@ -175,9 +175,9 @@ class ArrayDataset(ContentDataset):
 
 
 def open_array(
-    path: str | Path,
+    path: str | Location,
     *,
-    labels: str | Path | None = None,
+    labels: str | Location | None = None,
     space: LabelSpace | str | None = None,
     name: str | None = None,
 ) -> ArrayDataset:
@@ -201,7 +201,7 @@ def open_array(
     return ArrayDataset(name, target, images, indices)
 
 
-def recognise_array(path: Path) -> str | None:
+def recognise_array(path: Location) -> str | None:
     if {"images.npy", "labels.npy"} <= set(entry_names(path)):
         return "a folder with images.npy and labels.npy"
     return f"a {path.suffix} file" if path.suffix in (".npy", ".npz") and path.is_file() else None
@@ -247,7 +247,7 @@ def array_labels(values: Array, space: LabelSpace | str | None, name: str) -> tu
     return target, indices
 
 
-def labels_beside(path: Path) -> Path:
+def labels_beside(path: Location) -> Location:
     stem = path.stem
     for ending in ("_data", "_images", "data", "images"):
         if stem.endswith(ending):
@@ -265,7 +265,7 @@ def labels_beside(path: Path) -> Path:
     )
 
 
-def _npz_keys(path: Path) -> list[str]:
+def _npz_keys(path: Location) -> list[str]:
     try:
         with zipfile.ZipFile(local_copy(path)) as archive:
             return [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
@@ -273,7 +273,7 @@ def _npz_keys(path: Path) -> list[str]:
         raise DatasetError(f"{path} is not a readable npz file", found=error) from error
 
 
-def _pick(path: Path, keys: Sequence[str], wanted: Sequence[str]) -> str:
+def _pick(path: Location, keys: Sequence[str], wanted: Sequence[str]) -> str:
     for key in wanted:
         if key in keys:
             return key

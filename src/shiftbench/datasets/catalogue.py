@@ -14,12 +14,12 @@ import difflib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.kind import DatasetKind, LazyKind, entry_names
 from shiftbench.errors import DatasetError, LabelError, listed
-from shiftbench.io.paths import is_object, place
+from shiftbench.io.paths import Location, is_object, place
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
@@ -92,7 +92,7 @@ def _open_cifar_10_train(*, name: str | None = None) -> Dataset:
 
 
 def open_dataset(
-    spec: str | Path | Dataset,
+    spec: str | Location | Dataset,
     *,
     space: LabelSpace | str | None = None,
     name: str | None = None,
@@ -130,13 +130,13 @@ def open_dataset(
         raise LabelError(message, found=error.found, expected=error.expected, hint=error.hint) from error
 
 
-def listed_path(path: str | Path) -> Path:
+def listed_path(path: str | Location) -> Location:
     """A path as it is now: an object store is listed once, since a dataset does not change while it is read."""
     where = place(path)
-    return cast(Path, where.as_listed_now()) if is_object(where) else where
+    return where.as_listed_now() if is_object(where) else where
 
 
-def _open(kind: str, path: Path, **options: Any) -> Dataset:
+def _open(kind: str, path: Location, **options: Any) -> Dataset:
     chosen = dataset_kinds.get(kind)
     if is_object(path) and not chosen.by_url:
         raise DatasetError(
@@ -163,7 +163,7 @@ def open_named(
     return of_classes(dataset, target)
 
 
-def recognise_path(path: Path) -> tuple[str, str] | None:
+def recognise_path(path: Location) -> tuple[str, str] | None:
     """The kind of a path and a short description of what was found there, or None."""
     own = {path.name.casefold(), path.resolve().name.casefold()}
     entries = list(entry_names(path))
@@ -196,7 +196,7 @@ _LAYOUTS = (
 )
 
 
-def unrecognised(path: Path) -> DatasetError:
+def unrecognised(path: Location) -> DatasetError:
     if not path.exists():
         near = difflib.get_close_matches(str(path), named_datasets.names(), n=1)
         return DatasetError(
@@ -216,7 +216,7 @@ def unrecognised(path: Path) -> DatasetError:
     )
 
 
-def _hint(path: Path, entries: list[str]) -> str | None:
+def _hint(path: Location, entries: list[str]) -> str | None:
     for split in ("val", "validation", "test", "train"):
         if split in entries and (path / split).is_dir():
             return f"open one split: {path / split}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names, own_s
 from shiftbench.datasets.registry_packages import Package, extract
 from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, listed
 from shiftbench.io.cache import local_copy
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -73,32 +72,32 @@ _FORMATS = (
 _TITLES = {"cifar-10": "CIFAR-10", "cifar-100": "CIFAR-100"}
 
 
-def find_files(folder: Path) -> CifarFiles | None:
+def find_files(folder: Location) -> CifarFiles | None:
     """The format of the files in a folder that has at least one complete split."""
     names = _file_names(folder)
     return next((files for files in _FORMATS if files.complete(names)), None)
 
 
-def _file_names(folder: Path) -> set[str]:
+def _file_names(folder: Location) -> set[str]:
     return {name for name in entry_names(folder) if (folder / name).is_file()}
 
 
-def _recognised(folder: Path) -> CifarFiles | None:
+def _recognised(folder: Location) -> CifarFiles | None:
     """The format of the files in a folder, complete or not."""
     names = _file_names(folder)
     return next((files for files in _FORMATS if files.begun(names)), None)
 
 
-def recognise_cifar(path: Path) -> str | None:
+def recognise_cifar(path: Location) -> str | None:
     found = _recognised(path)
     return f"the files of {_TITLES[found.space]}" if found else None
 
 
 def open_cifar(
-    path: str | Path, *, split: str = "test", space: LabelSpace | str | None = None, name: str | None = None
+    path: str | Location, *, split: str = "test", space: LabelSpace | str | None = None, name: str | None = None
 ) -> ArrayDataset:
     """The official files of CIFAR-10 or CIFAR-100, Python or binary version."""
-    folder = Path(path)
+    folder = place(path)
     found = find_files(folder)
     if found is None:
         raise DatasetError(
@@ -115,11 +114,11 @@ def open_cifar(
     return _dataset(name or f"{found.space}-{split}", target, binary, binary.labels(), split)
 
 
-def missing_files(folder: Path, files: Sequence[str]) -> list[str]:
+def missing_files(folder: Location, files: Sequence[str]) -> list[str]:
     return [file for file in files if not (folder / file).is_file()]
 
 
-def check_cifar(path: Path) -> DataReport | None:
+def check_cifar(path: Location) -> DataReport | None:
     """The test set must be complete; missing training files are only noted."""
     found = _recognised(path)
     if found is None:
@@ -137,7 +136,7 @@ def check_cifar(path: Path) -> DataReport | None:
     return report
 
 
-def _count(report: DataReport, path: Path, open: Callable[[Path], ArrayDataset], expected: int) -> None:
+def _count(report: DataReport, path: Location, open: Callable[[Location], ArrayDataset], expected: int) -> None:
     try:
         report.count(open(path))
         report.expect_images(expected)
@@ -145,11 +144,11 @@ def _count(report: DataReport, path: Path, open: Callable[[Path], ArrayDataset],
         report.missing.append(f"readable files: {error.message}")
 
 
-def _array_length(path: Path) -> int | None:
+def _array_length(path: Location) -> int | None:
     """The length of an npy file's array, from its header."""
     try:
-        return int(np.load(path, mmap_mode="r", allow_pickle=False).shape[0])
-    except (OSError, ValueError, EOFError, IndexError):
+        return int(NpyFile(path).open().shape[0])
+    except (DatasetError, IndexError):
         return None
 
 
@@ -157,18 +156,20 @@ CIFAR = DatasetKind(recognise_cifar, open_cifar, check_cifar)
 _SIZES = {"v4": 2_021, "v6": 2_000}
 
 
-def _files_of_cifar10_1(path: Path) -> list[Path]:
+def _files_of_cifar10_1(path: Location) -> list[Location]:
     """The data files at a path: the file itself, or those of a folder."""
     if path.is_file():
         return [path] if path.name.startswith("cifar10.1_") and path.name.endswith("_data.npy") else []
     return sorted(path.glob("cifar10.1_v*_data.npy")) if path.is_dir() else []
 
 
-def recognise_cifar10_1(path: Path) -> str | None:
+def recognise_cifar10_1(path: Location) -> str | None:
     return "CIFAR-10.1" if _files_of_cifar10_1(path) else None
 
 
-def open_cifar10_1(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> ArrayDataset:
+def open_cifar10_1(
+    path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None
+) -> ArrayDataset:
     """CIFAR-10.1: cifar10.1_v4_data.npy or _v6_, with its labels beside it."""
     path = place(path)
     if path.is_dir():
@@ -180,13 +181,13 @@ def open_cifar10_1(path: str | Path, *, space: LabelSpace | str | None = None, n
     return ArrayDataset(name or short.replace("cifar10.1_", "cifar-10.1-"), target, NpyFile(path), labels, ids=ids)
 
 
-def _one_of(title: str, files: Sequence[Path]) -> DatasetError:
+def _one_of(title: str, files: Sequence[Location]) -> DatasetError:
     return DatasetError(
         f"a folder of {title} holds several datasets", hint=f"open one of them: {listed(map(str, files))}"
     )
 
 
-def check_cifar10_1(path: Path) -> DataReport:
+def check_cifar10_1(path: Location) -> DataReport:
     """Both versions, with their labels, wherever one of them is."""
     folder = path.parent if path.is_file() else path
     files = _files_of_cifar10_1(folder)
@@ -209,16 +210,18 @@ def check_cifar10_1(path: Path) -> DataReport:
 CIFAR_10_1 = DatasetKind(recognise_cifar10_1, open_cifar10_1, check_cifar10_1, by_url=True)
 
 
-def _file_of_cifar10_2(path: Path) -> Path | None:
+def _file_of_cifar10_2(path: Location) -> Location | None:
     file = path / "cifar102_test.npz" if path.is_dir() else path
     return file if file.name.startswith("cifar102_") and file.suffix == ".npz" and file.is_file() else None
 
 
-def recognise_cifar10_2(path: Path) -> str | None:
+def recognise_cifar10_2(path: Location) -> str | None:
     return "CIFAR-10.2" if _file_of_cifar10_2(path) else None
 
 
-def open_cifar10_2(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> ArrayDataset:
+def open_cifar10_2(
+    path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None
+) -> ArrayDataset:
     """CIFAR-10.2 (Lu et al. 2020): cifar102_test.npz with 2,000 images or cifar102_train.npz with 10,000."""
     file = place(path)
     if file.is_dir():
@@ -231,7 +234,7 @@ def open_cifar10_2(path: str | Path, *, space: LabelSpace | str | None = None, n
     return ArrayDataset(name or f"cifar-10.2-{split}", target, NpzMember(file, "images"), labels, ids=ids)
 
 
-def _check_names(file: Path, target: LabelSpace) -> None:
+def _check_names(file: Location, target: LabelSpace) -> None:
     """The file names its labels; names in another order would give every class a wrong name."""
     with np.load(local_copy(file), allow_pickle=False) as arrays:
         if "label_names" not in arrays.files:
@@ -248,7 +251,7 @@ def _check_names(file: Path, target: LabelSpace) -> None:
         )
 
 
-def check_cifar10_2(path: Path) -> DataReport | None:
+def check_cifar10_2(path: Location) -> DataReport | None:
     file = _file_of_cifar10_2(path)
     if file is None:
         return None
@@ -261,7 +264,7 @@ def check_cifar10_2(path: Path) -> DataReport | None:
 CIFAR_10_2 = DatasetKind(recognise_cifar10_2, open_cifar10_2, check_cifar10_2, by_url=True)
 
 
-def recognise_cifar_c(path: Path) -> str | None:
+def recognise_cifar_c(path: Location) -> str | None:
     """A corruption's file, or the folder of them, which also has the labels."""
     folder = path.parent if path.suffix == ".npy" and path.is_file() else path
     names = set(entry_names(folder, 256)) if path.name != "labels.npy" else set()
@@ -270,7 +273,7 @@ def recognise_cifar_c(path: Path) -> str | None:
 
 
 def open_cifar_c(
-    path: str | Path,
+    path: str | Location,
     *,
     severity: int | None = None,
     corruption: str | None = None,
@@ -306,7 +309,7 @@ def open_cifar_c(
     return ArrayDataset(short, target, NpyFile(path), labels[rows.start : rows.stop], ids=ids, rows=rows)
 
 
-def check_cifar_c(path: Path) -> DataReport | None:
+def check_cifar_c(path: Location) -> DataReport | None:
     """One npy file per corruption, 50,000 images each, and labels.npy."""
     if not path.is_dir():
         return None
@@ -353,7 +356,7 @@ def _planes(rows: Array) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Pickles:
-    files: tuple[Path, ...]
+    files: tuple[Location, ...]
 
     def open(self) -> Array:
         return np.concatenate([_planes(_unpickle(file)[b"data"]) for file in self.files])
@@ -363,12 +366,12 @@ class Pickles:
 class Binaries:
     """Records of one label byte (two for CIFAR-100: coarse, fine) and 3,072 pixel bytes."""
 
-    files: tuple[Path, ...]
+    files: tuple[Location, ...]
     label_bytes: int
 
     def _records(self) -> Array:
         size = self.label_bytes + 3 * _PIXELS
-        data = [np.fromfile(file, dtype=np.uint8) for file in self.files]
+        data = [np.frombuffer(file.read_bytes(), dtype=np.uint8) for file in self.files]
         for file, part in zip(self.files, data, strict=True):
             if len(part) == 0 or len(part) % size:
                 raise DatasetError(f"{file} is cut off", found=f"{len(part)} bytes", expected=f"a multiple of {size}")
@@ -385,7 +388,7 @@ class Binaries:
 class PngRows:
     """PNG files whose every row is one image of 1,024 pixels."""
 
-    files: tuple[Path, ...]
+    files: tuple[Location, ...]
 
     def open(self) -> Array:
         from shiftbench.datasets.images import decode
@@ -393,7 +396,7 @@ class PngRows:
         return np.concatenate([decode(file, file.name).pixels.reshape(-1, 32, 32, 3) for file in self.files])
 
 
-def _unpickle(path: Path) -> dict[bytes, Any]:
+def _unpickle(path: Location) -> dict[bytes, Any]:
     try:
         with path.open("rb") as file:
             value = ArraysOnly(file, encoding="bytes").load()
@@ -406,7 +409,7 @@ def _unpickle(path: Path) -> dict[bytes, Any]:
     return batch
 
 
-def _pickled_labels(path: Path) -> list[int]:
+def _pickled_labels(path: Location) -> list[int]:
     batch = _unpickle(path)
     labels = batch.get(b"labels", batch.get(b"fine_labels"))
     if labels is None or len(labels) != len(batch[b"data"]):

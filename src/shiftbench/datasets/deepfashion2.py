@@ -9,6 +9,7 @@ from typing import Any
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.kind import DataReport, DatasetKind
 from shiftbench.errors import DatasetError, listed
+from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -17,11 +18,11 @@ _FACTORS = ("scale", "occlusion", "viewpoint", "zoom_in")
 _PARTS = {"train": 191_961, "validation": 32_153}
 
 
-def is_deepfashion2(path: Path) -> bool:
+def is_deepfashion2(path: Location) -> bool:
     return any((path / part / "annos").is_dir() for part in _PARTS)
 
 
-def recognise_deepfashion2(path: Path) -> str | None:
+def recognise_deepfashion2(path: Location) -> str | None:
     return "annotation files beside images" if is_deepfashion2(path) else None
 
 
@@ -33,7 +34,7 @@ def open_deepfashion2(path: str | Path, *, space: LabelSpace | str | None = None
     )
 
 
-def check_deepfashion2(path: Path) -> DataReport:
+def check_deepfashion2(path: Location) -> DataReport:
     """Every annotation file needs its image, and both parts are needed."""
     role = "deepfashion-remixed"
     report = DataReport(str(path), "DeepFashion2", "annotation files beside images", role, suite=role)
@@ -71,7 +72,7 @@ def deepfashion2_rows(root: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _items(file: Path, part: str) -> list[dict[str, Any]]:
+def _items(file: Location, part: str) -> list[dict[str, Any]]:
     try:
         value = json.loads(file.read_text("utf-8"))
         items = [item for key, item in value.items() if key.startswith("item")]

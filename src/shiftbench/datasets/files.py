@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.fingerprint import UNREADABLE, ContentDataset, digest_bytes, digest_files
 from shiftbench.datasets.images import MAX_PIXELS, decode
 from shiftbench.errors import BadImageError
+from shiftbench.io.paths import Location
 from shiftbench.labels.multilabel import LabelSets
 from shiftbench.labels.space import LabelSpace
 
@@ -24,7 +24,7 @@ class FileDataset(ContentDataset):
         self,
         name: str,
         space: LabelSpace,
-        root: Path,
+        root: Location,
         paths: Sequence[str],
         labels: Sequence[int],
         *,

@@ -18,7 +18,7 @@ from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.objects import ObjectPath
-from shiftbench.io.paths import is_object
+from shiftbench.io.paths import Location, is_object, local
 from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.multilabel import LabelSets
 from shiftbench.labels.space import Labels, LabelSpace
@@ -83,7 +83,7 @@ class Opened:
         return (Opened, ())
 
 
-def digest_files(root: Path, names: Sequence[str]) -> list[bytes]:
+def digest_files(root: Location, names: Sequence[str]) -> list[bytes]:
     """Digests of many files, in parallel; those of unchanged files come from the cache."""
     store = _cache_file(root)
     known = _load(store)
@@ -142,8 +142,8 @@ def _object_digester(root: ObjectPath, known: Known) -> Callable[[str], tuple[St
     return digest
 
 
-def _cache_file(root: Path) -> Path | None:
-    where = str(root).encode() if is_object(root) else os.fsencode(root.resolve())
+def _cache_file(root: Location) -> Path | None:
+    where = str(root).encode() if is_object(root) else os.fsencode(local(root).resolve())
     key = hashlib.blake2b(where, digest_size=12).hexdigest()
     try:
         return cache_folder("hashes") / f"{key}.tsv"

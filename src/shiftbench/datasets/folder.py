@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
 from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names
 from shiftbench.errors import DatasetError
-from shiftbench.io.paths import is_object, place
+from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
@@ -33,7 +32,7 @@ class Listing:
 
 
 def open_folder(
-    path: str | Path,
+    path: str | Location,
     *,
     space: LabelSpace | str | None = None,
     name: str | None = None,
@@ -60,7 +59,7 @@ def open_folder(
 
 
 def open_unlabelled(
-    path: str | Path,
+    path: str | Location,
     *,
     space: LabelSpace | str | None = None,
     name: str | None = None,
@@ -87,7 +86,7 @@ def open_unlabelled(
     return FileDataset(name or root.resolve().name, target, root, images, labels, max_pixels=max_pixels)
 
 
-def recognise_folder(path: Path) -> str | None:
+def recognise_folder(path: Location) -> str | None:
     """At least one folder in it holds an image."""
     folders = [path / name for name in entry_names(path) if not name.startswith(".") and (path / name).is_dir()]
     for folder in folders:
@@ -96,7 +95,7 @@ def recognise_folder(path: Path) -> str | None:
     return None
 
 
-def check_folder(path: Path) -> DataReport | None:
+def check_folder(path: Location) -> DataReport | None:
     from shiftbench.datasets.official import check_class_folders
 
     return check_class_folders(path)
@@ -106,7 +105,7 @@ FOLDER = DatasetKind(recognise_folder, open_folder, check_folder, by_url=True)
 UNLABELLED = DatasetKind(lambda path: None, open_unlabelled, by_url=True)
 
 
-def list_classes(root: Path) -> Listing:
+def list_classes(root: Location) -> Listing:
     """All class folders with their images; an empty folder still names a class."""
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder", found="a file" if root.exists() else "nothing there")
@@ -123,7 +122,7 @@ def list_classes(root: Path) -> Listing:
     return listing
 
 
-def _walk(folder: Path, prefix: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
+def _walk(folder: Location, prefix: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
     """Files below ``folder``: those in it first, then those of its sub-folders, each sorted by name."""
     files, folders = _entries(folder)
     here = _identity(folder)
@@ -134,14 +133,14 @@ def _walk(folder: Path, prefix: str = "", above: frozenset[tuple[int, int]] = fr
         yield from _walk(folder / name, f"{prefix}{name}/", above | {here})
 
 
-def _identity(folder: Path) -> tuple[int, int]:
+def _identity(folder: Location) -> tuple[int, int]:
     if is_object(folder):  # no links there: a name is the thing itself
         return 0, hash(folder)
-    status = folder.stat()
+    status = local(folder).stat()
     return status.st_dev, status.st_ino
 
 
-def _entries(folder: Path) -> tuple[list[str], list[str]]:
+def _entries(folder: Location) -> tuple[list[str], list[str]]:
     """The names of files and of folders, sorted; a link that leads nowhere is a file that can't be read."""
     files: list[str] = []
     folders: list[str] = []
@@ -151,7 +150,7 @@ def _entries(folder: Path) -> tuple[list[str], list[str]]:
                 (folders if path.is_dir() else files).append(path.name)
         return files, folders
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(local(folder)) as entries:
             for entry in entries:
                 if not entry.name.startswith("."):
                     (folders if _is_folder(entry) else files).append(entry.name)

@@ -23,6 +23,7 @@ from shiftbench.datasets.fingerprint import Opened
 from shiftbench.datasets.images import MAX_PIXELS, bad_image
 from shiftbench.datasets.kind import DatasetKind, entry_names
 from shiftbench.errors import DatasetError, MissingExtraError
+from shiftbench.io.paths import Location
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import Labels, LabelSpace
 
@@ -141,7 +142,7 @@ def _open_saved(path: Path, split: str | None) -> tuple[str | None, list[Path], 
     return split, files, loaded.features.to_dict()
 
 
-def recognise_tables(path: Path) -> str | None:
+def recognise_tables(path: Location) -> str | None:
     if path.suffix in (".parquet", ".arrow") and path.is_file():
         return f"a {path.suffix[1:].capitalize()} file"
     if _is_saved(path):
@@ -151,7 +152,7 @@ def recognise_tables(path: Path) -> str | None:
     return None
 
 
-def _is_saved(path: Path) -> bool:
+def _is_saved(path: Location) -> bool:
     saved = {"state.json", "dataset_info.json"}
     return (path / "dataset_dict.json").is_file() or all((path / file).is_file() for file in saved)
 

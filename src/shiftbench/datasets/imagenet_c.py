@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.datasets.folder import list_classes
 from shiftbench.datasets.kind import DataReport, DatasetKind
 from shiftbench.errors import DatasetError, listed
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.space import LabelSpace
 
 SEVERITIES = ("1", "2", "3", "4", "5")
 _IMAGES = 50_000
 
 
-def _corruptions(path: Path) -> list[str]:
+def _corruptions(path: Location) -> list[str]:
     return [name for name in (*BENCHMARK_CORRUPTIONS, *EXTRA_CORRUPTIONS) if (path / name / "1").is_dir()]
 
 
-def recognise_imagenet_c(path: Path) -> str | None:
+def recognise_imagenet_c(path: Location) -> str | None:
     count = len(_corruptions(path)) if path.is_dir() else 0
     return f"{count} corruptions" if count else None
 
 
-def open_imagenet_c(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+def open_imagenet_c(path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
     """ImageNet-C: its folders PATH/CORRUPTION/SEVERITY are opened one at a time."""
-    example = next(iter(_corruptions(Path(path))), "fog")
+    example = next(iter(_corruptions(place(path))), "fog")
     raise DatasetError(
         f"{path} is ImageNet-C, which has one dataset per corruption and severity",
-        hint=f"open one of them, such as {Path(path) / example / '1'}",
+        hint=f"open one of them, such as {place(path) / example / '1'}",
     )
 
 
-def check_imagenet_c(path: Path) -> DataReport:
+def check_imagenet_c(path: Location) -> DataReport:
     """Which corruptions and severities are present, and whether each has all images."""
     known = _corruptions(path)
     report = DataReport(

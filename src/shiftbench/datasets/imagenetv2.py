@@ -9,20 +9,19 @@ is part of every score's provenance, tells them apart.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Literal
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import check_folder, open_folder
 from shiftbench.datasets.kind import DatasetKind, entry_names
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.space import LabelSpace
 
 Packing = Literal["integers", "wnids"]
 _NAME = re.compile(r"imagenet-?v2", re.IGNORECASE)
 
 
-def packing_of(path: Path) -> Packing | None:
+def packing_of(path: Location) -> Packing | None:
     """Which packing of ImageNetV2 a folder is, by its own name and those of its class folders; else None."""
     if not path.is_dir() or not _NAME.match(path.resolve().name):
         return None
@@ -34,7 +33,9 @@ def packing_of(path: Path) -> Packing | None:
     return None
 
 
-def open_imagenetv2(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> FileDataset:
+def open_imagenetv2(
+    path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None
+) -> FileDataset:
     """ImageNetV2: folders 0 to 999 as released, or repackaged in wnid folders."""
     root = place(path)
     packing = packing_of(root)
@@ -44,7 +45,7 @@ def open_imagenetv2(path: str | Path, *, space: LabelSpace | str | None = None, 
     return open_folder(root, space=space or "imagenet-1k", name=title)
 
 
-def recognise_imagenetv2(path: Path) -> str | None:
+def recognise_imagenetv2(path: Location) -> str | None:
     packing = packing_of(path)
     return f"ImageNetV2, {'folders 0 to 999' if packing == 'integers' else 'wnid folders'}" if packing else None
 

@@ -15,7 +15,6 @@ a conversion that can change a score is noted in ``DecodedImage.converted``:
 from __future__ import annotations
 
 import io
-import os
 import re
 import warnings
 from functools import cache
@@ -27,8 +26,7 @@ import numpy as np
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import DecodedImage
 from shiftbench.errors import BadImageError
-from shiftbench.io.objects import ObjectPath
-from shiftbench.io.paths import is_object
+from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -43,14 +41,18 @@ _PLAIN = {"RGB", "L"}
 _ALPHA = {"LA", "PA", "La", "RGBA", "RGBa", "RGBX"}
 
 
-def decode(source: bytes | str | os.PathLike[str], image_id: str, *, max_pixels: int = MAX_PIXELS) -> DecodedImage:
+def decode(source: bytes | str | Location, image_id: str, *, max_pixels: int = MAX_PIXELS) -> DecodedImage:
     """Encoded bytes, or the path of a file, to RGB pixels. Raises BadImageError and nothing else.
 
     >>> decode(b"", "cats/1.gif")
     Traceback (most recent call last):
     shiftbench.errors.BadImageError: cats/1.gif can't be used: the file is empty
     """
-    data = source if isinstance(source, bytes) else read_file(source if is_object(source) else Path(source), image_id)
+    data = (
+        source
+        if isinstance(source, bytes)
+        else read_file(Path(source) if isinstance(source, str) else source, image_id)
+    )
     if not data:
         raise bad_image(image_id, "the file is empty")
     try:
@@ -61,7 +63,7 @@ def decode(source: bytes | str | os.PathLike[str], image_id: str, *, max_pixels:
         raise bad_image(image_id, _reason(error, data)) from error
 
 
-def read_file(path: Path | ObjectPath, image_id: str) -> bytes:
+def read_file(path: Location, image_id: str) -> bytes:
     """The bytes of an image's file; BadImageError if it can't be read.
 
     An unreachable store is not the image's fault: its UnreachableError ends the run, which can be resumed.

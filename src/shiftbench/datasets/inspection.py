@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from shiftbench.datasets.catalogue import dataset_kinds, listed_path, open_dataset, recognise_path, unrecognised
 from shiftbench.datasets.kind import DataReport
 from shiftbench.errors import DatasetError, ShiftbenchError
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, is_object, place
 from shiftbench.labels.space import LabelSpace
 
 #: How many nested folders are searched for a dataset.
 _DEPTH = 3
 
 
-def inspect_data(path: str | Path) -> DataReport:
+def inspect_data(path: str | Location) -> DataReport:
     """Recognise what lies at a path and compare it with the published dataset, without decoding an image."""
     root = place(path)
     if not root.exists():
@@ -31,7 +30,7 @@ def inspect_data(path: str | Path) -> DataReport:
     return DataReport(str(root), None, f"a folder of {len(parts)} datasets", parts=parts) if parts else _own(root)
 
 
-def describe_path(path: str | Path, *, space: LabelSpace | str | None = None, **options: Any) -> DataReport:
+def describe_path(path: str | Location, *, space: LabelSpace | str | None = None, **options: Any) -> DataReport:
     """Recognise and open a path without reading its images; report what it holds or why it can't be used."""
     path = listed_path(path)
     found = recognise_path(path)
@@ -56,7 +55,7 @@ def describe_path(path: str | Path, *, space: LabelSpace | str | None = None, **
     return report
 
 
-def _folder_notes(path: Path) -> list[str]:
+def _folder_notes(path: Location) -> list[str]:
     from shiftbench.datasets.folder import list_classes
 
     listing = list_classes(path)
@@ -69,7 +68,7 @@ def _folder_notes(path: Path) -> list[str]:
     return notes
 
 
-def _found(path: Path, depth: int) -> DataReport | None:
+def _found(path: Location, depth: int) -> DataReport | None:
     """A published dataset, complete or not; a usable one of the user's own; or the only folder below, if it is one."""
     report = _published(path)
     if report is None:
@@ -84,28 +83,31 @@ def _found(path: Path, depth: int) -> DataReport | None:
     return below
 
 
-def _published(path: Path) -> DataReport | None:
+def _published(path: Location) -> DataReport | None:
     found = recognise_path(path)
-    report = dataset_kinds.get(found[0]).check(path) if found else None
-    if found and report:
+    kind = dataset_kinds.get(found[0]) if found else None
+    if found is None or kind is None or (is_object(path) and not kind.by_url):
+        return None
+    report = kind.check(path)
+    if report is not None:
         report.kind = found[0]
     return report
 
 
-def _own(path: Path) -> DataReport:
+def _own(path: Location) -> DataReport:
     report = describe_path(path)
     if not report.missing:
         report.role, report.suite = "data", "clean"
     return report
 
 
-def _archives(path: Path) -> list[Path]:
+def _archives(path: Location) -> list[Location]:
     return [entry for entry in _inside(path) if entry.name.casefold().endswith((".tar", ".tar.gz", ".tgz", ".zip"))]
 
 
-def _folders(path: Path) -> list[Path]:
+def _folders(path: Location) -> list[Location]:
     return [entry for entry in _inside(path) if entry.is_dir()]
 
 
-def _inside(path: Path) -> list[Path]:
+def _inside(path: Location) -> list[Location]:
     return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".")) if path.is_dir() else []

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from fnmatch import translate
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError
-from shiftbench.io.paths import is_object
+from shiftbench.io.paths import Location, is_object, local
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -78,9 +77,9 @@ class DatasetKind:
 
     def __init__(
         self,
-        recognise: Callable[[Path], str | None],
+        recognise: Callable[[Location], str | None],
         open: Callable[..., Dataset],
-        check: Callable[[Path], DataReport | None] = lambda path: None,
+        check: Callable[[Location], DataReport | None] = lambda path: None,
         *,
         by_url: bool = False,
         first: bool = False,
@@ -139,13 +138,13 @@ def own_space(own: str, asked: LabelSpace | str | None, *, projectable: bool = F
     return target
 
 
-def entry_names(path: Path, most: int = 4096) -> Iterator[str]:
+def entry_names(path: Location, most: int = 4096) -> Iterator[str]:
     """Names of a folder's entries; a few thousand are enough to recognise it."""
     if is_object(path):
         yield from (entry.name for entry in islice(path.iterdir(), most))
         return
     try:
-        with os.scandir(path) as entries:
+        with os.scandir(local(path)) as entries:
             yield from (entry.name for entry in islice(entries, most))
     except OSError:  # not a folder, or not readable: opening it reports the reason
         return

@@ -6,14 +6,13 @@ import csv
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
 from shiftbench.datasets.kind import DatasetKind
 from shiftbench.errors import DatasetError
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 
@@ -23,11 +22,11 @@ LABEL_COLUMNS = ("label", "class", "wnid", "target")
 
 
 def open_manifest(
-    path: str | Path,
+    path: str | Location,
     *,
     space: LabelSpace | str | None = None,
     name: str | None = None,
-    root: str | Path | None = None,
+    root: str | Location | None = None,
     label: str | None = None,
     allow_outside: bool = False,
     max_pixels: int = MAX_PIXELS,
@@ -65,14 +64,14 @@ def open_manifest(
     )
 
 
-def recognise_manifest(path: Path) -> str | None:
+def recognise_manifest(path: Location) -> str | None:
     return "a manifest" if path.suffix.lower() in SUFFIXES and path.is_file() else None
 
 
 KIND = DatasetKind(recognise_manifest, open_manifest, by_url=True)
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Location) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -87,7 +86,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [_json_row(path, i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
 
 
-def _json_row(path: Path, number: int, line: str) -> dict[str, Any]:
+def _json_row(path: Location, number: int, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except ValueError as error:
@@ -97,7 +96,7 @@ def _json_row(path: Path, number: int, line: str) -> dict[str, Any]:
     return value
 
 
-def _column(path: Path, columns: Sequence[str], wanted: Sequence[str]) -> str:
+def _column(path: Location, columns: Sequence[str], wanted: Sequence[str]) -> str:
     for name in wanted:
         if name in columns:
             return name
@@ -108,7 +107,7 @@ def _column(path: Path, columns: Sequence[str], wanted: Sequence[str]) -> str:
     )
 
 
-def _check_path(manifest: Path, line: int, file: str, allow_outside: bool) -> None:
+def _check_path(manifest: Location, line: int, file: str, allow_outside: bool) -> None:
     if not file:
         raise DatasetError(f"entry {line} of {manifest.name} has no path")
     if allow_outside:

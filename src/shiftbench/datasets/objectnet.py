@@ -7,7 +7,6 @@ ImageNet testbed crops 2 pixels on each side, and so does this module.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from shiftbench.datasets.base import DecodedImage
@@ -17,7 +16,7 @@ from shiftbench.datasets.folder import list_classes
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names, own_space
 from shiftbench.errors import DatasetError, listed
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.builtin import objectnet_folders
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
@@ -60,7 +59,7 @@ class Borderless(ContentDataset):
         return {**super().describe(), "cropped": f"{self.border} pixels of each side before anything else"}
 
 
-def find_objectnet(path: Path) -> Path | None:
+def find_objectnet(path: Location) -> Location | None:
     """The folder of ObjectNet's class folders: the path itself or its ``images``, if that is what it is.
 
     Known by the name of the download (objectnet-1.0, objectnet-1.0-beta), or by nearly all 313 folders: a user's
@@ -78,7 +77,7 @@ def find_objectnet(path: Path) -> Path | None:
 
 
 def open_objectnet(
-    path: str | Path,
+    path: str | Location,
     *,
     space: LabelSpace | str | None = None,
     name: str | None = None,
@@ -108,11 +107,11 @@ def open_objectnet(
     return Borderless(files, border) if border else files
 
 
-def recognise_objectnet(path: Path) -> str | None:
+def recognise_objectnet(path: Location) -> str | None:
     return "the class folders of ObjectNet" if path.is_dir() and find_objectnet(path) else None
 
 
-def check_objectnet(path: Path) -> DataReport | None:
+def check_objectnet(path: Location) -> DataReport | None:
     root = find_objectnet(path)
     if root is None:
         return None

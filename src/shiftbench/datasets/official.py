@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.folder import Listing, list_classes
 from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names
 from shiftbench.errors import DatasetError, listed
+from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -65,7 +65,7 @@ def official_datasets() -> tuple[OfficialDataset, ...]:
     )
 
 
-def identify(path: Path, listing: Listing) -> OfficialDataset | None:
+def identify(path: Location, listing: Listing) -> OfficialDataset | None:
     """Which published dataset a folder is: by its name, else by its classes, counts and file names."""
     name = path.resolve().name.casefold().replace("_", "-")
     folders = list(listing.classes)
@@ -107,7 +107,7 @@ def _by_content(listing: Listing, folders: Sequence[str]) -> OfficialDataset | N
     return None
 
 
-def check_class_folders(path: Path) -> DataReport | None:
+def check_class_folders(path: Location) -> DataReport | None:
     """Compare a folder of class folders with the published dataset that it is."""
     listing = list_classes(path)
     found = identify(path, listing)
@@ -179,12 +179,14 @@ def _describe_packing(report: DataReport, listing: Listing) -> None:
         )
 
 
-def recognise_unsorted_val(path: Path) -> str | None:
+def recognise_unsorted_val(path: Location) -> str | None:
     found = any(name.startswith("ILSVRC2012_val_") and (path / name).is_file() for name in entry_names(path))
     return "ImageNet's validation images in one folder" if found else None
 
 
-def open_unsorted_val(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+def open_unsorted_val(
+    path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None
+) -> Dataset:
     """ImageNet's validation images as unpacked, which have to be sorted into class folders first."""
     raise DatasetError(
         f"{path} holds ImageNet's validation images without labels",
@@ -193,7 +195,7 @@ def open_unsorted_val(path: str | Path, *, space: LabelSpace | str | None = None
     )
 
 
-def check_unsorted_val(path: Path) -> DataReport:
+def check_unsorted_val(path: Location) -> DataReport:
     """ImageNet's validation images as the archive unpacks: in one folder, without labels."""
     count = sum(entry.name.startswith("ILSVRC2012_val_") for entry in path.iterdir() if entry.is_file())
     report = DataReport(str(path), "ImageNet val", "images in one folder", "imagenet-val", "imagenet", count, 50_000)

@@ -26,6 +26,7 @@ from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.kind import DatasetKind, own_space
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError
+from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -105,9 +106,9 @@ def open_imagenet_22k(path: str | Path, part: str, *, name: str | None = None) -
     )
 
 
-def recognise_subtypes(path: Path) -> str | None:
+def recognise_subtypes(path: Location) -> str | None:
     match = _PART.fullmatch(path.name)
-    if match is None or path.exists():
+    if match is None or not isinstance(path, Path) or path.exists():
         return None
     if match["held_out"]:
         files = find_files(path.parent)

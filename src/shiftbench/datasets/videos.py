@@ -18,12 +18,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.kind import DataReport, DatasetKind, own_space
 from shiftbench.errors import DatasetError, ShiftbenchError
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.space import LabelSpace
 
 _ROW = re.compile(r"(?P<anchor>.*?)(?:@(?P<offset>[+-]\d+))?(?:#(?P<copy>\d+))?")
@@ -62,7 +63,7 @@ def parse_row_id(row: str) -> tuple[str, int]:
 def frame_dataset(
     name: str,
     space: LabelSpace,
-    root: Path,
+    root: Location,
     anchors: Sequence[Anchor],
     *,
     k: int | None = None,
@@ -106,7 +107,7 @@ def _rows(anchor: Anchor, k: int | None) -> Iterator[tuple[str, int, str, tuple[
             yield row_id(anchor.frame, offset, copy), label, frame, labels
 
 
-def _require_files(name: str, root: Path, files: Sequence[str]) -> None:
+def _require_files(name: str, root: Location, files: Sequence[str]) -> None:
     wanted = sorted(set(files))
     missing = [file for file in wanted if not (root / file).is_file()]
     if missing:
@@ -142,7 +143,7 @@ _PROBLEMS = {
 }
 
 
-def find_metadata(root: Path, files: Sequence[str]) -> Path | None:
+def find_metadata(root: Location, files: Sequence[str]) -> Location | None:
     """The folder at or below ``root`` that holds all of a set's annotation files."""
     for name in _METADATA:
         if all((root / name / file).is_file() for file in files):
@@ -151,19 +152,19 @@ def find_metadata(root: Path, files: Sequence[str]) -> Path | None:
 
 
 def open_vid_robust(
-    path: str | Path,
+    path: str | Location,
     *,
     space: LabelSpace | str | None = None,
     name: str | None = None,
     k: int | None = None,
-    metadata: str | Path | None = None,
+    metadata: str | Location | None = None,
 ) -> FileDataset:
     """ImageNet-Vid-Robust: anchor frames and their neighbours, with metadata/pmsets.json and labels.json.
 
     1,109 anchors and 21,070 neighbours of the ImageNet VID validation videos, in 30 classes. The folder also holds
     the frames as ``val/<video>/<number>.JPEG`` or ``<video>/<number>.JPEG``. Each frame has its own labels.
     """
-    root = Path(path)
+    root = place(path)
     folder = _metadata(root, metadata, VID_FILES, "ImageNet-Vid-Robust")
     pmsets, labels = (_json(folder / file) for file in VID_FILES)
     anchors = []
@@ -177,7 +178,7 @@ def open_vid_robust(
     return frame_dataset(name or "imagenet-vid-robust", target, frames, anchors, k=k, files=files)
 
 
-def _vid_frames(root: Path, anchors: Sequence[Anchor]) -> tuple[Path, bool]:
+def _vid_frames(root: Location, anchors: Sequence[Anchor]) -> tuple[Location, bool]:
     """The folder of the frames, and whether their names lack the leading ``val/`` there."""
     first = anchors[0].frame if anchors else ""
     for name in _VID_FRAMES:
@@ -204,12 +205,12 @@ def _labels_of(labels: Mapping[str, Any], frame: str) -> Sequence[int]:
 
 
 def open_ytbb_robust(
-    path: str | Path,
+    path: str | Location,
     *,
     space: LabelSpace | str | None = None,
     name: str | None = None,
     k: int | None = 10,
-    metadata: str | Path | None = None,
+    metadata: str | Location | None = None,
 ) -> FileDataset:
     """YTBB-Robust: anchor frames and their neighbours, with the three annotation files in metadata/.
 
@@ -219,7 +220,7 @@ def open_ytbb_robust(
     that ImageNet lacks stay in, as published: no ImageNet model can be correct on them. The testbed registers 2,530
     anchors, but every published value is a multiple of 1/2030: 2,030 is the number to expect here.
     """
-    root = Path(path)
+    root = place(path)
     folder = _metadata(root, metadata, YTBB_FILES, "YTBB-Robust")
     target = own_space("ytbb-robust-24", space, projectable=True)
     reviewed, pairs = (_annotations(folder / file) for file in YTBB_FILES[:2])
@@ -250,21 +251,20 @@ def _key(path: str) -> str:
     return "/".join(parts[-2:])
 
 
-def _annotations(path: Path) -> dict[str, set[str]]:
+def _annotations(path: Location) -> dict[str, set[str]]:
     """Key to its annotations; if a key is annotated twice, the later one counts."""
     value = _json(path)
     names = [str(name) for name in value["labels"]]
     return {str(row["key"]): {names[i] for i in row["labels"]} for row in value["annotations"]}
 
 
-def _first_labels(path: Path) -> dict[str, int]:
+def _first_labels(path: Location) -> dict[str, int]:
     """The class of each anchor in YouTube-BB. There 22 is car and 23 none; in the set's own order it is reversed."""
     swapped = {22: 23, 23: 22}
-    with path.open(encoding="utf-8", newline="") as file:
-        return {
-            f"{row['ytid']}_{row['time_ms']}": swapped.get(int(row["label"]), int(row["label"]))
-            for row in csv.DictReader(file)
-        }
+    return {
+        f"{row['ytid']}_{row['time_ms']}": swapped.get(int(row["label"]), int(row["label"]))
+        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    }
 
 
 def _first_label(given: Mapping[str, int], anchor: str) -> int:
@@ -274,8 +274,8 @@ def _first_label(given: Mapping[str, int], anchor: str) -> int:
         raise DatasetError(f"{YTBB_FILES[2]} has no label for the anchor {anchor}") from None
 
 
-def _metadata(root: Path, given: str | Path | None, files: Sequence[str], what: str) -> Path:
-    folder = Path(given) if given is not None else find_metadata(root, files)
+def _metadata(root: Location, given: str | Location | None, files: Sequence[str], what: str) -> Location:
+    folder = place(given) if given is not None else find_metadata(root, files)
     missing = [file for file in files if folder is None or not (folder / file).is_file()]
     if folder is None or missing:
         raise DatasetError(
@@ -287,7 +287,7 @@ def _metadata(root: Path, given: str | Path | None, files: Sequence[str], what: 
     return folder
 
 
-def _json(path: Path) -> Any:
+def _json(path: Location) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -305,13 +305,13 @@ class VideoDataset:
     anchors: int
     frames: str
 
-    def recognise(self, path: Path) -> str | None:
+    def recognise(self, path: Location) -> str | None:
         """By its annotation files, or by the folder's name if they are missing."""
         named = path.resolve().name.casefold().replace("_", "-") == self.role
         found = path.is_dir() and (named or find_metadata(path, self.files) is not None)
         return f"the frames of {self.title}" if found else None
 
-    def check(self, path: Path) -> DataReport:
+    def check(self, path: Location) -> DataReport:
         """All annotations and every frame that they list must be present."""
         report = DataReport(str(path), self.title, "frames and annotations", self.role, self.role)
         report.home = f"{self.frames}; annotations: GitHub, modestyachts/imagenet-testbed, below src/eval_settings"

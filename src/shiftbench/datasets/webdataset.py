@@ -23,7 +23,7 @@ from shiftbench.datasets.images import MAX_PIXELS, bad_image
 from shiftbench.datasets.kind import DatasetKind, entry_names
 from shiftbench.errors import DatasetError
 from shiftbench.io.cache import local_copy
-from shiftbench.io.paths import is_object, place
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 
@@ -59,7 +59,7 @@ class WebDataset(EncodedDataset):
         self,
         name: str,
         space: LabelSpace,
-        shards: Sequence[Path],
+        shards: Sequence[Location],
         ids: Sequence[str],
         labels: Sequence[int],
         places: Sequence[tuple[int, int, int]],
@@ -86,7 +86,7 @@ class WebDataset(EncodedDataset):
 
 
 def open_webdataset(
-    path: str | Path | Sequence[str | Path],
+    path: str | Location | Sequence[str | Location],
     *,
     space: LabelSpace | str | None = None,
     name: str | None = None,
@@ -126,7 +126,7 @@ def open_webdataset(
     )
 
 
-def recognise_shards(path: Path) -> str | None:
+def recognise_shards(path: Location) -> str | None:
     if path.suffix == ".tar" and ("{" in path.name or path.is_file()):
         return "a pattern of tar shards" if "{" in path.name else "a tar shard"
     count = sum(name.endswith(".tar") for name in entry_names(path))
@@ -136,7 +136,7 @@ def recognise_shards(path: Path) -> str | None:
 KIND = DatasetKind(recognise_shards, open_webdataset, by_url=True)
 
 
-def _scan_all(shards: Sequence[Path], image: str | None, label: str | None) -> _Table:
+def _scan_all(shards: Sequence[Location], image: str | None, label: str | None) -> _Table:
     table = _Table()
     for number, shard in enumerate(map(local_copy, shards)):
         with shard.open("rb") as file:
@@ -152,16 +152,14 @@ def _scan_all(shards: Sequence[Path], image: str | None, label: str | None) -> _
     return table
 
 
-def find_shards(path: str | Path | Sequence[str | Path]) -> list[Path]:
+def find_shards(path: str | Location | Sequence[str | Location]) -> list[Location]:
     """The tar files that a path, pattern or list names, in order."""
-    if isinstance(path, str | Path) or is_object(path):
-        whole = place(str(path))
-        if whole.is_dir():
-            shards = sorted(whole.glob("*.tar"))
-        else:
-            shards = [place(p) for p in expand_braces(str(path))]
-    else:
+    if isinstance(path, Sequence) and not isinstance(path, str):
         shards = [place(p) for p in path]
+    elif (whole := place(str(path))).is_dir():
+        shards = sorted(whole.glob("*.tar"))
+    else:
+        shards = [place(p) for p in expand_braces(str(path))]
     missing = [p for p in shards if not p.is_file()]
     if missing or not shards:
         raise DatasetError(

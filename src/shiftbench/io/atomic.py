@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from shiftbench.io.errors import UnwritableError as UnwritableError
-from shiftbench.io.paths import is_object
+from shiftbench.io.paths import Location, is_object, local
 
 
-def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
+def write_atomically(path: Location, write: Callable[[Path], object], *, durable: bool = True) -> None:
     """Call ``write`` with a temporary neighbour of ``path``, then rename it into place.
 
     A reader, and a run that starts again after ``kill -9``, sees the old file, the new one or none; two
@@ -31,7 +31,11 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
             made = Path(folder) / path.name
             write(made)
             path.upload(made)
-        return
+    else:
+        _write_beside(local(path), write, durable)
+
+
+def _write_beside(path: Path, write: Callable[[Path], object], durable: bool) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,16 +56,16 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Location, data: bytes) -> None:
     write_atomically(path, lambda temporary: _write(temporary, data), durable=False)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Location, value: Any) -> None:
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     write_atomically(path, lambda temporary: _write(temporary, text.encode()))
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Location) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 

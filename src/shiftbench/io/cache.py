@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import is_object
+from shiftbench.io.paths import Location
 
 
 def cache_folder(*parts: str) -> Path:
@@ -23,12 +23,12 @@ def cache_folder(*parts: str) -> Path:
 
 
 @lru_cache(maxsize=4096)
-def local_copy(path: Path) -> Path:
+def local_copy(path: Location) -> Path:
     """The file itself or, for one in an object store, a copy on this machine, fetched once.
 
     For files that are read in many places: shards and arrays. A changed object is fetched again by the next run.
     """
-    if not is_object(path):
+    if isinstance(path, Path):
         return path
     state = path.stat()
     key = hashlib.blake2b(f"{path}|{state.st_size}|{state.st_mtime_ns}".encode(), digest_size=12).hexdigest()

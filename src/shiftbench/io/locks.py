@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from shiftbench.io.paths import is_object
+from shiftbench.io.paths import Location, is_object, local
 
 
 @contextmanager
-def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
+def file_lock(path: Location, *, wait: bool) -> Iterator[bool]:
     """Hold the lock ``path``; yields False at once if another process holds it and ``wait`` is False.
 
     Locks only keep two runs from doing the same work twice. Nothing depends on them for correctness: files are
@@ -21,9 +20,9 @@ def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
     if is_object(path):
         yield True
         return
-    lock = FileLock(path)
+    lock = FileLock(local(path))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        local(path).parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=wait)
     except Timeout:
         yield False

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from shiftbench.errors import StoreError
 from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Shard
 from shiftbench.outputs.record import WORKSHOP
 
@@ -75,7 +76,7 @@ def workshop(target: Path, shard: Shard) -> Iterator[Path]:
             shutil.rmtree(target / WORKSHOP, ignore_errors=True)
 
 
-def check_destination(target: Path, record: str, source: Path | None = None) -> None:
+def check_destination(target: Path, record: str, source: Location | None = None) -> None:
     """Refuse to write into the source, around it, or into a folder of something else."""
     if source is not None:
         here, there = target.resolve(), source.resolve()

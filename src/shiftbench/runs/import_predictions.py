@@ -24,6 +24,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.labels_only import LabelsOnly
 from shiftbench.errors import ClassifierError, SettingError, StoreError, listed
+from shiftbench.io.paths import Location
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.labels import label_space
 from shiftbench.labels.catalogue import FOLDERS
@@ -57,11 +58,11 @@ class Imported:
 def import_predictions(
     files: str | Path | Sequence[str | Path],
     setting: str | Setting,
-    workspace: str | Path | Workspace = "shiftbench-workspace",
+    workspace: str | Location | Workspace = "shiftbench-workspace",
     *,
     labels: LabelSpace | str | None = None,
     truth: str | Path | None = None,
-    data: str | Path | Dataset | None = None,
+    data: str | Location | Dataset | None = None,
     array: str | None = None,
     reference: str | None = None,
     in_order: bool = False,
@@ -135,7 +136,7 @@ def _dataset(
     files: Sequence[PredictionFile],
     asked: LabelSpace | str | None,
     truth: str | Path | None,
-    data: str | Path | Dataset | None,
+    data: str | Location | Dataset | None,
 ) -> tuple[Dataset, LabelSpace]:
     """The images with their true classes, and the label space that the predictions are read in."""
     told = [read_truth(truth)] if truth is not None else [file.truth for file in files if file.truth is not None]

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import SettingError, StoreError
 from shiftbench.io.errors import UnreachableError
+from shiftbench.io.paths import Location
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace, Projection
 from shiftbench.metrics.base import Needs
@@ -67,7 +67,7 @@ class WorkItem:
 class RunContext:
     """All that a worker needs; sent once to each."""
 
-    root: Path
+    root: Location
     datasets: Mapping[str, Dataset]
     classifiers: Mapping[str, Classifier]
     results: tuple[PlannedResult, ...]
@@ -258,11 +258,11 @@ def read_whole_result(
     return whole if len(whole) == len(blocks) else None
 
 
-def _holds(path: Path, rows: int, planned: PlannedResult) -> bool:
+def _holds(path: Location, rows: int, planned: PlannedResult) -> bool:
     return _read(path, rows, planned, scores=planned.needs.scores) is not None
 
 
-def _read(path: Path, rows: int, planned: PlannedResult, *, scores: bool = True) -> PredictionBlock | None:
+def _read(path: Location, rows: int, planned: PlannedResult, *, scores: bool = True) -> PredictionBlock | None:
     try:
         block = read_block(path, scores=scores, key=planned.result.key)
     except UnreachableError:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from operator import or_
-from pathlib import Path
 from typing import Self
 
 from shiftbench.errors import StoreError, UnknownNameError
-from shiftbench.io.paths import is_object
+from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.sanity_checks import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
@@ -32,7 +31,7 @@ class StoredResults:
 
     @classmethod
     def open(
-        cls, workspace: str | Path | Workspace, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
+        cls, workspace: str | Location | Workspace, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
     ) -> Self:
         """What earlier runs left in a workspace; empty arguments mean all."""
         store = workspace if isinstance(workspace, Workspace) else Workspace(workspace, create=False)

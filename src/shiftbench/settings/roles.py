@@ -10,11 +10,11 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
 from shiftbench.datasets.subset import per_class, sample
 from shiftbench.errors import SettingError
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Setting, Suite
 
-DataSource = str | Path | Dataset
+DataSource = str | Location | Dataset
 Data = DataSource | Mapping[str, DataSource] | None
 
 #: Roles that need no folder: registry packages carry these images.
@@ -45,7 +45,7 @@ def data_name(data: Data) -> str:
     if isinstance(own, Dataset):
         return own.name
     kind, _, rest = str(own).partition(":")
-    return Path(rest if kind in dataset_kinds else own).name or "data"
+    return Path(rest if kind in dataset_kinds else str(own)).name or "data"
 
 
 def open_data(
@@ -85,9 +85,9 @@ def data_sources(suite: Suite, data: Data) -> dict[str, tuple[str, str]]:
         whole = isinstance(data, Mapping) and setting.dataset in data
         source = data[setting.dataset] if whole and isinstance(data, Mapping) else _role_source(role, suite, data)
         source = source or suite.default_data(role)
-        if isinstance(source, str | Path) and setting.protocol is None:
-            local = "://" not in str(source) and place(source).exists()
-            given = str(Path(source).absolute()) if local else str(source)
+        if source is not None and not isinstance(source, Dataset) and setting.protocol is None:
+            path = place(source)
+            given = str(path.absolute()) if isinstance(path, Path) and path.exists() else str(source)
             found[setting.dataset] = (setting.dataset if whole else role, given)
     return found
 
@@ -121,7 +121,7 @@ class _Search:
             if role not in self._splits:
                 from shiftbench.datasets.factors import open_splits
 
-                self._splits[role] = open_splits(source, setting.protocol, space=self.space)
+                self._splits[role] = open_splits(local(place(source)), setting.protocol, space=self.space)
             return self._splits[role].get(setting.dataset, f"{source} has no picture for it")
         path = place(source) / below
         if setting.optional and not _lies_there(path):
@@ -129,7 +129,7 @@ class _Search:
         return _open_below(path, setting.dataset, self.space)
 
 
-def _open_below(path: Path, wanted: str, space: LabelSpace | str | None) -> Dataset:
+def _open_below(path: Location, wanted: str, space: LabelSpace | str | None) -> Dataset:
     """``fog/3`` below a role is a folder of released files, or a corruption's array at a severity."""
     _, corruption, *severity = wanted.split("/")
     array = path.parents[1] / f"{corruption}.npy"
@@ -138,10 +138,10 @@ def _open_below(path: Path, wanted: str, space: LabelSpace | str | None) -> Data
     return open_dataset(path, space=space, name=wanted)
 
 
-def _lies_there(source: str | Path) -> bool:
+def _lies_there(source: str | Location) -> bool:
     """A folder below a role, or the array that stands for it."""
     path = place(source)
-    return path.exists() or (len(path.parents) > 1 and path.parents[1].joinpath(f"{path.parent.name}.npy").is_file())
+    return path.exists() or (len(path.parents) > 1 and (path.parents[1] / f"{path.parent.name}.npy").is_file())
 
 
 def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
@@ -163,7 +163,7 @@ def _main_role(suite: Suite) -> str:
     return next(needed, suite.roles[0])
 
 
-def _holds_any_role(suite: Suite, folder: Path) -> bool:
+def _holds_any_role(suite: Suite, folder: Location) -> bool:
     return any((folder / role).exists() for role in suite.roles)
 
 

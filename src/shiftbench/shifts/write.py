@@ -19,7 +19,7 @@ from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError
-from shiftbench.io.paths import is_object, place
+from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.jobs.base import Executor, Shard
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import recognise_folders
@@ -59,8 +59,8 @@ class CorruptionsWritten(Written):
 
 
 def write_corruptions(
-    source: str | Path | Dataset,
-    destination: str | Path,
+    source: str | Location | Dataset,
+    destination: str | Location,
     *,
     names: str | Sequence[str] = "all",
     severities: Sequence[float] = (1, 2, 3, 4, 5),
@@ -99,6 +99,7 @@ def write_corruptions(
     target = place(destination)
     if is_object(target):
         raise StoreError("the destination is in an object store", found=target, hint="write to a folder, then copy it")
+    target = local(target)
     check_destination(target, RECORD, _root(source, dataset))
     copies = CorruptedCopies(dataset, shifts, _preparation(dataset, size, resize), Encoding(lossless=lossless), seed)
     record = OutputRecord(
@@ -246,14 +247,14 @@ def _software() -> dict[str, str]:
     return {"shiftbench": __version__, "pillow": PIL.__version__, "opencv": cv2.__version__}
 
 
-def _open(source: str | Path | Dataset, labels: LabelSpace | str | None, *, tree: bool) -> Dataset:
+def _open(source: str | Location | Dataset, labels: LabelSpace | str | None, *, tree: bool) -> Dataset:
     """A tree keeps class folders by name, so there the label space does not matter."""
     if isinstance(source, Dataset):
         return source
     try:
         return open_dataset(source, space=labels)
     except LabelError:
-        if labels is not None or not tree or not Path(source).is_dir():
+        if labels is not None or not tree or not place(source).is_dir():
             raise
         return open_dataset(source, space="folders")
 
@@ -266,9 +267,9 @@ def _preparation(dataset: Dataset, size: int | None, resize: bool) -> Preparatio
     return preparation(size)
 
 
-def _root(source: str | Path | Dataset, dataset: Dataset) -> Path | None:
-    if isinstance(source, (str, Path)) and Path(source).is_dir():
-        return Path(source)
+def _root(source: str | Location | Dataset, dataset: Dataset) -> Location | None:
+    if not isinstance(source, Dataset) and (folder := place(source)).is_dir():
+        return folder
     base = _base(dataset)
     return base.root if isinstance(base, FileDataset) else None
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 
 import pyarrow as pa
 
 from shiftbench.io.parquet import read_table, write_table
+from shiftbench.io.paths import Location
 from shiftbench.store.spec import spec_key
 
 
-def read_catalogue(path: Path) -> Mapping[str, str]:
+def read_catalogue(path: Location) -> Mapping[str, str]:
     """Specs as canonical JSON, by key; empty where there is no catalogue, or a damaged one."""
     try:
         state = path.stat()
@@ -26,7 +26,7 @@ def read_catalogue(path: Path) -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, changed: int, size: int) -> Mapping[str, str]:
+def _read(path: Location, changed: int, size: int) -> Mapping[str, str]:
     try:
         table = read_table(path, ["key", "spec"])
         pairs = zip(table.column("key").to_pylist(), table.column("spec").to_pylist(), strict=True)
@@ -35,6 +35,6 @@ def _read(path: Path, changed: int, size: int) -> Mapping[str, str]:
     return {key: spec for key, spec in pairs if spec_key(spec) == key}
 
 
-def write_catalogue(path: Path, specs: Mapping[str, str]) -> None:
+def write_catalogue(path: Location, specs: Mapping[str, str]) -> None:
     table = pa.table({"key": pa.array(specs.keys(), pa.string()), "spec": pa.array(specs.values(), pa.string())})
     write_table(path, table)

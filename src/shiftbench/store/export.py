@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
@@ -32,7 +32,7 @@ _AHEAD = 4
 
 def export_table(
     workspace: Workspace,
-    path: str | Path,
+    path: str | Location,
     results: Iterable[Result],
     *,
     top_k: int = 1,

@@ -17,6 +17,7 @@ from shiftbench.errors import StoreError
 from shiftbench.io.atomic import read_json
 from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import Location, local
 from shiftbench.jobs.progress import Advance
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
 from shiftbench.store.workspace import Result, Workspace, blocks_in
@@ -91,7 +92,7 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
     complete = [path for _, _, path in workspace.prediction_files()]
     blocks = [block for folder in workspace.block_folders() for block in blocks_in(folder)]
 
-    def check(path: Path) -> Damage | None:
+    def check(path: Location) -> Damage | None:
         why = _wrong_with(workspace, path, whole=path.parent.parent.parent.name == "predictions")
         advance(1)
         return None if why is None else Damage(str(path.relative_to(workspace.root)), why)
@@ -120,7 +121,7 @@ def compact(workspace: Workspace) -> Compaction:
     return Compaction(joined, removed, temporary, _remove_locks(workspace), workspace.write_catalogue())
 
 
-def _join(workspace: Workspace, folder: Path, files: Sequence[Path]) -> bool:
+def _join(workspace: Workspace, folder: Location, files: Sequence[Location]) -> bool:
     """Make the result's file of its blocks; False where some are missing or damaged."""
     try:
         result = Result(unquote(folder.parent.parent.name), unquote(folder.parent.name), read_spec(files[0]))
@@ -137,7 +138,7 @@ def _join(workspace: Workspace, folder: Path, files: Sequence[Path]) -> bool:
     return True
 
 
-def _wrong_with(workspace: Workspace, path: Path, *, whole: bool) -> str | None:
+def _wrong_with(workspace: Workspace, path: Location, *, whole: bool) -> str | None:
     try:
         spec = read_spec(path)
         rows = len(read_block(path, scores=True))
@@ -157,7 +158,7 @@ def _wrong_with(workspace: Workspace, path: Path, *, whole: bool) -> str | None:
     return None
 
 
-def _remove_temporary(root: Path) -> int:
+def _remove_temporary(root: Location) -> int:
     """What writers left that were killed.
 
     A clock may jump, so that a file from the future is as old as one from the past: who writes now writes about now.
@@ -182,7 +183,7 @@ def _remove_images(workspace: Workspace) -> int:
     return left
 
 
-def _changed(path: Path, now: float) -> float:
+def _changed(path: Location, now: float) -> float:
     """When a file was last written; now, where it has just been put in its place."""
     try:
         return path.stat().st_mtime
@@ -190,12 +191,12 @@ def _changed(path: Path, now: float) -> float:
         return now
 
 
-def _clock_of(root: Path) -> float:
+def _clock_of(root: Location) -> float:
     """The time as the workspace's file system has it, which on a shared one need not be this machine's."""
     try:
-        with tempfile.NamedTemporaryFile(dir=root, prefix=".clock.") as probe:
+        with tempfile.NamedTemporaryFile(dir=local(root), prefix=".clock.") as probe:
             return Path(probe.name).stat().st_mtime
-    except (OSError, TypeError):  # read-only, or an object store
+    except (OSError, StoreError):  # read-only, or an object store
         return time.time()
 
 
@@ -210,12 +211,12 @@ def _remove_locks(workspace: Workspace) -> int:
     return removed
 
 
-def _rows(table: Path) -> int:
+def _rows(table: Location) -> int:
     with table.open("rb") as file:
         return int(pq.ParquetFile(file).metadata.num_rows)
 
 
-def _file_of(workspace: Workspace, folder: Path) -> Path:
+def _file_of(workspace: Workspace, folder: Location) -> Location:
     """Where the predictions lie once these blocks are joined."""
     relative = folder.relative_to(workspace.root / "shards")
     return workspace.root / "predictions" / relative.parent / f"{relative.name}.parquet"

@@ -18,7 +18,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically
+from shiftbench.io.paths import Location
 from shiftbench.labels.space import Scores
 from shiftbench.store.spec import ResultSpec, canonical_json, spec_key
 
@@ -58,7 +58,7 @@ class PredictionBlock:
         )
 
 
-def write_block(path: Path, block: PredictionBlock, spec: ResultSpec, made_by: str) -> None:
+def write_block(path: Location, block: PredictionBlock, spec: ResultSpec, made_by: str) -> None:
     """Equal predictions and spec give a byte-identical file: nothing of time or place is written."""
     columns = _encode(block)
     metadata = {
@@ -70,7 +70,7 @@ def write_block(path: Path, block: PredictionBlock, spec: ResultSpec, made_by: s
     write_atomically(path, lambda temporary: _write_table(temporary, table, metadata), durable=False)
 
 
-def _write_table(path: Path, table: pa.Table, metadata: Mapping[bytes, bytes]) -> None:
+def _write_table(path: Location, table: pa.Table, metadata: Mapping[bytes, bytes]) -> None:
     with pq.ParquetWriter(
         path,
         table.schema,
@@ -85,7 +85,7 @@ def _write_table(path: Path, table: pa.Table, metadata: Mapping[bytes, bytes]) -
 
 
 def read_block(
-    path: Path,
+    path: Location,
     *,
     top_k: int | None = None,
     confidence: bool = True,
@@ -100,12 +100,12 @@ def read_block(
     return _decode(_read_columns(path, lambda names: _wanted(names, top_k, confidence, scores), key))
 
 
-def read_spec(path: Path) -> ResultSpec:
+def read_spec(path: Location) -> ResultSpec:
     """The spec that a file was made for."""
     return ResultSpec.from_json(json.loads(_metadata(path)[_SPEC]))
 
 
-def read_made_by(path: Path) -> str:
+def read_made_by(path: Location) -> str:
     return _metadata(path)[_MADE_BY].decode()
 
 
@@ -141,7 +141,7 @@ def _wanted(names: Sequence[str], top_k: int | None, confidence: bool, scores: b
     return classes + others
 
 
-def _read_columns(path: Path, choose: Callable[[list[str]], list[str]], key: str | None) -> dict[str, Array]:
+def _read_columns(path: Location, choose: Callable[[list[str]], list[str]], key: str | None) -> dict[str, Array]:
     # One open file for footer and data, and no threads: callers read many such files side by side.
     with path.open("rb") as raw, _explained(path):
         file = pq.ParquetFile(raw, pre_buffer=False)
@@ -158,12 +158,12 @@ def _read_columns(path: Path, choose: Callable[[list[str]], list[str]], key: str
     return columns
 
 
-def _metadata(path: Path) -> dict[bytes, bytes]:
+def _metadata(path: Location) -> dict[bytes, bytes]:
     with path.open("rb") as raw, _explained(path):
         return _own_metadata(path, pq.ParquetFile(raw, pre_buffer=False).metadata)
 
 
-def _own_metadata(path: Path, footer: pq.FileMetaData) -> dict[bytes, bytes]:
+def _own_metadata(path: Location, footer: pq.FileMetaData) -> dict[bytes, bytes]:
     metadata: dict[bytes, bytes] = footer.metadata or {}
     if not {_SPEC, _DIGESTS, _MADE_BY} <= metadata.keys():
         raise _damaged(path, "it has no shiftbench metadata")
@@ -171,14 +171,14 @@ def _own_metadata(path: Path, footer: pq.FileMetaData) -> dict[bytes, bytes]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Location) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise _damaged(path, str(error)) from error
 
 
-def _damaged(path: Path, why: str) -> StoreError:
+def _damaged(path: Location, why: str) -> StoreError:
     return StoreError(
         f"{path.name} is damaged or was changed: {why}",
         hint="run the same eval again: it computes such a file anew",

@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from shiftbench.arrays import Pixels
 from shiftbench.io.parquet import read_table, write_table
+from shiftbench.io.paths import Location
 
 #: Images per result, as many as the report lists mistakes; and the longest side of each.
 MOST_SHIFTED_IMAGES, LONGEST_SIDE = 12, 112
@@ -47,11 +47,11 @@ class ShiftedImage:
         return np.asarray(Image.open(io.BytesIO(self.webp)).convert("RGB"))
 
 
-def block_images_path(block: Path) -> Path:
+def block_images_path(block: Location) -> Location:
     return block.with_suffix(_SUFFIX)
 
 
-def write_shifted_images(path: Path, images: Sequence[ShiftedImage]) -> None:
+def write_shifted_images(path: Location, images: Sequence[ShiftedImage]) -> None:
     columns = {
         "id": pa.array([image.id for image in images], pa.string()),
         "confidence": pa.array([image.confidence for image in images], pa.float32()),
@@ -60,7 +60,7 @@ def write_shifted_images(path: Path, images: Sequence[ShiftedImage]) -> None:
     write_table(path, pa.table(columns))
 
 
-def read_shifted_images(path: Path) -> list[ShiftedImage]:
+def read_shifted_images(path: Location) -> list[ShiftedImage]:
     """None if the file is missing or damaged: no number depends on it."""
     try:
         rows = read_table(path).to_pylist()
@@ -69,7 +69,7 @@ def read_shifted_images(path: Path) -> list[ShiftedImage]:
         return []
 
 
-def join_shifted_images(blocks: Path, target: Path) -> None:
+def join_shifted_images(blocks: Location, target: Location) -> None:
     """The most confident mistakes of all blocks; equal ones in the order of the dataset. No file without images."""
     files = sorted(blocks.glob(f"[0-9]*{_SUFFIX}"))
     images = sorted((image for file in files for image in read_shifted_images(file)), key=lambda one: -one.confidence)

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import read_json, write_json
 from shiftbench.io.parquet import read_table, write_table
-from shiftbench.io.paths import is_object, place, remove_tree
+from shiftbench.io.paths import Location, is_object, place, remove_tree
 from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.store.catalogue import read_catalogue, write_catalogue
@@ -64,8 +64,8 @@ class Result:
         return self.spec.key
 
     @property
-    def relative(self) -> Path:
-        return Path(_file_name(self.classifier)) / _file_name(self.setting) / self.key
+    def relative(self) -> PurePosixPath:
+        return PurePosixPath(_file_name(self.classifier)) / _file_name(self.setting) / self.key
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class SettingRows:
 class Workspace:
     """Opened from a path or URL; nothing is kept in memory but small look-up caches."""
 
-    def __init__(self, root: str | Path, *, create: bool = True) -> None:
+    def __init__(self, root: str | Location, *, create: bool = True) -> None:
         self.root = place(root)
         marker = self.root / "workspace.json"
         try:
@@ -123,19 +123,19 @@ class Workspace:
 
     # -- where things are --------------------------------------------------------------------------------
 
-    def predictions_path(self, result: Result) -> Path:
+    def predictions_path(self, result: Result) -> Location:
         return (self.root / "predictions" / result.relative).with_suffix(".parquet")
 
-    def images_path(self, result: Result) -> Path:
+    def images_path(self, result: Result) -> Location:
         return (self.root / "images" / result.relative).with_suffix(".parquet")
 
-    def blocks_folder(self, result: Result) -> Path:
+    def blocks_folder(self, result: Result) -> Location:
         return self.root / "shards" / result.relative
 
-    def block_path(self, result: Result, start: int) -> Path:
+    def block_path(self, result: Result, start: int) -> Location:
         return self.blocks_folder(result) / f"{start:09d}.parquet"
 
-    def block_folders(self) -> list[Path]:
+    def block_folders(self) -> list[Location]:
         """The folders of results that are not complete, or not cleared up."""
         return sorted(path for path in (self.root / "shards").glob("*/*/*") if path.is_dir())
 
@@ -143,7 +143,7 @@ class Workspace:
         """Where the blocks of a result begin that are there, whole or not."""
         return {int(path.stem) for path in blocks_in(self.blocks_folder(result))}
 
-    def lock_path(self, name: str) -> Path:
+    def lock_path(self, name: str) -> Location:
         return self.root / "locks" / f"{_file_name(name)}.lock"
 
     # -- data sets and label spaces ----------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Workspace:
     def space(self, key: str) -> LabelSpace:
         return _read_space(self.root / "spaces" / f"{_file_name(key)}.json")
 
-    def _dataset_folder(self, name: str, fingerprint: str) -> Path:
+    def _dataset_folder(self, name: str, fingerprint: str) -> Location:
         return self.root / "datasets" / f"{_file_name(name)}-{fingerprint[:16]}"
 
     # -- predictions -------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class Workspace:
 
     def prediction_files(
         self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
-    ) -> Iterator[tuple[str, str, Path]]:
+    ) -> Iterator[tuple[str, str, Location]]:
         """(classifier, setting, file) of the complete results, by name; no file is opened."""
         wanted_classifiers, wanted_settings = set(classifiers), set(settings)
         patterns = product(self._patterns(wanted_classifiers), self._patterns(wanted_settings))
@@ -297,7 +297,7 @@ class Workspace:
         """By id: the most confident mistakes as the model saw them, where the shift depends on the model."""
         return {image.id: image for image in read_shifted_images(self.images_path(result))}
 
-    def clear_blocks(self, folder: Path) -> None:
+    def clear_blocks(self, folder: Location) -> None:
         remove_tree(folder)
 
     def write_catalogue(self) -> int:
@@ -308,7 +308,7 @@ class Workspace:
         return len(specs)
 
     @property
-    def _catalogue_path(self) -> Path:
+    def _catalogue_path(self) -> Location:
         return self.root / "catalogue.parquet"
 
     def columns_of(self, spec: ResultSpec) -> dict[str, list[str | None]]:
@@ -370,7 +370,7 @@ def space_key(space: LabelSpace) -> str:
 
 
 @lru_cache(maxsize=64)
-def _read_dataset(root: Path, folder: Path, name: str, fingerprint: str) -> DatasetRecord:
+def _read_dataset(root: Location, folder: Location, name: str, fingerprint: str) -> DatasetRecord:
     try:
         about = read_json(folder / "record.json")
         table = read_table(folder / "images.parquet")
@@ -384,7 +384,7 @@ def _read_dataset(root: Path, folder: Path, name: str, fingerprint: str) -> Data
 
 @lru_cache(maxsize=64)
 def _read_rows(
-    root: Path, folder: Path, name: str, fingerprint: str, space: str
+    root: Location, folder: Location, name: str, fingerprint: str, space: str
 ) -> tuple[list[str], LabelSpace, SettingRows]:
     record = _read_dataset(root, folder, name, fingerprint)
     target = _read_space(root / "spaces" / f"{_file_name(space)}.json")
@@ -395,7 +395,7 @@ def _read_rows(
 
 
 @lru_cache(maxsize=256)
-def _read_space(path: Path) -> LabelSpace:
+def _read_space(path: Location) -> LabelSpace:
     value = read_json(path)
     members = value["members"]
     return LabelSpace(
@@ -406,7 +406,7 @@ def _read_space(path: Path) -> LabelSpace:
     )
 
 
-def blocks_in(folder: Path) -> list[Path]:
+def blocks_in(folder: Location) -> list[Location]:
     """The blocks of an unfinished result, in order."""
     return sorted(folder.glob("[0-9]*.parquet"))
 
@@ -416,7 +416,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
 
 
-def _holds(path: Path, table: pa.Table) -> bool:
+def _holds(path: Location, table: pa.Table) -> bool:
     try:
         return bool(read_table(path).equals(table))
     except (OSError, pa.ArrowException):  # not there or damaged: to be written anew

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from shiftbench.datasets.files import FileDataset
+from shiftbench.io.paths import Location
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.frequencies import FrequencyBin, accuracy_by_frequency
@@ -70,7 +70,7 @@ def _dataset_of(project: Project, set_name: str, numbers: Sequence[int], what: s
 def predictions_on(
     project: Project,
     set_name: str,
-    workspace: str | Path,
+    workspace: str | Location,
     part: Part = "images",
     classifiers: Sequence[str] = (),
 ) -> list[Predictions]:
@@ -79,7 +79,11 @@ def predictions_on(
 
 
 def _predictions(
-    project: Project, frozen: FrozenSet, workspace: str | Path, part: Part = "images", classifiers: Sequence[str] = ()
+    project: Project,
+    frozen: FrozenSet,
+    workspace: str | Location,
+    part: Part = "images",
+    classifiers: Sequence[str] = (),
 ) -> list[Predictions]:
     # Sets of one project that share their references also share the setting.
     names = [frozen.name] if part == "images" else [frozen.part_name(part), f"{frozen.project}-reference"]
@@ -98,7 +102,7 @@ def _predictions(
     return [run.workspace.read(result) for result in run.results]
 
 
-def predictions_of(project: Project, set_name: str, workspace: str | Path) -> list[PredictedImage]:
+def predictions_of(project: Project, set_name: str, workspace: str | Location) -> list[PredictedImage]:
     """The images of a frozen set, and which models of a workspace classify each correctly."""
     frozen = require_frozen(project, set_name, "showing predictions")
     right: dict[str, dict[str, bool]] = {}
@@ -115,7 +119,7 @@ def predictions_of(project: Project, set_name: str, workspace: str | Path) -> li
     ]
 
 
-def frequency_accuracy(project: Project, set_name: str, workspace: str | Path) -> list[FrequencyBin]:
+def frequency_accuracy(project: Project, set_name: str, workspace: str | Location) -> list[FrequencyBin]:
     """Accuracy by selection frequency (004, appendix C.4.7), over all models."""
     images = predictions_of(project, set_name, workspace)
     names = sorted({name for image in images for name in image.right})

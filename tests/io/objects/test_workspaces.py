@@ -15,7 +15,7 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.errors import StoreError
-from shiftbench.io.paths import place
+from shiftbench.io.paths import Location, place
 from shiftbench.jobs.ray_executor import RayExecutor
 from shiftbench.store.export import export_table
 from shiftbench.store.maintenance import compact, file_count, verify, workspace_stats
@@ -47,13 +47,17 @@ def on_disk(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """All that a workspace holds but claims and the catalogue."""
+    """All files of a workspace except locks, the catalogue, and where the images came from."""
     files = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in files.items() if not name.startswith(_ASIDE)}
+    return {name: path.read_bytes() for name, path in files.items() if _is_content(name)}
 
 
 def in_bucket(bucket: Bucket, folder: str) -> dict[str, bytes]:
-    return {name: data for name, data in bucket.files(folder).items() if not name.startswith(_ASIDE)}
+    return {name: data for name, data in bucket.files(folder).items() if _is_content(name)}
+
+
+def _is_content(name: str) -> bool:
+    return not name.startswith(_ASIDE) and not name.endswith("source.json")
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -149,7 +153,7 @@ def test_many_results_are_listed_in_a_few_requests(bucket: Bucket, tmp_path: Pat
     local.write_catalogue()
     client = bucket.server.client()
 
-    def copy(path: Path) -> None:
+    def copy(path: Location) -> None:
         client.put_object(Bucket=bucket.name, Key=f"w/{path.relative_to(local.root)}", Body=path.read_bytes())
 
     with ThreadPoolExecutor(4) as pool:

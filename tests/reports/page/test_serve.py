@@ -28,6 +28,7 @@ from shiftbench.api import IncompleteRunError
 from shiftbench.cli.app import app
 from shiftbench.cli.report import _address
 from shiftbench.errors import MissingExtraError, ShiftbenchError
+from shiftbench.io.paths import local
 from shiftbench.reports.page.payload import Page, Progress
 from shiftbench.reports.page.report_data import ReportOptions
 from shiftbench.reports.page.sections import failures
@@ -226,7 +227,7 @@ def test_a_finished_run_gives_the_rows_it_had_before(half_done: tuple[Path, Path
 
 def test_a_damaged_file_is_told_and_mended(pictures: Path, tmp_path: Path) -> None:
     run = run_colours(pictures, tmp_path / "w", suite="clean")
-    file = run.workspace.predictions_path(run.results[0])
+    file = local(run.workspace.predictions_path(run.results[0]))
     whole = file.read_bytes()
     file.unlink()
     file.write_bytes(whole[: len(whole) // 2])

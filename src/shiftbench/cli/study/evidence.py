@@ -9,6 +9,7 @@ import typer
 
 from shiftbench.cli.options import Level, ModelNames, TableOptions, grouped
 from shiftbench.cli.study.options import ResultsOptions, WorkspaceOption, predictions_in
+from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @grouped
 def agreement_command(
-    workspace: Annotated[Path, WorkspaceOption],
+    workspace: Annotated[Location, WorkspaceOption],
     setting: Annotated[str | None, typer.Option("--setting", "-s", help="Setting (default: the only one).")] = None,
     classifier: ModelNames = None,
     level: Level = 0.95,
@@ -96,7 +97,7 @@ def _score_data(table: Results, settings: list[str], x: str | None) -> list[Scor
     return [ScoredData(setting, points(setting), points(x) if x else None) for setting in settings]
 
 
-def _hit_data(workspace: Path, settings: list[str], x: str | None) -> list[ScoredData | HitData]:
+def _hit_data(workspace: Location, settings: list[str], x: str | None) -> list[ScoredData | HitData]:
     from shiftbench.studies.base import check_unique
     from shiftbench.studies.hypotheses import HitData
     from shiftbench.studies.image_bootstrap import common_hits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +24,7 @@ from shiftbench.cli.study.options import (
     predictions_in,
     set_sizes,
 )
+from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from shiftbench.studies.robustness import EffectiveRobustness
@@ -84,7 +84,7 @@ def line_command(
 
 
 def _over_images(
-    study: Study, workspace: Path | None, chosen: ShiftAxes, scale: str, level: float, resampling: Resampling
+    study: Study, workspace: Location | None, chosen: ShiftAxes, scale: str, level: float, resampling: Resampling
 ) -> EffectiveRobustness:
     """rho and the line with intervals from resampled images: predictions are needed, not only accuracies."""
     from shiftbench.studies.image_bootstrap import image_bootstrap_of_shift

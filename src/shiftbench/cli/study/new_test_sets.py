@@ -19,6 +19,7 @@ from shiftbench.cli.study.options import (
     predictions_in,
     set_sizes,
 )
+from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from shiftbench.studies.difficulty import Difficulty, DifficultyFit
@@ -107,7 +108,7 @@ def gap_command(
 class Bins:
     """Images, and how often annotators selected them."""
 
-    workspace: Annotated[Path, WorkspaceOption]
+    workspace: Annotated[Location, WorkspaceOption]
     setting: Annotated[str, typer.Option("--setting", "-s", help="The setting whose images were annotated.")]
     frequencies: Annotated[
         Path,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.options import workspace_option
+from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ class ResultsOptions:
             "--results", "-r", help="Table of accuracies, models by settings: .csv or .parquet, percent or fractions."
         ),
     ] = None
-    workspace: Annotated[Path | None, WorkspaceOption] = None
+    workspace: Annotated[Location | None, WorkspaceOption] = None
     metric: Annotated[
         str | None, typer.Option(help="With a workspace: metric, such as top5 (default: each setting's own).")
     ] = None
@@ -112,7 +113,7 @@ def set_sizes(study: Study, sizes: dict[str, float | None]) -> None:
     study.results = replace(study.results, sizes={**study.results.sizes, **given})
 
 
-def predictions_in(workspace: Path, setting: str, classifiers: Sequence[str] = ()) -> list[Predictions]:
+def predictions_in(workspace: Location, setting: str, classifiers: Sequence[str] = ()) -> list[Predictions]:
     """The predictions in one setting of a workspace, of all classifiers or of these."""
     from shiftbench.api import Run
     from shiftbench.errors import UnknownNameError

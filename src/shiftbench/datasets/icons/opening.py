@@ -16,6 +16,7 @@ from shiftbench.datasets.icons.record import RECORD, TABLE, read_record
 from shiftbench.datasets.kind import DataReport, DatasetKind, own_space
 from shiftbench.datasets.manifest import open_manifest
 from shiftbench.errors import ShiftbenchError, listed
+from shiftbench.io.paths import Location, local
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -26,14 +27,14 @@ _ENOUGH_CLASSES = 25
 _IMAGES = 10_000
 
 
-def recognise_icons(path: Path) -> str | None:
+def recognise_icons(path: Location) -> str | None:
     match = _PART.fullmatch(path.name)
     if match is not None and not path.exists():
         return f"{match['protocol']}.{match['part']} of Icons-50" if _recognise_set(path.parent) else None
     return _recognise_set(path)
 
 
-def _recognise_set(path: Path) -> str | None:
+def _recognise_set(path: Location) -> str | None:
     if path.is_file():
         return "Icons-50 in one file" if path.name.lower() == "icons-50.npy" else None
     if not path.is_dir():
@@ -68,8 +69,9 @@ def _open_set(place: Path, name: str | None) -> Dataset:
     return original.open_folder(place, name=name)
 
 
-def check_icons(path: Path) -> DataReport:
+def check_icons(path: Location) -> DataReport:
     """The original has 10,000 icons; a rebuilt dataset has as many as its record lists."""
+    path = local(path)
     seen = recognise_icons(path) or "Icons-50"
     report = DataReport(str(path), "Icons-50", seen, role="icons", suite="icons-style", classes_expected=50)
     report.home = "GitHub, hendrycks/robustness, which links the archive; or rebuild it: shiftbench data icons FOLDER"

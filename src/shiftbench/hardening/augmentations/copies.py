@@ -30,6 +30,7 @@ from shiftbench.hardening.augmentations.base import (
     stream,
 )
 from shiftbench.hardening.errors import AugmentationError
+from shiftbench.io.paths import local
 from shiftbench.io.schema import decode
 from shiftbench.jobs.base import Executor, Shard
 from shiftbench.jobs.progress import progress_bar
@@ -237,7 +238,8 @@ def _recipe(
     images: FileDataset, name: str, options: Mapping[str, Any], copies: int, seed: int, lossless: bool
 ) -> dict[str, Any]:
     """All that decides the bytes. The source counts by its names and sizes, not by where it is."""
-    sizes = [(i, file_size(images.root / path)) for i, path in zip(images.ids, images.paths, strict=True)]
+    root = local(images.root)
+    sizes = [(i, file_size(root / path)) for i, path in zip(images.ids, images.paths, strict=True)]
     return {
         "augmentation": name,
         "options": {key: _described(key, value) for key, value in options.items()},

@@ -24,6 +24,7 @@ from shiftbench.hardening.training.checkpoint import refuse_other
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.setup import prepare_training
 from shiftbench.hardening.training.train import train
+from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Failure, Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance, progress_bar
@@ -58,7 +59,7 @@ def run_experiment(
     seeds: int | None = None,
     data: Data = None,
     out: str | Path | None = None,
-    workspace: str | Path | None = None,
+    workspace: str | Location | None = None,
     changes: Sequence[str] = (),
     executor: Executor | None = None,
     level: float = 0.95,
@@ -141,7 +142,7 @@ def _evaluate_all(
     scale: ExperimentScale,
     runs: Sequence[PlannedRun],
     data: Data,
-    workspace: str | Path,
+    workspace: str | Location,
     executor: Executor | None,
     progress: bool,
     console: Console | None,

@@ -20,6 +20,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets, open_dataset, open_named
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io.paths import Location
 from shiftbench.settings.base import Setting, Suite
 from shiftbench.settings.roles import open_data
 from shiftbench.shifts.base import Shift
@@ -37,7 +38,7 @@ _QUALITY = 50
 _KEPT_CROPS = 400
 
 #: Folders by the dataset's name or role; "" for those that were given without one.
-Folders = Mapping[str, Sequence[Path]]
+Folders = Mapping[str, Sequence[Location]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +120,12 @@ def _open_source(role: str, given: str, record: DatasetRecord) -> Dataset:
     return dataset
 
 
-def _open_plain(folder: Path, record: DatasetRecord) -> Dataset:
+def _open_plain(folder: Location, record: DatasetRecord) -> Dataset:
     inside = folder / record.name
     return open_dataset(inside if inside.is_dir() else folder, space=record.space, name=record.name)
 
 
-def _open_below(folder: Path, record: DatasetRecord) -> Dataset:
+def _open_below(folder: Location, record: DatasetRecord) -> Dataset:
     """Released files lie in folders below their role's: ``imagenet-c/fog/3``."""
     wanted = Suite("images", (Setting(record.name, record.name),))
     [dataset] = open_data(wanted, {wanted.roles[0]: folder}, space=record.space)[0].values()

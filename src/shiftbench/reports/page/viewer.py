@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from shiftbench.errors import ShiftbenchError, StoreError
+from shiftbench.io.paths import Location
 from shiftbench.reports.page.build import build_page, empty_page
 from shiftbench.reports.page.payload import Page, Progress
 from shiftbench.reports.page.published import Published
@@ -54,7 +55,7 @@ class Viewer:
 
     def __init__(
         self,
-        workspace: Path | None,
+        workspace: Location | None,
         published: Published | None = None,
         options: ReportOptions | None = None,
         *,
@@ -140,9 +141,9 @@ def _webp(thumbnail: Thumbnail) -> bytes:
     return thumbnail.webp()
 
 
-def workspace_stamp(root: Path | None) -> Stamp:
+def workspace_stamp(root: Location | None) -> Stamp:
     """Changes whenever a prediction is added: files are renamed into their folders, which the folders remember."""
-    if root is None:
+    if not isinstance(root, Path):  # folders in an object store have no times
         return ()
     inside = (root / name for name in ("predictions", "shards", "datasets"))
     return (*_times(root, 0), *(time for folder in inside for time in _times(folder, 3)))
@@ -161,7 +162,7 @@ def _times(folder: Path, depth: int) -> Iterator[tuple[str, int]]:
 class GrowingWorkspace(Workspace):
     """A workspace that a run writes to: unfinished results count with the blocks they have so far. Read-only."""
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Location) -> None:
         super().__init__(root, create=False)
 
     def results(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Result]:
@@ -232,5 +233,5 @@ def run_progress(workspace: GrowingWorkspace, results: Sequence[Result]) -> Prog
 
 
 @lru_cache(maxsize=_KEPT_BLOCKS)
-def _block(path: Path, top_k: int | None, confidence: bool, scores: bool) -> PredictionBlock:
+def _block(path: Location, top_k: int | None, confidence: bool, scores: bool) -> PredictionBlock:
     return read_block(path, top_k=top_k, confidence=confidence, scores=scores)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError
+from shiftbench.io.paths import Location
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
 from shiftbench.reports.table import Column, Table
@@ -108,7 +108,11 @@ def hardest_images(predictions: Sequence[Predictions], *, share: float = HARDEST
 
 
 def hardest_images_in(
-    workspace: str | Path | Workspace, setting: str, classifiers: Iterable[str] = (), *, share: float = HARDEST_SHARE
+    workspace: str | Location | Workspace,
+    setting: str,
+    classifiers: Iterable[str] = (),
+    *,
+    share: float = HARDEST_SHARE,
 ) -> HardImages:
     """The hardest images by the stored predictions of a workspace, of the named models or of all."""
     run = StoredResults.open(workspace, classifiers, [setting])

@@ -18,6 +18,7 @@ from sqlalchemy import func, select
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.subset import Subset
+from shiftbench.io.paths import Location
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.configuration import Configuration
 from shiftbench.testsets.database.tables import Account, PoolEntry, SelectedSlot, Task
@@ -55,7 +56,7 @@ class StudyMade:
 def hard_images_of(
     project: Project,
     set_name: str,
-    workspace: str | Path,
+    workspace: str | Location,
     classifiers: Sequence[str] = (),
     *,
     share: float = HARDEST_SHARE,

@@ -27,6 +27,7 @@ from shiftbench.datasets.files import EncodedDataset, FileDataset
 from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.images import bad_image, read_file
 from shiftbench.datasets.subset import Subset, of_classes
+from shiftbench.io.paths import Location
 from shiftbench.registry import Registry
 from shiftbench.testsets.errors import BlindnessError, WorkshopError
 from shiftbench.testsets.pool.images import MAX_BYTES, as_png
@@ -121,7 +122,7 @@ def _file_offer(path: Path, name: str, class_key: str | None, details: Mapping[s
     return Offer(name, lambda: _read(path, name), class_key, details)
 
 
-def _read(path: Path, name: str) -> bytes:
+def _read(path: Location, name: str) -> bytes:
     if path.is_file() and path.stat().st_size > MAX_BYTES:
         raise bad_image(name, f"the file is larger than {MAX_BYTES:,} bytes")
     return read_file(path, name)
