@@ -147,9 +147,6 @@ class ObjectPath:
             raise StoreError(f"a name leads out of {self}", found=str(more), expected="a name below it")
         return self._at(self._key / more)
 
-    def joinpath(self, *more: str) -> ObjectPath:
-        return self / "/".join(more)
-
     def with_name(self, name: str) -> ObjectPath:
         return self._at(self._key.with_name(name))
 
