@@ -286,7 +286,7 @@ def test_no_image_is_fitted_on_and_scored(workspace: Path) -> None:
     assert {row["n"] for row in both["scores"]} == {int((~held_out(ids)).sum())}
     assert "0 in the setting 'valley'" in refusal("calibrate", "-w", workspace, "-s", "val", "--fit", "valley")
     for share in ("0", "1.5"):
-        assert "bad share" in refusal("calibrate", "-w", workspace, "-s", "val", "--split", share)
+        assert "hold out" in refusal("calibrate", "-w", workspace, "-s", "val", "--split", share)
 
 
 def test_without_kept_scores_the_confidences_are_told_and_the_flag_named(lean: Path) -> None:

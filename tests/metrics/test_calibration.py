@@ -129,29 +129,29 @@ def test_errors_are_ordered_and_bounded(rows: list[tuple[float, bool]], size: in
     assert 0 <= expected_calibration_error(confidence, correct, size) <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("function", [rms_calibration_error, mad_calibration_error, expected_calibration_error])
+@pytest.mark.parametrize("function", [rms_calibration_error, expected_calibration_error])
 @pytest.mark.parametrize(
-    ("confidence", "correct", "says"),
+    ("confidence", "correct", "fact"),
     [
-        ([0.5, math.nan], [1, 0], "nan for 1 of 2 images, the first in row 1"),
-        ([0.5, 1.2], [1, 0], "is a probability"),
-        ([-0.1, 0.2], [1, 0], "is a probability"),
-        ([0.5], [1, 0], "differ in number"),
-        ([], [], "one number an image"),
-        ([0.5, 0.6], [1, 2], "true or false"),
-        ([0.5, 0.6], [1, math.nan], "true or false"),
+        ([0.5, math.nan], [1, 0], "nan for 1 of 2 images"),
+        ([0.5, 1.2], [1, 0], "0 to 1"),
+        ([-0.1, 0.2], [1, 0], "0 to 1"),
+        ([0.5], [1, 0], "1 and 2"),
+        ([], [], r"shape \(0,\)"),
+        ([0.5, 0.6], [1, 2], "True, False, 1 or 0"),
+        ([0.5, 0.6], [1, math.nan], "True, False, 1 or 0"),
     ],
 )
-def test_what_is_refused(function: Any, confidence: list[float], correct: list[float], says: str) -> None:
-    with pytest.raises(ShiftbenchError, match=says):
+def test_what_is_refused(function: Any, confidence: list[float], correct: list[float], fact: str) -> None:
+    with pytest.raises(ShiftbenchError, match=fact):
         function(confidence, correct)
 
 
 @pytest.mark.parametrize("value", [0, -3])
 def test_no_bins_are_refused(value: int) -> None:
-    with pytest.raises(ShiftbenchError, match="bad number of bins"):
+    with pytest.raises(ShiftbenchError, match="number of bins"):
         expected_calibration_error([0.5], [1], value)
-    with pytest.raises(ShiftbenchError, match="bad bin size"):
+    with pytest.raises(ShiftbenchError, match="bin size"):
         rms_calibration_error([0.5], [1], value)
 
 
@@ -176,16 +176,16 @@ def test_proper_scores_at_the_ends() -> None:
 
 @pytest.mark.parametrize("function", [brier_score, negative_log_likelihood, classwise_calibration_error])
 def test_what_is_no_probability_is_refused(function: Any) -> None:
-    for rows, labels, says in (
-        ([[2.0, 3.0]], [0], "not probabilities"),
-        ([[1.5, -0.5]], [0], "not probabilities"),
-        ([[math.nan, 1.0]], [0], "not a number"),
-        ([[0.5, 0.5]], [2], "outside the classes"),
-        ([[0.5, 0.5]], [-1], "outside the classes"),
-        ([[0.5, 0.5]], [0.0], "class numbers"),
-        ([0.5, 0.5], [0], "one row an image"),
+    for rows, labels, fact in (
+        ([[2.0, 3.0]], [0], "rows summing to"),
+        ([[1.5, -0.5]], [0], "rows summing to"),
+        ([[math.nan, 1.0]], [0], "nan"),
+        ([[0.5, 0.5]], [2], "0 to 1"),
+        ([[0.5, 0.5]], [-1], "0 to 1"),
+        ([[0.5, 0.5]], [0.0], "integers"),
+        ([0.5, 0.5], [0], "classes"),
     ):
-        with pytest.raises(ShiftbenchError, match=says):
+        with pytest.raises(ShiftbenchError, match=fact):
             function(rows, labels)
 
 

@@ -96,13 +96,13 @@ def test_no_image_counts(name: str) -> None:
 @pytest.mark.parametrize("name", FROM_CONFIDENCE)
 def test_recorded_without_confidences(name: str) -> None:
     found = predictions([0, 1, 2] * 50, [0, 1, 1] * 50)
-    with pytest.raises(ShiftbenchError, match="confidence that is not a number"):
+    with pytest.raises(ShiftbenchError, match="nan for 150"):
         metrics.get(name)(replace(found, confidence=np.full(150, np.nan, np.float32)))
 
 
 @pytest.mark.parametrize("name", FROM_PROBABILITIES)
 def test_scores_that_were_not_kept(name: str) -> None:
-    with pytest.raises(ShiftbenchError, match="holds no scores of all classes"):
+    with pytest.raises(ShiftbenchError, match="--keep-scores"):
         metrics.get(name)(predictions([0, 1], [0, 1]))
 
 
@@ -172,7 +172,7 @@ def test_a_probability_of_zero_is_floored() -> None:
     found = scored([[1.0, 0.0], [0.5, 0.5]], [1, 0], outputs="probabilities")
     score = metrics.get("nll")(found)
     assert score.value == pytest.approx((-math.log(np.finfo(float).eps) + math.log(2)) / 2)
-    with pytest.raises(ShiftbenchError, match="not a number"):
+    with pytest.raises(ShiftbenchError, match="nan"):
         metrics.get("nll")(scored([[0.0, 0.0]], [0], outputs="probabilities"))
 
 
@@ -180,7 +180,7 @@ def test_every_exported_name_is_there() -> None:
     for name in room.__all__:
         assert callable(getattr(room, name)) or name == "metrics"
     assert set(room.__all__) <= set(dir(room))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="nothing"):
         room.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 

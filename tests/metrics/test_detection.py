@@ -105,11 +105,11 @@ def test_chance_at_the_size_of_imagenet_o() -> None:
 
 @pytest.mark.parametrize("measure", [aupr, auroc, fpr95, detection_scores])
 def test_what_is_refused(measure: Any) -> None:
-    with pytest.raises(ShiftbenchError, match="in_scores that is not a number"):
+    with pytest.raises(ShiftbenchError, match="in_scores"):
         measure([0.1, math.nan], [0.5])
-    with pytest.raises(ShiftbenchError, match="out_scores: one number an image"):
+    with pytest.raises(ShiftbenchError, match="out_scores"):
         measure([0.1], [])
-    with pytest.raises(ShiftbenchError, match="in_scores: one number an image"):
+    with pytest.raises(ShiftbenchError, match="in_scores"):
         measure([[0.1]], [0.5])
 
 
@@ -155,9 +155,9 @@ def test_anomaly_scores_of_large_logits_stay_finite() -> None:
     sure = [[1e4, 0.0], [-1e4, 0.0]]
     assert anomaly_scores(sure, "energy").tolist() == [-1e4, 0.0]
     assert anomaly_scores(sure, "entropy").tolist() == [0.0, 0.0]
-    with pytest.raises(ShiftbenchError, match="unknown anomaly score"):
+    with pytest.raises(ShiftbenchError, match="surprise"):
         anomaly_scores(sure, "surprise")  # type: ignore[arg-type]
-    with pytest.raises(ShiftbenchError, match="bad temperature"):
+    with pytest.raises(ShiftbenchError, match="temperature"):
         anomaly_scores(sure, temperature=0)
 
 
@@ -182,13 +182,13 @@ def test_detect_from_predictions(score: AnomalyScore) -> None:
 
 def test_detect_refuses_what_can_not_be_compared() -> None:
     three, two = scored(np.eye(3), [0, 1, 2]), scored(np.eye(2), [0, 1])
-    with pytest.raises(ShiftbenchError, match="differ in their label spaces"):
+    with pytest.raises(ShiftbenchError, match="label spaces"):
         detect(three, two)
-    with pytest.raises(ShiftbenchError, match="differ in their classifiers"):
+    with pytest.raises(ShiftbenchError, match="other"):
         detect(three, replace(three, classifier="other"))
-    with pytest.raises(ShiftbenchError, match="no scores of all classes"):
+    with pytest.raises(ShiftbenchError, match="--keep-scores"):
         detect(three, replace(three, scores=None), "energy")
-    with pytest.raises(ShiftbenchError, match="not a number"):
+    with pytest.raises(ShiftbenchError, match="nan"):
         detect(three, replace(three, confidence=np.full(3, np.nan, np.float32)))
 
 

@@ -110,11 +110,11 @@ def test_no_clip() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ShiftbenchError, match="too short"):
+    with pytest.raises(ShiftbenchError, match="2 frames"):
         flips_by_clip(np.zeros((3, 2), dtype=int), step=2)
-    with pytest.raises(ShiftbenchError, match="bad step"):
+    with pytest.raises(ShiftbenchError, match="step"):
         flips_by_clip(np.zeros((3, 2), dtype=int), step=0)
-    with pytest.raises(ShiftbenchError, match="five best classes"):
+    with pytest.raises(ShiftbenchError, match="expected: 5"):
         top5_distances_by_clip(np.zeros((3, 2, 4), dtype=int))
 
 

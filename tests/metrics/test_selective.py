@@ -61,10 +61,10 @@ def test_aurra_at_the_ends() -> None:
     # Ties: the later image first.
     assert aurra([0.5, 0.5], [True, False]) == 0.25
     assert aurra([0.5, 0.5], [False, True]) == 0.75
-    for bad, says in (([math.nan, 0.5], "not a number"), ([0.5], "differ in number")):
-        with pytest.raises(ShiftbenchError, match=says):
+    for bad, fact in (([math.nan, 0.5], "nan"), ([0.5], "1 and 2")):
+        with pytest.raises(ShiftbenchError, match=fact):
             aurra(bad, [True, False])
-    with pytest.raises(ShiftbenchError, match="one number an image"):
+    with pytest.raises(ShiftbenchError, match=r"\(0,\)"):
         aurra([], [])
 
 

@@ -123,14 +123,14 @@ def test_a_picture_that_could_not_be_read_stays_so() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ShiftbenchError, match="not a number"):
+    with pytest.raises(ShiftbenchError, match="nan"):
         fit_temperature([[math.nan, 1.0]], [0])
-    with pytest.raises(ShiftbenchError, match="infinite logits"):
+    with pytest.raises(ShiftbenchError, match="finite"):
         fit_temperature([[-math.inf, 1.0]], [1])
-    with pytest.raises(ShiftbenchError, match="bad bounds"):
+    with pytest.raises(ShiftbenchError, match=r"2\.0 to 1\.0"):
         fit_temperature([[0.0, 1.0]], [0], bounds=(2.0, 1.0))
     for bad in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ShiftbenchError, match="bad temperature"):
+        with pytest.raises(ShiftbenchError, match="temperature"):
             apply_temperature([[0.0, 1.0]], bad)
 
 
@@ -183,17 +183,17 @@ def test_the_sides_of_an_image_are_the_same_under_every_shift() -> None:
 def test_common_images_are_refused_under_another_shift_too() -> None:
     clean = on("here")
     for same in (clean, on("here", 50), on("here", shift="fog")):
-        with pytest.raises(ShiftbenchError, match="images that it was fitted on"):
+        with pytest.raises(ShiftbenchError, match="images in both"):
             calibrate(clean, same)
     assert calibrate(clean, on("there")).temperature > 1
 
 
 def test_another_classifier_and_bad_shares_are_refused() -> None:
     clean = on("here")
-    with pytest.raises(ShiftbenchError, match="belongs to the classifier"):
+    with pytest.raises(ShiftbenchError, match="weights"):
         calibrate(clean, on("there", classifier={"classifier": "other"}))
     for share in (0.0, 1.0, -1.0):
-        with pytest.raises(ShiftbenchError, match="bad share"):
+        with pytest.raises(ShiftbenchError, match="between 0 and 1"):
             calibrate(clean, split=share)
     with pytest.raises(ShiftbenchError, match="no image to fit"):
         calibrate(replace(clean, labels=np.full(400, -1, np.int32)))

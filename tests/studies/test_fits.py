@@ -138,7 +138,7 @@ def test_mappings_are_matched_by_name_and_baseline_by_name() -> None:
     assert line.models == ("a", "b", "c")
     assert line.slope == fit([60, 70, 80], [47, 58, 70]).slope
     assert fit(x, y, baseline=[True, True, True, False]).slope == line.slope
-    with pytest.raises(StudyError, match="baseline models without accuracies"):
+    with pytest.raises(StudyError, match="nobody"):
         fit(x, y, baseline=["a", "nobody"])
 
 
@@ -173,9 +173,9 @@ def test_three_models_say_that_resamples_were_lost() -> None:
         ([60, np.nan], [50, 40], "at least two models"),
         ([60, 60, 60], [50, 40, 30], "same accuracy on the x axis"),
         ([0.6, 0.7, 0.8], [50, 40, 30], "percent and fractions"),
-        ([60, 170], [50, 40], "no accuracies"),
-        ([-0.1, 0.4], [0.5, 0.4], "no accuracies"),
-        ([60, 70], [50], "one value for each model"),
+        ([60, 170], [50, 40], "170"),
+        ([-0.1, 0.4], [0.5, 0.4], "-0.1"),
+        ([60, 70], [50], "2, 1 values"),
     ],
 )
 def test_impossible_fits_say_why(x: list[float], y: list[float], message: str) -> None:
@@ -184,7 +184,7 @@ def test_impossible_fits_say_why(x: list[float], y: list[float], message: str) -
 
 
 def test_a_model_twice_is_refused() -> None:
-    with pytest.raises(StudyError, match="listed twice"):
+    with pytest.raises(StudyError, match="found:    a"):
         fit([60, 70, 80], [40, 50, 60], models=["a", "b", "a"])
 
 

@@ -65,9 +65,9 @@ def test_errors_are_turned_round() -> None:
 
 
 def test_edges() -> None:
-    with pytest.raises(StudyError, match="no data set has both"):
+    with pytest.raises(StudyError, match="x / base"):
         weigh_hypotheses([Hypothesis("h", (("x", "base"),))], [images(0.1)])
     uneven = HitData("d", {"new": np.ones(3, bool), "base": np.ones(4, bool)})
-    with pytest.raises(StudyError, match="not on the same images"):
+    with pytest.raises(StudyError, match=r"\[3, 4\]"):
         weigh_hypotheses([Hypothesis("h", (("new", "base"),))], [uneven])
     assert hypotheses_from_models({"a": ["deep"], "b": ["deep"]}, {"a": "b"}) == [Hypothesis("deep", (("a", "b"),))]

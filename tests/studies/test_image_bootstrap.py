@@ -84,11 +84,11 @@ def test_edges() -> None:
     x, y = hits(100, 4)
     with pytest.raises(StudyError, match="fewer than two"):
         image_bootstrap_of([with_hits(x[0])], [with_hits(y[0])])
-    with pytest.raises(StudyError, match="listed twice"):
+    with pytest.raises(StudyError, match="found:"):
         image_bootstrap_of([with_hits(x[0]), with_hits(x[1])], [with_hits(y[0])])
-    with pytest.raises(StudyError, match="same images"):
+    with pytest.raises(StudyError, match="100 and 50 images"):
         image_bootstrap(x, y[:, :50], paired=True)
-    with pytest.raises(StudyError, match="same models"):
+    with pytest.raises(StudyError, match="models"):
         image_bootstrap(x, y[:2])
     found, ids = common_hits([with_hits(x[0], classifier="a"), with_hits(x[1], classifier="b")])
     assert found.shape == (2, 100) and len(ids) == 100

@@ -1,8 +1,8 @@
 """Top-1 and top-5 accuracy, error, and the accuracy of every class.
 
-Only rows that count enter: pictures that could be read and have a label in the setting's space. Whether the
-other classes of a 1,000-class classifier compete (unmasked) or not (masked to 200) is the setting's matter
-and shows in its name; here the predictions are taken as they are.
+Only rows that count enter: images that could be read and have a label in the setting's space. Whether the
+other classes of a 1,000-class classifier compete (unmasked) or not (masked to 200) is decided by
+the setting and shown by its name; here the predictions are taken as they are.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.base import Needs, Score, metric
 from shiftbench.metrics.intervals import clopper_pearson
@@ -27,7 +28,7 @@ def hits(predictions: Predictions, k: int = 1) -> NDArray[np.bool_]:
             f"top-{k} of {predictions.classifier!r} in {predictions.setting!r} needs more stored classes",
             found=f"the best {stored} of each image",
             expected=f"the best {needed}",
-            hint="run again with the metric asked for, so that the run keeps what it needs",
+            hint="rerun eval with this metric, so that the run stores what it needs",
         )
     # Compared whole and thinned out last: a mask over flags is far cheaper than one over rows of classes.
     found: NDArray[np.bool_] = predictions.top[:, 0] == predictions.labels
@@ -79,7 +80,7 @@ class ClassAccuracy:
     high: float
 
 
-def class_counts(predictions: Predictions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def class_counts(predictions: Predictions) -> tuple[IntArray, IntArray]:
     """For each class of the space: how many of its images are right, and how many count."""
     labels, size = predictions.labels[predictions.valid], len(predictions.space)
     n = np.bincount(labels, minlength=size)
@@ -105,24 +106,25 @@ def worst_classes(predictions: Predictions, count: int = 10, *, level: float = 0
 
 @metric("worst_class", needs=Needs(top_k=1, confidence=False))
 def worst_class(predictions: Predictions, *, level: float = 0.95) -> Score:
-    """The accuracy of the class that does worst, among the classes with images.
-
-    The worst of K noisy numbers looks worse than it is, so the interval is simultaneous: every class gets
-    a Clopper-Pearson interval at level^(1/K) (Šidák 1967), all K hold together at ``level``, and then the
-    true minimum lies between the least low and the least high end. ``n`` is the images of all classes.
-    """
+    """The accuracy of the class that does worst, among the classes with images."""
     correct, n = class_counts(predictions)
-    correct, n = correct[n > 0], n[n > 0]
-    if not len(n):
-        return proportion("worst_class", 0, predictions, n=0, level=level)
-    low, high = clopper_pearson(correct, n, level ** (1.0 / len(n)))
-    return Score(
-        "worst_class",
-        float((correct / n).min()),
-        float(low.min()),
-        float(high.min()),
-        int(n.sum()),
-        level,
-        method="clopper-pearson, simultaneous over classes",
-        provenance=predictions.provenance,
+    return lowest_accuracy(
+        "worst_class", correct[n > 0], n[n > 0], "classes", level=level, provenance=predictions.provenance
     )
+
+
+def lowest_accuracy(
+    name: str, correct: IntArray, n: IntArray, kind: str, *, level: float, provenance: str = ""
+) -> Score:
+    """The lowest of K accuracies, with a simultaneous interval; ``n`` is the images of all K.
+
+    The lowest of K noisy numbers looks worse than it is: each gets a Clopper-Pearson interval at level^(1/K)
+    (Šidák 1967), all K hold together at ``level``, and then the true minimum lies between the least low and the
+    least high end.
+    """
+    method = f"clopper-pearson, simultaneous over {kind}"
+    if not len(n):
+        return Score(name, float("nan"), 0.0, 1.0, 0, level, method, provenance)
+    low, high = clopper_pearson(correct, n, level ** (1.0 / len(n)))
+    value = float((correct / n).min())
+    return Score(name, value, float(low.min()), float(high.min()), int(n.sum()), level, method, provenance)

@@ -1,4 +1,4 @@
-"""Checks of what metrics are given: confidences, hits, scores, labels. A nan never becomes a number silently."""
+"""Checks of the arguments of metrics: confidences, hits, scores, labels. A nan never becomes a number silently."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from shiftbench.errors import ShiftbenchError
 def confidences_and_hits(
     confidence: ArrayLike, correct: ArrayLike, *, probability: bool = True
 ) -> tuple[FloatArray, BoolArray]:
-    """One confidence and one hit (true or false, 1 or 0) an image; a probability lies in [0, 1]."""
+    """One confidence and one hit (true or false, 1 or 0) per image; a probability lies in [0, 1]."""
     values, hits = real_vector("confidence", confidence), truths("correct", correct)
     if values.shape != hits.shape:
         raise ShiftbenchError(
             "confidences and hits differ in number",
             found=f"{len(values)} and {len(hits)}",
-            expected="one each an image",
+            expected="one of each per image",
         )
     if probability and not ((values >= 0) & (values <= 1)).all():
         raise ShiftbenchError(
-            "a confidence is a probability",
+            "confidences outside [0, 1]",
             found=f"values from {values.min():g} to {values.max():g}",
             expected="0 to 1",
             hint="take the softmax of logits first; divide percentages by 100",
@@ -33,20 +33,20 @@ def confidences_and_hits(
 
 
 def real_vector(what: str, values: ArrayLike) -> FloatArray:
-    """One number an image, none of them nan, at least one image."""
+    """One number per image, none of them nan, at least one image."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size:
-        raise ShiftbenchError(f"{what}: one number an image is needed", found=f"shape {array.shape}", expected="(n,)")
+        raise ShiftbenchError(f"{what}: expected one number per image", found=f"shape {array.shape}", expected="(n,)")
     _refuse_nan(what, array)
     return array
 
 
 def real_matrix(what: str, values: ArrayLike) -> FloatArray:
-    """One row an image, one column a class, no nan."""
+    """One row per image, one column per class, no nan."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or not array.size:
         raise ShiftbenchError(
-            f"{what}: one row an image is needed", found=f"shape {array.shape}", expected="(n, classes)"
+            f"{what}: expected one row per image", found=f"shape {array.shape}", expected="(n, classes)"
         )
     _refuse_nan(what, array)
     return array
@@ -59,7 +59,7 @@ def probability_matrix(values: ArrayLike) -> FloatArray:
     # Half-precision softmax outputs add up to one only to three digits.
     if (array < 0).any() or not np.allclose(sums, 1.0, atol=5e-3):
         raise ShiftbenchError(
-            "rows that are not probabilities",
+            "rows are not probabilities",
             found=f"values from {array.min():g} to {array.max():g}, rows summing to {sums.min():g} to {sums.max():g}",
             expected="values of 0 to 1, rows summing to 1",
             hint="take the softmax of logits first (shiftbench.metrics.softmax)",
@@ -68,17 +68,17 @@ def probability_matrix(values: ArrayLike) -> FloatArray:
 
 
 def class_labels(labels: ArrayLike, rows: int, classes: int) -> IntArray:
-    """One class number an image, in range."""
+    """One class index per image, in range."""
     array = np.asarray(labels)
     if array.shape != (rows,) or not np.issubdtype(array.dtype, np.integer):
         raise ShiftbenchError(
-            "labels are class numbers, one an image",
+            "labels must be class indices, one per image",
             found=f"{array.dtype} of shape {array.shape}",
             expected=f"integers of shape ({rows},)",
         )
     if array.min() < 0 or array.max() >= classes:
         raise ShiftbenchError(
-            "a label outside the classes", found=f"{array.min()} to {array.max()}", expected=f"0 to {classes - 1}"
+            "label out of range", found=f"{array.min()} to {array.max()}", expected=f"0 to {classes - 1}"
         )
     return array.astype(np.int64)
 
@@ -90,21 +90,21 @@ def truths(what: str, values: ArrayLike) -> BoolArray:
         return array
     if not np.isin(array, (0, 1)).all():
         odd = array[~np.isin(array, (0, 1))].ravel()[0]
-        raise ShiftbenchError(f"{what} is true or false for each image", found=odd, expected="True, False, 1 or 0")
+        raise ShiftbenchError(f"{what} must be true or false for each image", found=odd, expected="True, False, 1 or 0")
     return array.astype(bool)
 
 
 def positive_whole(what: str, value: int) -> None:
     if value < 1:
-        raise ShiftbenchError(f"bad {what}", found=value, expected="1 or more")
+        raise ShiftbenchError(f"invalid {what}", found=value, expected="1 or more")
 
 
 def _refuse_nan(what: str, array: FloatArray) -> None:
     bad = np.isnan(array).reshape(len(array), -1).any(axis=1)
     if bad.any():
         raise ShiftbenchError(
-            f"{what} that is not a number",
+            f"{what} contains nan",
             found=f"nan for {int(bad.sum())} of {len(array)} images, the first in row {int(np.flatnonzero(bad)[0])}",
             expected="a number for each image",
-            hint="leave out pictures that could not be read; predictions recorded without confidences have none",
+            hint="leave out images that could not be read; predictions recorded without confidences have none",
         )

@@ -37,10 +37,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a metric asks of a run; the runner stores the union over all metrics."""
+    """What a metric needs from a run; the runner stores the union over all metrics."""
 
     top_k: int = 1
-    #: Say False where only classes are looked at: reading a workspace is then twice as fast.
+    #: False for metrics of classes only: reading a workspace is then twice as fast.
     confidence: bool = True
     scores: bool = False
 

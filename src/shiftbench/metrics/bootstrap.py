@@ -39,7 +39,7 @@ def resampled_means(
 ) -> FloatArray:
     """(B, S): the mean of every column under B draws of the rows, the same draws for all columns.
 
-    ``values`` is (N, S), ``valid`` (N, S) says which entries count (all, when not given); a column's mean is
+    ``values`` is (N, S), ``valid`` (N, S) marks the entries that count (default: all); a column's mean is
     over its drawn entries that count, nan if a draw has none. The result depends on ``seed`` only, not on
     ``block``, the number of draws held in memory at once.
 
@@ -101,7 +101,7 @@ STATISTIC_RESAMPLES = 1000
 def resampled(
     statistic: Callable[[IntArray], float], rows: int, *, resamples: int = STATISTIC_RESAMPLES, seed: int = 0
 ) -> FloatArray:
-    """B values of ``statistic(counts)``, ``counts[i]`` saying how often image i was drawn; they add up to ``rows``.
+    """B values of ``statistic(counts)``, ``counts[i]`` being how often image i was drawn; they add up to ``rows``.
 
     >>> draws = resampled(lambda counts: float(counts[0]), 50, resamples=2000)
     >>> bool(abs(draws.mean() - 1) < 0.1)
@@ -167,17 +167,17 @@ def resampled_score(
     Where all draws are the same, resampling can't show what never occurred. The interval is then as wide as
     the largest share of images that n may have missed, or ``reach``.
     """
-    said = f"{method}, {len(draws):,} resamples"
+    method_text = f"{method}, {len(draws):,} resamples"
     if np.isnan(value) or not len(draws):
         low, high = 0.0, most
     elif np.nanmax(draws) - np.nanmin(draws) <= 1e-9:
         far = unseen_share(n, level) if reach is None else reach
         low, high = max(0.0, value - far), min(most, value + far)
-        said = "exact bound on images not seen; the bootstrap has no width"
+        method_text = "exact bound on images not seen; the bootstrap has no width"
     elif only_raised:
         low, high = corrected_interval(value, draws, level)
         high = min(high, most)
-        said = f"{method}, bias-corrected, {len(draws):,} resamples"
+        method_text = f"{method}, bias-corrected, {len(draws):,} resamples"
     else:
         low, high = (float(end) for end in percentile_interval(draws, level))
-    return Score(name, value, low, high, n, level, said, provenance, unit, higher_is_better)
+    return Score(name, value, low, high, n, level, method_text, provenance, unit, higher_is_better)

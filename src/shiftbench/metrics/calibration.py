@@ -111,7 +111,7 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
 def negative_log_likelihood(scores: ArrayLike, labels: ArrayLike, *, logits: bool = False) -> float:
     """The mean over images of -log p(label), in nats.
 
-    ``scores`` are probabilities, or logits if said. A probability of 0 for the label would make the mean
+    ``scores`` are probabilities, or logits with ``logits=True``. A probability of 0 for the label would make the mean
     infinite; it is taken as 2.2e-16, as scikit-learn does. Logits need no such floor.
 
     >>> round(negative_log_likelihood([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)

@@ -1,10 +1,12 @@
 """The registered metrics of confidence: calibration, proper scores and selective prediction, with intervals.
 
 The arithmetic is in ``calibration`` and ``selective``; here predictions come in and scores with an image
-bootstrap go out. Calibration errors get the bias-corrected interval of ``resampling.corrected_interval``.
+bootstrap go out. Calibration errors get the bias-corrected interval of ``bootstrap.corrected_interval``.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -177,53 +179,12 @@ def _mean_score(name: str, losses: FloatArray, predictions: Predictions, level: 
     return _score(name, value, draws, predictions, level, unit="", higher_is_better=False, most=most)
 
 
-def _score(
-    name: str,
-    value: float,
-    draws: FloatArray,
-    predictions: Predictions,
-    level: float,
-    *,
-    unit: str = "%",
-    higher_is_better: bool = True,
-    only_raised: bool = False,
-    most: float = 1.0,
-    reach: float | None = None,
-    method: str = "image bootstrap",
-) -> Score:
-    return resampled_score(
-        name,
-        value,
-        draws,
-        int(predictions.valid.sum()),
-        level=level,
-        provenance=predictions.provenance,
-        unit=unit,
-        higher_is_better=higher_is_better,
-        only_raised=only_raised,
-        most=most,
-        reach=reach,
-        method=method,
-    )
+def _score(name: str, value: float, draws: FloatArray, predictions: Predictions, level: float, **options: Any) -> Score:
+    """``options`` are those of ``resampled_score``."""
+    n = int(predictions.valid.sum())
+    return resampled_score(name, value, draws, n, level=level, provenance=predictions.provenance, **options)
 
 
-def _nothing(
-    name: str,
-    predictions: Predictions,
-    level: float,
-    *,
-    unit: str = "%",
-    higher_is_better: bool = True,
-    most: float = 1.0,
-) -> Score:
-    """No image counts: no value, and an interval that says so."""
-    return _score(
-        name,
-        float("nan"),
-        np.empty(0),
-        predictions,
-        level,
-        unit=unit,
-        higher_is_better=higher_is_better,
-        most=most,
-    )
+def _nothing(name: str, predictions: Predictions, level: float, **options: Any) -> Score:
+    """No image counts: no value, and the widest interval."""
+    return _score(name, float("nan"), np.empty(0), predictions, level, **options)

@@ -1,4 +1,4 @@
-"""Telling images of unknown kinds from known ones: AUPR, AUROC and FPR95 of anomaly scores.
+"""Out-of-distribution detection: AUPR, AUROC and FPR95 of anomaly scores.
 
 TWO CONVENTIONS, THE SAME EVERYWHERE HERE:
   * scores are anomaly scores: HIGHER IS MORE ANOMALOUS (minus the max softmax, not the max softmax);
@@ -80,7 +80,7 @@ def fpr95(in_scores: ArrayLike, out_scores: ArrayLike, published: bool = False) 
 
 @dataclass(frozen=True)
 class Detection:
-    """How well anomaly scores tell an out-set from an in-set."""
+    """How well anomaly scores separate an out-set from an in-set."""
 
     aupr: Score
     auroc: Score
@@ -90,7 +90,7 @@ class Detection:
 
     @property
     def chance_aupr(self) -> float:
-        """The AUPR of scores that know nothing."""
+        """The AUPR of uninformative scores."""
         return self.out_images / (self.in_images + self.out_images)
 
     def scores(self) -> list[Score]:
@@ -110,7 +110,7 @@ def detection_scores(
     """AUPR, AUROC and FPR95 with intervals; ``published`` concerns FPR95 only.
 
     The bootstrap draws in- and out-images separately, each set at its own size: their ratio is the
-    benchmark's choice and no matter of chance.
+    benchmark's choice, not chance.
 
     >>> found = detection_scores([0.1, 0.2, 0.6, 0.3], [0.9, 0.5, 0.8], resamples=200)
     >>> found.auroc.value, found.auroc.high, round(found.chance_aupr, 3)
@@ -152,7 +152,7 @@ def detect(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Detection:
-    """How well one classifier tells the images of ``outside`` from those of ``inside``.
+    """How well one classifier separates the images of ``outside`` from those of ``inside``.
 
     Both must be over the same label space: for ImageNet-O the 200 classes, not 1,000. In-images count that
     could be read and have a label in the space; out-images that could be read, since they have no true label.
@@ -252,7 +252,7 @@ ANOMALY_SCORES: tuple[AnomalyScore, ...] = get_args(AnomalyScore)
 
 
 def anomaly_scores(logits: ArrayLike, score: AnomalyScore = "max_softmax", *, temperature: float = 1.0) -> FloatArray:
-    """One anomaly score an image from (n, classes) of logits; higher is more anomalous.
+    """One anomaly score per image from (n, classes) of logits; higher is more anomalous.
 
     ``temperature`` divides the logits first (and multiplies the energy).
 
@@ -263,7 +263,7 @@ def anomaly_scores(logits: ArrayLike, score: AnomalyScore = "max_softmax", *, te
     """
     _check(score)
     if not temperature > 0:
-        raise ShiftbenchError("bad temperature", found=temperature, expected="more than 0")
+        raise ShiftbenchError("invalid temperature", found=temperature, expected="more than 0")
     rows = real_matrix("logits", logits) / temperature
     if score == "max_logit":
         return np.asarray(-rows.max(axis=1))

@@ -46,7 +46,7 @@ def frame_pairs(frames: int, *, step: int = 1, noise: bool = False) -> tuple[Int
     [[0, 0, 0], [1, 2, 3]]
     """
     if step < 1:
-        raise ShiftbenchError("bad step between frames", found=step, expected="1, 2 or 3")
+        raise ShiftbenchError("invalid step between frames", found=step, expected="1, 2 or 3")
     gap = 1 if noise else step
     if frames <= gap:
         raise ShiftbenchError(
@@ -160,7 +160,7 @@ def mean_flip_rate(probabilities: Mapping[str, float], baseline: Mapping[str, fl
 
 
 def stack_frames(frames: Sequence[Predictions]) -> NDArray[np.int32]:
-    """One Predictions a frame, its rows the clips, to (clips, frames, k) of best classes.
+    """One Predictions per frame, its rows the clips, to (clips, frames, k) of best classes.
 
     A clip with a frame that could not be read is left out. Labels do not matter here.
     """
@@ -168,17 +168,15 @@ def stack_frames(frames: Sequence[Predictions]) -> NDArray[np.int32]:
 
 
 def stack_scores(frames: Sequence[Predictions]) -> NDArray[np.float32]:
-    """One Predictions a frame to (clips, frames, classes) of scores, for ``ranks_from_scores``."""
+    """One Predictions per frame to (clips, frames, classes) of scores, for ``ranks_from_scores``."""
     if any(one.scores is None for one in frames):
-        raise ShiftbenchError(
-            "Zipf distance needs the scores of all classes", hint="run again with the full scores kept"
-        )
+        raise ShiftbenchError("Zipf distance needs the scores of all classes", hint="rerun eval with --keep-scores")
     return _stacked(frames, lambda one: one.scores)
 
 
 def _stacked(frames: Sequence[Predictions], get: Callable[[Predictions], Any]) -> NDArray[Any]:
     if not frames:
-        raise ShiftbenchError("no frames to compare", expected="one Predictions a frame")
+        raise ShiftbenchError("no frames to compare", expected="one Predictions per frame")
     orders = [aligned(frames[0], one) for one in frames]
     read = np.all([one.top[order, 0] >= 0 for one, order in zip(frames, orders, strict=True)], axis=0)
     return np.stack([get(one)[order][read] for one, order in zip(frames, orders, strict=True)], axis=1)

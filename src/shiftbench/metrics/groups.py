@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from shiftbench.arrays import IntArray
 from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.accuracy import lowest_accuracy
 from shiftbench.metrics.arrays import truths
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import Predictions
 
-#: One group an image: a list, or a column of any type.
+#: One group per image: a list, or a column of any type.
 Groups = Sequence[object] | NDArray[Any]
 
 
@@ -49,27 +50,21 @@ def group_accuracy(correct: ArrayLike, groups: Groups, *, level: float = 0.95) -
 def worst_group_accuracy(correct: ArrayLike, groups: Groups, *, level: float = 0.95, provenance: str = "") -> Score:
     """The accuracy of the group that does worst.
 
-    The interval is simultaneous, as for the worst class: every one of G groups gets a Clopper-Pearson interval
-    at level^(1/G) (Šidák 1967), and the true minimum lies between the least low and the least high end. Groups
-    of few images have low ends near 0 and so make it wide: that is what is known. ``n`` is all images.
+    The interval is simultaneous (see ``accuracy.lowest_accuracy``). Groups of few images have low ends near 0 and
+    so make it wide. ``n`` is all images.
 
     >>> score = worst_group_accuracy([1, 0, 1], ["fr", "us", "us"])
     >>> score.value, score.n
     (0.5, 3)
     """
     _, right, n = _counts(correct, groups)
-    method = "clopper-pearson, simultaneous over groups"
-    if not len(n):
-        return Score("worst_group", float("nan"), 0.0, 1.0, 0, level, method, provenance)
-    low, high = clopper_pearson(right, n, level ** (1.0 / len(n)))
-    value = float((right / n).min())
-    return Score("worst_group", value, float(low.min()), float(high.min()), int(n.sum()), level, method, provenance)
+    return lowest_accuracy("worst_group", right, n, "groups", level=level, provenance=provenance)
 
 
 def per_group(
     predictions: Predictions, groups: Groups | Mapping[str, object], *, level: float = 0.95
 ) -> list[GroupAccuracy]:
-    """Top-1 accuracy of every group; ``groups`` names one an image, in the predictions' order or by image id."""
+    """Top-1 accuracy of every group; ``groups`` holds one per image, in the predictions' order or by image id."""
     return group_accuracy(predictions.correct, _column(predictions, groups), level=level)
 
 
@@ -84,7 +79,9 @@ def _counts(correct: ArrayLike, groups: Groups) -> tuple[list[str], IntArray, In
     hits, column = truths("correct", correct), np.array([_name(group) for group in groups], dtype=object)
     if hits.shape != column.shape:
         raise ShiftbenchError(
-            "hits and groups differ in number", found=f"{hits.shape} and {column.shape}", expected="one each an image"
+            "hits and groups differ in number",
+            found=f"{hits.shape} and {column.shape}",
+            expected="one of each per image",
         )
     names = sorted(set(column), key=_in_order)
     place = {name: i for i, name in enumerate(names)}
@@ -102,7 +99,10 @@ def _in_order(name: str) -> tuple[bool, int, str]:
 def _name(group: object) -> str:
     if group is None or (isinstance(group, float) and np.isnan(group)):
         raise ShiftbenchError(
-            "an image without a group", found=group, expected="a group for each image", hint='name it, say "unknown"'
+            "an image without a group",
+            found=group,
+            expected="a group for each image",
+            hint='give it a name such as "unknown"',
         )
     return str(group)
 
@@ -120,7 +120,7 @@ def _column(predictions: Predictions, groups: Groups | Mapping[str, object]) -> 
         raise ShiftbenchError(
             "groups and predictions differ in number",
             found=f"{len(groups)} and {len(predictions)}",
-            expected="one group an image",
+            expected="one group per image",
         )
     column = np.empty(len(groups), dtype=object)
     column[:] = list(groups)

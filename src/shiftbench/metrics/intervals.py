@@ -1,7 +1,7 @@
-"""Intervals for proportions, and how many images a wished interval needs.
+"""Intervals for proportions, and the number of images for an interval of a given width.
 
 Clopper and Pearson (1934) invert the binomial test: the interval of k hits among n images holds every
-accuracy p that neither tail of Binomial(n, p) rejects at (1 - level) / 2. It never covers less than it says,
+accuracy p that neither tail of Binomial(n, p) rejects at (1 - level) / 2. It never covers less than its level,
 at any n, also for k = 0 and k = n; that is why it is the default everywhere.
 """
 
@@ -163,7 +163,7 @@ def _checked(k: ArrayLike, n: ArrayLike, level: float) -> tuple[FloatArray, Floa
     if bad.any():
         where = np.flatnonzero(bad.ravel())[0]
         raise ShiftbenchError(
-            "an interval was asked for impossible counts",
+            "invalid counts for an interval",
             found=f"k = {hits.ravel()[where]:g}, n = {total.ravel()[where]:g}",
             expected="0 <= k <= n",
         )

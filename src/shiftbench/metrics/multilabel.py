@@ -68,7 +68,7 @@ def mean_average_precision_score(
 ) -> Score:
     """mAP with an image bootstrap; frequencies are those of each resample, as the images drawn have them.
 
-    From some hundred images on the interval covers what it says; of 30 images a 95 % interval covers about 80 %,
+    From some hundred images on the interval has its nominal coverage; of 30 images a 95 % interval covers about 80 %,
     because so few images overstate the precision itself.
     """
     table, truth = _checked(scores, labels)
@@ -137,12 +137,12 @@ def _checked(scores: ArrayLike, labels: ArrayLike, *, labelled: bool = True) -> 
     table, truth = real_matrix("scores", scores), truths("a label", labels)
     if table.shape != truth.shape:
         raise ShiftbenchError(
-            "scores and labels of several classes have one shape",
+            "scores and labels differ in shape",
             found=f"{table.shape} and {truth.shape}",
             expected="(n, classes), 1 where the image has the class",
         )
     if labelled and not truth.any():
-        raise ShiftbenchError("no image has any class, so there is no precision", found=f"{len(table)} images")
+        raise ShiftbenchError("no image has a label: precision is undefined", found=f"{len(table)} images")
     return table, truth
 
 

@@ -1,7 +1,7 @@
 """Two classifiers on the same images: exact McNemar test, Holm's correction, difference with interval.
 
-Comparing two intervals wastes what the pairs know. Only images that exactly one of the two gets right speak
-about which is better; how often they favour the first is Binomial(b + c, 1/2) if neither is (McNemar 1947).
+Comparing two intervals ignores the pairing. Only images that exactly one of the two gets right show which is
+better; how often they favour the first is Binomial(b + c, 1/2) if neither is (McNemar 1947).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The name of the better one, or "" where the test can't tell at this level."""
+        """The name of the better one, or "" if the test does not decide at this level."""
         if not self.p_holm <= 1.0 - self.level:
             return ""
         return self.first if self.only_first > self.only_second else self.second
@@ -64,7 +64,7 @@ def mcnemar(only_first: ArrayLike, only_second: ArrayLike) -> FloatArray:
 
     b, c = np.broadcast_arrays(np.asarray(only_first, dtype=np.int64), np.asarray(only_second, dtype=np.int64))
     if (b < 0).any() or (c < 0).any():
-        raise ShiftbenchError("McNemar's test counts images", found="a negative count", expected="b, c >= 0")
+        raise ShiftbenchError("negative count in McNemar's test", expected="b, c >= 0")
     return np.asarray(np.minimum(1.0, 2.0 * bdtr(np.minimum(b, c).astype(np.float64), b + c, 0.5)))
 
 
@@ -111,7 +111,7 @@ def compare(
     """Compare two classifiers' top-1 hits on their common images.
 
     Both must come from the same setting, images, labels and provenance. ``mixed=True`` allows different
-    settings and provenance (one classifier clean and corrupted, say), never different images or labels.
+    settings and provenance (such as one classifier clean and corrupted), never different images or labels.
     The interval is the percentile interval of the paired bootstrap; where the two never disagree it is the
     Clopper-Pearson bound on the share of disagreement, to either side.
     """
@@ -218,7 +218,7 @@ def aligned(first: Predictions, second: Predictions) -> NDArray[np.intp]:
                 found=f"{len(ids)} and {len(others)} images, {len(missing)} of the first not in the second"
                 + (f" ({', '.join(missing[:3])}, ...)" if missing else ""),
                 expected="the same image ids",
-                hint="evaluate both on the same data set",
+                hint="evaluate both on the same dataset",
             )
         order = np.array([position[name] for name in ids])
     _check_labels(first, second, order)
@@ -246,7 +246,7 @@ def _same(what: str, first: Predictions, second: Predictions, get: Callable[[Pre
             f"{_label(first)} and {_label(second)} differ in {what}",
             found=f"{get(first)!r} and {get(second)!r}",
             expected="the same",
-            hint="if the comparison is meant, pass mixed=True",
+            hint="to compare them anyway, pass mixed=True",
         )
 
 

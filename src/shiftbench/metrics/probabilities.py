@@ -32,7 +32,7 @@ def log_softmax(logits: ArrayLike) -> FloatArray:
 
 
 def gives_probabilities(predictions: Predictions) -> bool:
-    """Whether the kept scores are probabilities; logits where the run did not say."""
+    """Whether the kept scores are probabilities; logits if the run did not record it."""
     return predictions.spec.classifier.outputs == "probabilities"
 
 
@@ -50,11 +50,11 @@ def log_probabilities(predictions: Predictions, rows: NDArray[np.bool_]) -> Floa
 
 
 def kept_scores(predictions: Predictions) -> NDArray[np.float32]:
-    """The scores of all classes, refused where the run did not keep them."""
+    """The scores of all classes; an error if the run did not keep them."""
     if predictions.scores is None:
         raise ShiftbenchError(
-            f"{predictions.classifier!r} in {predictions.setting!r} holds no scores of all classes",
+            f"{predictions.classifier!r} in {predictions.setting!r} has no scores of all classes",
             found="the best classes and the confidence only",
-            hint="run the same eval again with --keep-scores (keep_scores=True)",
+            hint="rerun the same eval with --keep-scores (keep_scores=True)",
         )
     return predictions.scores

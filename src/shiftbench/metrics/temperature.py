@@ -1,7 +1,7 @@
-"""Temperature scaling: one number, fitted on held-out images, that makes confidences honest (Guo et al. 2017).
+"""Temperature scaling: one number, fitted on held-out images, that calibrates confidences (Guo et al. 2017).
 
 Probabilities become softmax(z / T). T > 1 tempers overconfidence; classes, and so accuracy, stay as they are.
-Fit on images that are not scored afterwards: fitted on the test set it flatters.
+Fit on images that are not scored afterwards: fitted on the test set, it looks better than it is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def fit_temperature(
     own = float(table[np.arange(len(table)), found].mean())
     low, high = bounds or (BOUNDS if method == "exact" else PUBLISHED_BOUNDS)
     if not 0 < low < high:
-        raise ShiftbenchError("bad bounds of a temperature", found=f"{low} to {high}", expected="0 < low < high")
+        raise ShiftbenchError("invalid bounds of a temperature", found=f"{low} to {high}", expected="0 < low < high")
 
     def slope(temperature: float) -> float:
         """The derivative of the loss in b = 1/T; falls with T."""
@@ -85,7 +85,7 @@ def fit_temperature_of(predictions: Predictions) -> float:
 
 
 def with_temperature(predictions: Predictions, temperature: float) -> Predictions:
-    """The same predictions with confidences and scores at a temperature; the provenance says so."""
+    """The same predictions with confidences and scores at a temperature, which the provenance records."""
     _check(temperature)
     read = predictions.readable
     logs = log_probabilities(predictions, read) / temperature
@@ -139,7 +139,7 @@ def calibrate(
 def _held_out(predictions: Predictions, share: float, seed: int) -> BoolArray:
     """True for about ``share`` of the images, chosen by their ids."""
     if not 0 < share < 1:
-        raise ShiftbenchError("bad share of images to hold out", found=share, expected="between 0 and 1")
+        raise ShiftbenchError("invalid share of images to hold out", found=share, expected="between 0 and 1")
     prefix = f"{seed}/".encode()
     numbers = [
         int.from_bytes(hashlib.blake2b(prefix + name.encode("utf-8", "replace"), digest_size=8).digest())
@@ -158,7 +158,7 @@ def _check_same_classifier(scored: Predictions, fit: Predictions) -> None:
 
 
 def _refuse_common_images(scored: Predictions, fit: Predictions) -> None:
-    """The same picture under another shift counts too: its label would be known."""
+    """The same image under another shift counts too: its label would be known."""
     one, other = scored.spec.dataset, fit.spec.dataset
     related = one.name == other.name or one.fingerprint == other.fingerprint
     common = len(set(scored.ids) & set(fit.ids)) if related else 0
@@ -167,7 +167,7 @@ def _refuse_common_images(scored: Predictions, fit: Predictions) -> None:
             f"a temperature fitted on {fit.setting!r} would be scored on images that it was fitted on",
             found=f"{common} images in both",
             expected="other images",
-            hint="hold some out with --split 0.5 (split=0.5), or fit on another data set",
+            hint="hold some out with --split 0.5 (split=0.5), or fit on another dataset",
         )
 
 
@@ -213,4 +213,4 @@ def _mean_loss(table: FloatArray, own: float, scale: float) -> float:
 
 def _check(temperature: float) -> None:
     if not 0 < temperature < float("inf"):
-        raise ShiftbenchError("bad temperature", found=temperature, expected="more than 0")
+        raise ShiftbenchError("invalid temperature", found=temperature, expected="more than 0")

@@ -41,7 +41,7 @@ def pm_k(
 ) -> float:
     """The share of anchors that are right together with every valid neighbour at most ``k`` frames away.
 
-    Either ``correct`` says for each frame whether it is right, or ``predicted`` gives its class and ``labels``
+    Either ``correct`` gives for each frame whether it is right, or ``predicted`` gives its class and ``labels``
     the classes that count as right for it. Neighbours are held against their own labels, as published for
     ImageNet-Vid-Robust, or with ``labels_of="anchor"`` against the anchor's, as for YTBB-Robust.
 
@@ -99,7 +99,7 @@ def pm_k_score(
     """pm-k of predictions whose image ids are the names of frames, with its Clopper-Pearson interval.
 
     ``labels`` are lists of classes in the predictions' space; without them each frame has its one label.
-    Anchors with a frame that could not be read are left out, and n says how many remain. Anchors of one
+    Anchors with a frame that could not be read are left out; n is the number that remains. Anchors of one
     video are counted as independent, as the published intervals do.
     """
     predicted = dict(zip(predictions.ids, predictions.top[:, 0].tolist(), strict=True))
@@ -152,7 +152,7 @@ def pm_k_of_predictions(predictions: Predictions, k: int | None = None, *, level
 
     An anchor counts as right if it and every valid neighbour up to ``k`` frames away are (``None``: all that are
     stored). A frame is right if its best class is among its labels. Anchors with a frame that could not be read
-    are left out; n says how many remain.
+    are left out; n is the number that remains.
     """
     from shiftbench.datasets.videos import parse_row_id
 

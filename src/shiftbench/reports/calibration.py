@@ -49,7 +49,7 @@ def calibration_table(
 
     The temperature is fitted in the setting ``fit``, or on a share ``split`` of the images, which is then not scored;
     see ``metrics.temperature.calibrate``. Where all scores were not kept there is no temperature: then what the
-    confidences alone tell is shown, over all images.
+    confidences alone show is reported, over all images.
     """
     entries: Entries = []
     without: list[str] = []
@@ -105,14 +105,14 @@ def _to_calibrate(
                     f"which predictions of {titles[result.key]!r} should its temperature be fitted on?",
                     found=f"{len(same)} in the setting {fit!r}",
                     expected="one",
-                    hint="evaluate it there with --keep-scores" if not same else "keep one data set a workspace",
+                    hint="evaluate it there with --keep-scores" if not same else "keep one dataset per workspace",
                 )
             other = workspace.read(same[0])
         yield titles[result.key], workspace.read(result), other
 
 
 def _comparable(done: Calibrated) -> Predictions:
-    """The row's name tells the temperature; its provenance must be that of the row above to share its columns."""
+    """The row's name gives the temperature; its provenance must be that of the row above to share its columns."""
     return replace(done.after, spec=replace(done.after.spec, provenance=done.before.provenance))
 
 

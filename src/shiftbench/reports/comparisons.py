@@ -17,7 +17,7 @@ _KEYS = (
     "setting", "first", "second", "n", "first_accuracy", "second_accuracy", "only_first", "only_second",
     "difference", "low", "high", "p", "p_holm", "better", "level", "provenance",
 )  # fmt: skip
-#: Shown if the test does not tell the two apart.
+#: Shown if the test finds no difference.
 UNDECIDED = "undecided"
 _COLUMNS = [
     Column("first", "first"),

@@ -1,4 +1,4 @@
-"""How well anomaly scores tell an out-set from an in-set, as a table over classifiers."""
+"""How well anomaly scores separate an out-set from an in-set, as a table over classifiers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def detection_table(
     """AUPR, AUROC and FPR95 of every classifier that has seen both sets.
 
     Without names the out-set is ImageNet-O, and the in-set what the out-set's setting names as its reference.
-    ``scores=None`` takes every anomaly score that the stored predictions can give, and says which they can't.
+    ``scores=None`` takes every anomaly score that the stored predictions can give, and notes those that are missing.
     """
     known, unknown = _pair(results, inside, outside)
     found: list[tuple[str, AnomalyScore, Detection]] = []
@@ -44,7 +44,7 @@ def detection_table(
         if why:
             without.setdefault(why, []).append(title)
     entries = in_one_column(
-        # The column says which score it is.
+        # The column names the score.
         (title, name, replace(score, provenance=score.provenance.removeprefix(f"{name}; ")))
         for title, name, one in found
         for score in one.scores()

@@ -24,7 +24,7 @@ def audit_tables(audit: FactorAudit) -> Iterator[Table]:
             Column("what", "what it takes"),
         ],
         [asdict(one) for one in audit.sets],
-        title=f"{audit.protocol}: {formatting.count(audit.rows)} rows, {formatting.count(audit.images)} pictures",
+        title=f"{audit.protocol}: {formatting.count(audit.rows)} rows, {formatting.count(audit.images)} images",
         notes=_notes(audit),
     )
     yield Table(

@@ -34,7 +34,7 @@ def group_table(
 ) -> Table:
     """Top-1 accuracy of every result by the groups of a column.
 
-    The column is one of ``table`` (a CSV, JSONL or Parquet file with an id a row), or was recorded with the data set
+    The column is one of ``table`` (a CSV, JSONL or Parquet file with an id per row), or was recorded with the dataset
     when the run was made, or is ``"class"``; results whose images do not have it are passed over.
     """
     looked_up = None if table is None else read_groups(table, by)

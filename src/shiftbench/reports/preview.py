@@ -53,7 +53,7 @@ class _Page:
         left = _MARGIN + block * (self.block_width + _GUTTER)
         return left, _MARGIN + _TITLES + place * (self.cell[1] + _GAP)
 
-    def picture(self, row: int, column: int) -> tuple[int, int]:
+    def place(self, row: int, column: int) -> tuple[int, int]:
         left, top = self.corner(row)
         return left + self.label + column * (self.cell[0] + _GAP), top
 
@@ -79,7 +79,7 @@ def render_preview(
     page = _layout(_cell(pixels, longest), names, len(severities))
     canvas = Image.new("RGB", page.size, _PAPER)
     draw = ImageDraw.Draw(canvas)
-    canvas.paste(_shown(pixels, page.cell), page.picture(0, 0))
+    canvas.paste(_shown(pixels, page.cell), page.place(0, 0))
     _draw_label(draw, page, 0, ["original"], "", _INK)
     _draw_about(draw, page, image_id, f"{pixels.shape[1]} x {pixels.shape[0]} pixels, seed {seed}")
     _draw_severities(draw, page, severities)
@@ -88,7 +88,7 @@ def render_preview(
         words = name.split("_")
         _draw_label(draw, page, row, words, group if group not in words else "", _GROUP_INK.get(group, _INK))
     for shift in shifts:
-        place = page.picture(1 + names.index(shift.corruption), severities.index(shift.severity))
+        place = page.place(1 + names.index(shift.corruption), severities.index(shift.severity))
         canvas.paste(_shown(shift(pixels, image_id=image_id, seed=seed), page.cell), place)
     return canvas
 
@@ -117,10 +117,10 @@ def _layout(cell: tuple[int, int], names: Sequence[str], columns: int) -> _Page:
 
 def _draw_about(draw: ImageDraw.ImageDraw, page: _Page, title: str, about: str) -> None:
     """What the original is, in the empty columns beside it."""
-    left, top = page.picture(0, 1)
+    left, top = page.place(0, 1)
     left += 14
     room = _MARGIN + page.block_width - left
-    if room < 8 * _TEXT:  # one or two small columns: three letters and dots would tell nothing
+    if room < 8 * _TEXT:  # one or two small columns: three letters and dots would be useless
         return
     middle = top + page.cell[1] // 2
     draw.text((left, middle - 2), _fitted(title, _font(_TITLE), room), _INK, _font(_TITLE), anchor="ls")
@@ -133,7 +133,7 @@ def _draw_severities(draw: ImageDraw.ImageDraw, page: _Page, severities: Sequenc
         middle = top - 18
         draw.text((left, middle), "severity", _PALE, _font(_SMALL), anchor="lm")
         for column, severity in enumerate(severities):
-            x = page.picture(block * page.rows, column)[0] + page.cell[0] / 2
+            x = page.place(block * page.rows, column)[0] + page.cell[0] / 2
             draw.text((x, middle), f"{severity:g}", _INK, _font(_TEXT), anchor="mm")
 
 

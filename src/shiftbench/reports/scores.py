@@ -6,7 +6,7 @@ notes explain each mark. A score from another number of images than the rest of 
 asterisk.
 
 Bold means: the best of its column, or not clearly worse, that is, its interval overlaps the best one's.
-Overlap is a cautious rule; two models on the same images are told apart more sharply by a paired test
+Overlap is a cautious rule; two models on the same images are compared more sharply by a paired test
 (``reports.comparisons``). Nothing is bold where that would be every row.
 """
 
@@ -201,7 +201,7 @@ class ScoreGrid:
                 raise ShiftbenchError(
                     f"two different scores for {entry.classifier!r} in {entry.setting!r} have one provenance",
                     found=f"{entry.score.metric} {placed[key].value:g} and {entry.score.value:g}",
-                    expected="one score, or provenance lines that tell them apart",
+                    expected="one score, or provenance lines that differ",
                 )
             placed[key] = entry.score
         return placed
@@ -267,7 +267,7 @@ class ScoreGrid:
             return [f"provenance: {_shared_parts(list(lines))}; in full in CSV and JSON"]
         if len(lines) == 1 and len(unmarked) == len(self.columns):
             return [f"provenance: {formatting.one_line(unmarked[0].provenance)}"]
-        # A setting's metrics can differ in provenance (one is divided by a baseline): then say which.
+        # A setting's metrics can differ in provenance (one is divided by a baseline): then name it.
         several = Counter(setting for setting, _ in {(c.setting, c.provenance) for c in unmarked})
         notes = []
         for line, columns in lines.items():
@@ -311,7 +311,7 @@ def _describe(column: ScoreColumn, *, kind: bool) -> str:
 
 
 def _shared_parts(lines: list[str]) -> str:
-    """What many provenance lines have in common: the parts, between semicolons, that several of them say."""
+    """What many provenance lines have in common: the parts, between semicolons, that several of them share."""
     counts = Counter(part for line in lines for part in dict.fromkeys(formatting.one_line(line).split("; ")))
     shared = [
         part if count == len(lines) else f"{part} ({count} of {len(lines)})"

@@ -93,7 +93,7 @@ def _renamed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def line_text(line: Line) -> list[str]:
-    """The line in words and numbers."""
+    """The line as text."""
     if isinstance(line, PiecewiseFit):
         pivot = line.pivot * 100.0 / whole(line.unit)
         return [
@@ -157,7 +157,7 @@ def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:
 
 
 def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> Table:
-    """One row a pair of shifts."""
+    """One row per pair of shifts."""
     rows: list[dict[str, Any]] = []
     for first, second, one in pairs:
         row = {"first": first, "second": second, **one.as_dict()}
@@ -184,7 +184,7 @@ def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: floa
 
 
 def agreement_table(result: ModelAgreement, setting: str) -> Table:
-    """Who fails together: one row a pair of models."""
+    """Which models fail together: one row per pair."""
     fields = [
         Column("stronger", "stronger"),
         Column("weaker", "weaker"),
@@ -218,10 +218,10 @@ def agreement_table(result: ModelAgreement, setting: str) -> Table:
 
 
 def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
-    """One row for each hypothesis and data set."""
+    """One row for each hypothesis and dataset."""
     fields = [
         Column("hypothesis", "hypothesis"),
-        Column("dataset", "data set"),
+        Column("dataset", "dataset"),
         Column("verdict", "evidence"),
         Column("gain", "gain", "points", ("low", "high")),
         Column("excess", "beyond reference", "points"),
@@ -266,7 +266,7 @@ def reproducibility_table(result: Reproducibility, original: str, new: str) -> T
 
 
 def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table:
-    """One row a model: its gap, what chance can do, and the rest, split in two where that is possible."""
+    """One row per model: its gap, what chance can do, and the rest, split in two where that is possible."""
     apart = any(row.parts.adaptivity is not None for row in result.rows)
     fields = [
         Column("model", "model"),
@@ -300,7 +300,7 @@ def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table
         "systematic: adaptivity and distribution together; an interval that holds 0 may be chance alone",
         f"adaptivity: {original} minus {fresh}, fresh images of its distribution; distribution: {fresh} minus {new}"
         if apart
-        else "two test sets can't tell adaptivity from distribution; --fresh, a setting with fresh images of the "
+        else "two test sets can't separate adaptivity from distribution; --fresh, a setting with fresh images of the "
         "original distribution, can",
         *result.notes,
     ]
@@ -314,7 +314,7 @@ def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table
 def bins_table(
     bins: Sequence[tuple[str, Sequence[FrequencyBin]]], setting: str, level: float, notes: Sequence[str]
 ) -> Table:
-    """One row a bin, for each (name, bins): the mean over all classifiers, and single ones."""
+    """One row per bin, for each (name, bins): the mean over all classifiers, and single ones."""
     fields = [
         Column("model", "model"),
         Column("bin", "selection frequency"),
@@ -328,7 +328,7 @@ def bins_table(
     ]
     notes = [
         f"{formatting.level_text(level)} intervals: clopper-pearson; of a mean over models, for that many images: "
-        "they all see the same pictures",
+        "they all see the same images",
         *notes,
     ]
     data = {"setting": setting, "level": level, "bins": rows, "notes": notes}

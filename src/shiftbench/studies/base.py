@@ -1,4 +1,4 @@
-"""What every study shares: its error, the units of accuracies, and values that belong to named models."""
+"""Shared by all studies: their error, the units of accuracies, and values that belong to named models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Accuracies = ArrayLike | Mapping[str, float]
 
 
 class StudyError(ShiftbenchError):
-    """Numbers that a study can't be computed from."""
+    """Invalid input of a study."""
 
 
 def whole(unit: str) -> float:
@@ -37,9 +37,9 @@ def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) ->
     """Percent or fraction, by one rule for the whole table.
 
     A column with a value above 1 can only be percent. A column whose values all lie in [0, 1] can only be
-    fractions, unless all of it is 0 or missing, which fits both. When both kinds occur in one table it is
-    refused: either two units were mixed, or a percent column happens to stay below 1 % throughout, and then
-    ``unit="percent"`` says so. Values below 0 or above 100 are no accuracies in any unit.
+    fractions, unless all of it is 0 or missing, which fits both. A table with both kinds is an error: either two
+    units were mixed, or a percent column happens to stay below 1 % throughout and needs ``unit="percent"``. Values
+    below 0 or above 100 are invalid in any unit.
 
     >>> recognise_unit({"val": [76.1, 69.8], "imagenet-a": [0.0, 1.2]})
     'percent'
@@ -61,7 +61,7 @@ def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) ->
             "percent and fractions in one table",
             found=f"above 1: {listed(percent)}; within [0, 1]: {listed(fraction)}",
             expected="accuracies in one unit",
-            hint="convert one of them, or, if all of it is percent, say so: unit='percent' (--unit percent)",
+            hint="convert one of them, or, if all of it is percent, pass unit='percent' (--unit percent)",
         )
     return chosen
 
@@ -70,7 +70,7 @@ def _check_range(name: str, values: FloatArray, unit: str) -> None:
     bad = ~np.isnan(values) & ~((values >= 0) & (values <= whole(unit)))
     if bad.any():
         raise StudyError(
-            f"{name!r} holds values that are no accuracies",
+            f"{name!r} contains invalid accuracies",
             found=f"{values[bad][0]:g}" + (f" and {int(bad.sum()) - 1} more" if bad.sum() > 1 else ""),
             expected=f"0 to {whole(unit):g} ({unit})",
         )
@@ -81,11 +81,11 @@ def named_values(
 ) -> tuple[list[str], list[FloatArray]]:
     """Several columns on one list of models; a model that a mapping lacks gets nan there.
 
-    Without names the models are called "1", "2", ... A name that comes twice is refused: it would count twice.
+    Without names the models are called "1", "2", ... A duplicate name is an error: it would count twice.
     """
     mappings = [column for column in values if isinstance(column, Mapping)]
     if mappings and len(mappings) != len(values):
-        raise StudyError("mappings and arrays can't be matched", expected="accuracies by model name in all arguments")
+        raise StudyError("mappings and arrays can't be mixed", expected="accuracies by model name in all arguments")
     if mappings:
         names = list(models) if models is not None else list(dict.fromkeys(name for one in mappings for name in one))
         columns = [np.array([float(one.get(name, np.nan)) for name in names]) for one in mappings]
@@ -95,7 +95,7 @@ def named_values(
     sizes = {len(column) for column in columns} | {len(names)}
     if len(sizes) != 1:
         raise StudyError(
-            "the arguments do not have one value for each model",
+            "the arguments differ in length",
             found=f"{', '.join(str(len(column)) for column in columns)} values, {len(names)} names",
             expected="the same number, nan where a value is missing",
         )
@@ -109,9 +109,9 @@ def check_unique(names: Sequence[str]) -> None:
     seen: set[str] = set()
     twice = list(dict.fromkeys(name for name in names if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
     raise StudyError(
-        "a model is listed twice",
+        "duplicate model",
         found=listed(twice),
-        expected="one row for each model; twice the same would count twice in every fit",
+        expected="one row for each model",
         hint="drop or rename one of them",
     )
 
@@ -125,7 +125,7 @@ def count_of(n: int, what: str) -> str:
 
 
 def finite_or_none(value: float) -> float | None:
-    """JSON knows no nan; neither should a reader of results."""
+    """For JSON, which has no nan."""
     return float(value) if np.isfinite(value) else None
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import listed
 from shiftbench.metrics.intervals import Interval
 from shiftbench.studies.base import Accuracies, StudyError, count_of, named_values
+from shiftbench.studies.fits import baseline_mask
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def correlate(
     r, rank = pearsonr(a, b), spearmanr(a, b)
     rank_value = float(np.clip(rank.statistic, -1.0, 1.0))
     if len(a) < 4:
-        notes.append("no interval: it takes four models or more")
+        notes.append("no interval: it needs four models or more")
     return Correlation(
         n=len(a),
         pearson=float(r.statistic),
@@ -102,16 +103,10 @@ def fisher_interval(r: float, n: int, level: float, *, spread: float = 1.0) -> I
     return Interval(float(np.tanh(np.arctanh(r) - half)), float(np.tanh(np.arctanh(r) + half)))
 
 
-def _over(names: Sequence[str], over: Sequence[bool] | Sequence[str] | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    if over is None:
-        return np.ones(len(names), dtype=bool)
-    given = np.asarray(over)
-    if given.dtype == np.bool_:
-        if given.shape != (len(names),):
-            raise StudyError("the mask does not fit", found=f"{given.size} values for {len(names)} models")
-        return given
-    wanted = {str(name) for name in given.tolist()}
-    return np.array([name in wanted for name in names])
+def _over(names: Sequence[str], over: Sequence[bool] | Sequence[str] | None) -> BoolArray:
+    if over is not None and np.asarray(over).dtype != np.bool_:
+        over = [name for name in names if name in over]
+    return baseline_mask(names, over)
 
 
 def _check(a: FloatArray, b: FloatArray, notes: Sequence[str]) -> None:

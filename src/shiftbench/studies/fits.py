@@ -43,7 +43,7 @@ from shiftbench.studies.scales import Scale, get_scale
 
 RESAMPLES = 1000
 
-#: With fewer models than this an interval from resampling them says little; the result then says so.
+#: With fewer models than this an interval from resampling them is rough; a note is added.
 FEW_MODELS = 8
 
 
@@ -211,7 +211,10 @@ def baseline_mask(names: Sequence[str], baseline: Sequence[bool] | BoolArray | S
     given = np.asarray(baseline)
     if given.dtype == np.bool_:
         if given.shape != (len(names),):
-            raise StudyError("the baseline mask does not fit", found=f"{given.size} values for {len(names)} models")
+            raise StudyError(
+                "the mask and the models differ in length",
+                found=f"{given.size} values for {len(names)} models",
+            )
         return given
     wanted = {str(name) for name in given.tolist()}
     unknown = sorted(wanted - set(names))
@@ -255,7 +258,7 @@ def _check_enough(names: Sequence[str], x: FloatArray, scale: str, notes: Sequen
 
 
 def _resampled(u: FloatArray, v: FloatArray, procedure: Procedure, resamples: int) -> tuple[FloatArray, list[str]]:
-    """The resampled lines that exist, and what to say about them."""
+    """The resampled lines that exist, and notes on them."""
     if resamples < 1 or len(u) < 3:
         why = ["two models determine the line exactly: no interval"] if len(u) == 2 else []
         return np.empty((0, 2)), why

@@ -1,9 +1,9 @@
 """Hypotheses about what makes models robust (000): evidence for, against, or none, by a written rule.
 
 A hypothesis ("Larger Models", "Pretraining") names pairs of models, one with the change and one without. On a
-data set its *gain* is the mean over its pairs of how much better the changed model does under shift, and its
+dataset its *gain* is the mean over its pairs of how much better the changed model does under shift, and its
 *excess* is the mean of how much the gap between in-distribution and shifted score shrinks: what is gained
-beyond being the better model anyway. The verdict on a hypothesis and a data set:
+beyond being the better model anyway. The verdict on a hypothesis and a dataset:
 
     +   gain >= margin, and excess >= gap_margin where in-distribution scores are known,
         and, where hits on images are known, the gain's p-value after Holm is at most 1 - level
@@ -12,8 +12,8 @@ beyond being the better model anyway. The verdict on a hypothesis and a data set
 
 Scores and margins are in points, higher is better; errors are turned round. With one pair the p-value is
 McNemar's exact one; with several it is that of the mean paired difference per image (normal). Holm's correction
-counts all hypotheses and data sets tested together. From published scores alone there is no p-value, and the
-margins decide: the result says so. 000 itself writes "-" for what is here "-" or "0".
+counts all hypotheses and datasets tested together. From published scores alone there is no p-value, and only the
+margins decide. 000 itself writes "-" for what is here "-" or "0".
 
 000 states no thresholds. The defaults are ours, chosen so that its tables 4 and 6 follow from the numbers it
 prints; any margin above 1.1 and up to 2.2 points with any gap margin above 0 and up to 0.7 gives the same marks.
@@ -33,7 +33,7 @@ from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.paired import holm, mcnemar
 from shiftbench.studies.base import StudyError
 
-#: Points under shift below which a change is not worth speaking of.
+#: Points under shift below which a change counts as none.
 MARGIN = 1.5
 #: Points by which the gap must shrink.
 GAP_MARGIN = 0.5
@@ -49,7 +49,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one data set says about one hypothesis; points, higher is better."""
+    """The evidence of one dataset on one hypothesis; points, higher is better."""
 
     hypothesis: str
     dataset: str
@@ -75,7 +75,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class ScoredData:
-    """Scores of models on one data set, in points; ``reference`` are the in-distribution ones."""
+    """Scores of models on one dataset, in points; ``reference`` are the in-distribution ones."""
 
     dataset: str
     shifted: Mapping[str, float]
@@ -103,7 +103,7 @@ def weigh_hypotheses(
     resamples: int = 2000,
     seed: int = 0,
 ) -> list[Evidence]:
-    """The evidence of every data set on every hypothesis of which it has at least one pair.
+    """The evidence of every dataset on every hypothesis of which it has at least one pair.
 
     >>> larger = Hypothesis("Larger Models", (("ResNet-152", "ResNet-50"),))
     >>> errors, clean = {"ResNet-50": 63.9, "ResNet-152": 58.7}, {"ResNet-50": 7.9, "ResNet-152": 6.8}
@@ -124,9 +124,9 @@ def weigh_hypotheses(
                 found.append(_from_hits(hypothesis.name, dataset, known, level, resamples, seed))
     if not found:
         raise StudyError(
-            "no data set has both models of any pair",
+            "no dataset has both models of any pair",
             found=f"pairs {listed([f'{a} / {b}' for h in hypotheses for a, b in h.pairs])}",
-            expected=f"models such as {listed(datasets[0].shifted) if datasets else '(no data sets)'}",
+            expected=f"models such as {listed(datasets[0].shifted) if datasets else '(no datasets)'}",
         )
     adjusted = holm([np.nan if one.p is None else one.p for one in found])
     made = [replace(one, p_holm=None if one.p is None else float(p)) for one, p in zip(found, adjusted, strict=True)]
@@ -195,14 +195,14 @@ def _mean_p(per_image: NDArray[np.float64]) -> float:
 
 
 def hypotheses_from_models(changes: Mapping[str, Sequence[str]], bases: Mapping[str, str]) -> list[Hypothesis]:
-    """Hypotheses from a table of models: each word of ``changes`` is one, its pairs the models so tagged.
+    """Hypotheses from a table of models: each tag in ``changes`` is one, its pairs the models with that tag.
 
     >>> hypotheses_from_models({"resnet152": ["larger"], "resnet50": []}, {"resnet152": "resnet50"})
     [Hypothesis(name='larger', pairs=(('resnet152', 'resnet50'),))]
     """
     pairs: dict[str, list[tuple[str, str]]] = {}
-    for model, words in changes.items():
-        for word in words:
+    for model, tags in changes.items():
+        for tag in tags:
             if model in bases:
-                pairs.setdefault(word, []).append((model, bases[model]))
-    return [Hypothesis(word, tuple(made)) for word, made in pairs.items()]
+                pairs.setdefault(tag, []).append((model, bases[model]))
+    return [Hypothesis(tag, tuple(made)) for tag, made in pairs.items()]

@@ -1,4 +1,4 @@
-"""Effective robustness with the images resampled, when the predictions are at hand.
+"""Effective robustness with the images resampled, from stored predictions.
 
 One draw takes the images of x and of y anew, once for all models (an image that is hard for one is hard for
 others), computes every accuracy, the line and every rho. Where x and y are the same images, clean and shifted,
@@ -67,7 +67,7 @@ def image_bootstrap(
 ) -> ImageBootstrap:
     """rho and the line from hits, (models, images) of either setting.
 
-    ``paired`` says that image i of x and image i of y are the same image. ``over_models`` also draws the
+    ``paired``: image i of x and image i of y are the same image. ``over_models`` also draws the
     baseline models anew, as the fit's own interval does; without it the models are taken as given.
 
     >>> rng = np.random.default_rng(0)

@@ -4,13 +4,13 @@ Our own format is a CSV file with a column ``model`` and any of these:
 
 | column | meaning |
 |---|---|
-| category | ``standard``, ``robustness_intervention``, ``more_data``, or any word of yours |
+| category | ``standard``, ``robustness_intervention``, ``more_data``, or your own |
 | base_model | the model it was made from, for relative robustness |
 | intervention | what was changed: ``augmix``, ``adversarial training``, ... |
-| size | millions of parameters, or any word of yours |
+| size | millions of parameters, or your own description |
 | training_data | ``imagenet``, ``jft-300m``, ... |
 | baseline | 1 or 0: whether the line may go through it (else all of the baseline category may) |
-| changes | what it changes, for hypotheses: words separated by ``;`` |
+| changes | what it changes, for hypotheses: tags separated by ``;`` |
 
 The ImageNet testbed's list (columns ``category_detail``, ``base_model_derived``, ``used_in_line_fit``) is
 understood as it is. Other columns are kept in ``extra``.
@@ -86,30 +86,22 @@ class Models(Mapping[str, ModelInfo]):
     def baseline(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
         """Which of these models the line may go through.
 
-        Those of the category, unless their ``baseline`` mark says no or their lower-cased name contains one of
-        the words of ``exclude``.
+        Those of the category, unless their ``baseline`` mark is 0 or their lower-cased name contains one of
+        ``exclude``.
         """
-        words = [word.lower() for word in exclude]
-        return np.array([self._fits(name, category.lower(), words) for name in names], dtype=bool)
+        parts = [part.lower() for part in exclude]
+        return np.array([self._fits(name, category, parts) for name in names], dtype=bool)
 
-    def _fits(self, name: str, category: str, words: Sequence[str]) -> bool:
+    def _fits(self, name: str, category: str, parts: Sequence[str]) -> bool:
         info = self.rows.get(name)
-        if info is None or info.category.lower() != category or info.baseline is False:
+        if info is None or info.category.lower() != category.lower() or info.baseline is False:
             return False
-        return not any(word in name.lower() for word in words)
+        return not any(part in name.lower() for part in parts)
 
-    def others(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
+    def others(self, names: Sequence[str], category: str = STANDARD) -> BoolArray:
         """The models known to be of another category; those that the table does not list are not counted."""
-        words = [word.lower() for word in exclude]
-        return np.array(
-            [
-                name in self.rows
-                and self.rows[name].category.lower() != category.lower()
-                and not any(word in name.lower() for word in words)
-                for name in names
-            ],
-            dtype=bool,
-        )
+        listed_names = [name in self.rows and self.category(name).lower() != category.lower() for name in names]
+        return np.array(listed_names, dtype=bool)
 
 
 def read_models(path: str | Path) -> Models:
@@ -126,7 +118,7 @@ def read_models(path: str | Path) -> Models:
         cells = ["" if cell is None else str(cell).strip() for cell in row]
         name = cells[name_at]
         if name in found:
-            raise StudyError(f"{path.name} lists a model twice", found=f"{name!r}, the second in line {number}")
+            raise StudyError(f"{path.name} has a duplicate model", found=f"{name!r}, the second in line {number}")
         known = {ours: cells[i] if i is not None else "" for ours, i in at.items()}
         used = {name_at, *(i for i in at.values() if i is not None)}
         extra = {lowered[i]: cell for i, cell in enumerate(cells) if i not in used}
@@ -143,4 +135,4 @@ def _mark(path: Path, line: int, text: str) -> bool | None:
         return None
     if text.lower() in _YES | _NO:
         return text.lower() in _YES
-    raise StudyError(f"{path.name}, line {line}: the baseline mark is unclear", found=repr(text), expected="1 or 0")
+    raise StudyError(f"{path.name}, line {line}: invalid baseline mark", found=repr(text), expected="1 or 0")

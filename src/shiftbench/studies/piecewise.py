@@ -104,23 +104,12 @@ def fit_piecewise(
     unit = recognise_unit({"x": xs, "y": ys}, unit)
     chosen = baseline_mask(names, baseline)
     pivot = _zero_model(xs, ys, chosen) if pivot is None else pivot
+    options: dict[str, Any] = {"scale": scale, "level": level, "resamples": resamples, "seed": seed}
     sides = []
     for side, name in ((xs < pivot, "below"), (xs > pivot, "above")):
         try:
-            sides.append(
-                fit(
-                    xs,
-                    ys,
-                    scale=scale,
-                    models=names,
-                    baseline=chosen & side,
-                    unit=unit,
-                    level=level,
-                    resamples=resamples,
-                    seed=seed,
-                    procedure=procedure,
-                )
-            )
+            mask = chosen & side
+            sides.append(fit(xs, ys, models=names, baseline=mask, unit=unit, procedure=procedure, **options))
         except StudyError as error:
             raise StudyError(f"no line {name} the pivot {pivot:g}: {error}") from error
     at_pivot = [name for name, here in zip(names, chosen & (xs == pivot), strict=True) if here]

@@ -64,7 +64,7 @@ class Procedure:
 
 def check_level(level: float) -> None:
     if not 0.0 < level < 1.0:
-        raise StudyError("bad confidence level", found=level, expected="between 0 and 1, such as 0.95")
+        raise StudyError("invalid confidence level", found=level, expected="between 0 and 1, such as 0.95")
 
 
 def _at(parted: FloatArray, place: float, method: str) -> FloatArray:

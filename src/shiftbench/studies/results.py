@@ -18,7 +18,7 @@ from shiftbench.errors import UnknownNameError, listed
 from shiftbench.studies.base import FRACTION, StudyError, check_unique, count_of, recognise_unit, whole
 
 NAME_COLUMNS = ("model", "classifier")
-#: What stands for a missing accuracy in the tables one meets.
+#: Marks of a missing accuracy.
 _MISSING = {"", "-", "–", "na", "n/a", "nan", "none", "null"}
 
 
@@ -85,9 +85,9 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
     """A table of results from a .csv or .parquet file.
 
     Percent or fraction is recognised by one rule for the whole table: a value above 1 means percent; all values
-    within [0, 1] mean fractions; columns of both kinds are refused unless ``unit`` decides
-    (``base.recognise_unit``). A model that comes twice with the same numbers is kept once, with other numbers it
-    is refused. ``sizes`` are the numbers of images by setting.
+    within [0, 1] mean fractions; columns of both kinds are an error unless ``unit`` is given
+    (``base.recognise_unit``). A duplicate model is kept once if its numbers are the same, else it is
+    an error. ``sizes`` are the numbers of images by setting.
     """
     path = Path(path)
     header, rows = read_rows(path)
@@ -109,7 +109,7 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
 def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: str | None = None) -> Results:
     """A table from ``Run.scores()``: (classifier, setting, score), fractions, with the scores' own n.
 
-    Scores of one setting that differ in provenance are not comparable without a second thought: a note says so.
+    Scores of one setting that differ in provenance are not directly comparable: a note is added.
     """
     cells: dict[tuple[str, str], tuple[float, float]] = {}
     origins: dict[str, set[str]] = {}
@@ -154,7 +154,7 @@ def _from_wide(path: Path, header: Sequence[str], rows: Sequence[Sequence[object
     settings = tuple(name.strip() for i, name in enumerate(header) if i != name_at)
     if len(set(settings)) != len(settings):
         twice = [name for name in dict.fromkeys(settings) if settings.count(name) > 1]
-        raise StudyError(f"{path.name} has a setting twice", found=listed(twice))
+        raise StudyError(f"{path.name} has a duplicate setting", found=listed(twice))
     seen: dict[str, FloatArray] = {}
     again = []
     for number, row in enumerate(rows, start=2):
@@ -235,7 +235,7 @@ def read_rows(path: Path) -> tuple[list[str], list[list[object]]]:
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise StudyError(
-                f"{path.name}, line {number} has another number of cells than the header",
+                f"{path.name}, line {number} and the header differ in length",
                 found=len(row),
                 expected=len(header),
             )

@@ -10,8 +10,8 @@ and they are put together by Zou and Donner's (2008) rule for a difference a - b
 
     low = a - b - sqrt((a - low_a)² + (high_b - b)²),   high = a - b + sqrt((high_a - a)² + (b - low_b)²),
 
-which keeps their asymmetry. Where x and y come from the same pictures (clean and corrupted) their errors are
-positively tied and the interval is wider than needed, never narrower; with predictions at hand the image
+which keeps their asymmetry. Where x and y come from the same images (clean and corrupted) their errors are
+positively tied and the interval is wider than needed, never narrower; with stored predictions the image
 bootstrap (``shiftbench.studies.image_bootstrap``) takes the tie into account.
 """
 
@@ -103,7 +103,7 @@ def effective_robustness(
 
     ``line`` is a fit made before; without it one is made through ``baseline`` with ``fit_options`` (``scale``,
     ``resamples``, ...). ``n_x`` and ``n_y`` are the numbers of images behind the accuracies, one for all models
-    or one each; what is not given does not enter the interval, and ``sources`` says what did.
+    or one each; what is not given does not enter the interval; ``sources`` lists what did.
 
     >>> x, y = [56.5, 69.8, 76.1, 82.7, 79.0], [44.0, 57.2, 63.3, 72.1, 71.0]
     >>> result = effective_robustness(x, y, models=list("abcde"), baseline=list("abcd"), n_y=10_000)
@@ -120,7 +120,7 @@ def effective_robustness(
         raise StudyError(
             "percent against fraction",
             found=f"accuracies in {unit}, a line in {line.unit}",
-            hint=f"if the accuracies are meant so, say unit={line.unit!r}",
+            hint=f"if the accuracies are in that unit, pass unit={line.unit!r}",
         )
     known = ~(np.isnan(xs) | np.isnan(ys))
     notes = []

@@ -83,9 +83,7 @@ class Study:
     def others(self) -> BoolArray:
         """The models of every other category: those whose robustness is in question."""
         if self.models is None:
-            raise StudyError(
-                "which models are not standard is not known", hint="give a table of models (--models FILE)"
-            )
+            raise StudyError("the categories of the models are unknown", hint="give a table of models (--models FILE)")
         return self.models.others(self.results.models, self.category)
 
     def category_of(self, model: str) -> str:
@@ -135,7 +133,7 @@ class Study:
     def relative(self, y: str, *, level: float = 0.95) -> RelativeRobustness:
         """tau of every model whose base the table of models names."""
         if self.models is None or not self.models.bases:
-            raise StudyError("no base models are known", hint="add a column base_model to the table of models")
+            raise StudyError("no base models", hint="add a column base_model to the table of models")
         results = self.results
         return relative_robustness(
             results.column(y), self.models.bases, models=results.models, n_y=results.size(y), level=level,

@@ -21,7 +21,7 @@ from shiftbench.studies.results import Results
 class TestbedShift:
     """One plot of the paper: y against x for models with x of at least ``min_x`` percent."""
 
-    #: Not a test, whatever its name begins with.
+    #: Not a test, although its name begins like one.
     __test__ = False
 
     name: str
@@ -128,7 +128,7 @@ def with_aggregates(results: Results) -> Results:
 
 
 def default_sizes(results: Results) -> Results:
-    """The table with the testbed's numbers of images where it says none itself.
+    """The table with the testbed's numbers of images for settings without any.
 
     Only for a table that is recognisably the testbed's, by five or more of its settings: another's ``val`` need
     not be ImageNet's.

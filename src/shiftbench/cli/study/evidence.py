@@ -50,7 +50,7 @@ def agreement_command(
 @grouped
 def hypotheses_command(
     models: Annotated[
-        Path, typer.Option("--models", "-m", help="ResultsOptions of models with the columns base_model and changes.")
+        Path, typer.Option("--models", "-m", help="Table of models with the columns base_model and changes.")
     ],
     setting: Annotated[list[str], typer.Option("--setting", "-s", help="Dataset to weigh (repeatable).")],
     table: ResultsOptions,
@@ -61,7 +61,7 @@ def hypotheses_command(
 ) -> None:
     """Evidence for or against what models change: gain under shift, beyond the reference --x.
 
-    Each word in the column changes is a hypothesis; its pairs are the models so tagged and their base models. From a
+    Each tag in the column changes is a hypothesis; its pairs are the models with that tag and their base models. From a
     table of results margins alone decide; from a workspace the images' paired differences do, too, with Holm's
     correction over everything that is tested together. The rule is printed below the table.
 
@@ -76,7 +76,7 @@ def hypotheses_command(
     tested = hypotheses_from_models({name: info.changes for name, info in known.items()}, known.bases)
     if not tested:
         raise typer.BadParameter(
-            f"no model of {models} has both a base_model and words in the column changes", param_hint="--models"
+            f"no model of {models} has both a base_model and tags in the column changes", param_hint="--models"
         )
     if table.workspace is not None and table.results is None:
         datasets = _hit_data(table.workspace, setting, x)

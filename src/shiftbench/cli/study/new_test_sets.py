@@ -90,7 +90,7 @@ def gap_command(
 
     original - new = adaptivity gap + distribution gap + generalisation gap: models that were chosen on the original
     images, images that are harder or other than those, and chance. Chance is bounded by the exact interval of the
-    new accuracy. Two test sets can't tell the other two apart; fresh images of the original distribution can.
+    new accuracy. Two test sets can't separate the other two; fresh images of the original distribution can.
 
     \b
     shiftbench study gap -r results.csv --x cifar-10 --y cifar-10.1 --n-x 10000 --n-y 2000
@@ -124,7 +124,7 @@ class Bins:
 def bins_command(chosen: Bins, shown: TableOptions) -> None:
     """Accuracy by selection frequency: are images that few people would select harder?
 
-    Selection frequency is the share of people who, shown the image and a class, say that it belongs to the class.
+    Selection frequency is the share of people who, shown the image and a class, select it for the class.
     The accuracy of every classifier, and their mean, in bins of it.
 
     \b

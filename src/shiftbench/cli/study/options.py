@@ -138,7 +138,7 @@ def place_own(study: Study, own: Path | None) -> list[str]:
     if own is None:
         return []
     if study.models is None:
-        raise typer.BadParameter("--own needs --models, to tell the others' line from yours", param_hint="--own")
+        raise typer.BadParameter("--own needs --models, which lists the others", param_hint="--own")
     mine = read_results(own)
     # One size for all models of a setting is the test set's own: it holds for these models, too.
     shared = {name: n for name, n in study.results.sizes.items() if n.ndim == 0 and name in mine.settings}
