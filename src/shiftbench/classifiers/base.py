@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.labels.space import LabelSpace, Scores
+
+if TYPE_CHECKING:
+    from shiftbench.classifiers.recorded import RecordedPredictions
 
 Outputs = Literal["logits", "probabilities"]
 
@@ -56,6 +59,11 @@ class Classifier(ABC):
         from shiftbench.classifiers.torch_ import torch_twin
 
         return torch_twin(self).gradient_model()
+
+    @property
+    def recorded(self) -> RecordedPredictions | None:
+        """Its predictions, if they were made elsewhere: a run looks them up and never asks for ``scores``."""
+        return None
 
     def describe(self) -> dict[str, Any]:
         """JSON-able provenance."""

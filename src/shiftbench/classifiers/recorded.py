@@ -91,6 +91,10 @@ class RecordedPredictions(Classifier):
         return digest("recorded", self.space.fingerprint, list(self.ids), self.outputs, *parts)
 
     @property
+    def recorded(self) -> RecordedPredictions:
+        return self
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What is the same of a model in all test sets, where only its answers are known: its name and classes."""
         named = digest("recorded", self.name, self.space.fingerprint)

@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError, explain
 from shiftbench.io.locks import file_lock
@@ -34,6 +33,9 @@ from shiftbench.store.shifted_images import (
     write_shifted_images,
 )
 from shiftbench.store.workspace import Workspace, setting_rows
+
+if TYPE_CHECKING:
+    from shiftbench.classifiers.recorded import RecordedPredictions
 
 T = TypeVar("T")
 
@@ -124,12 +126,12 @@ class _BlockComputation:
     def compute(self, results: Sequence[PlannedResult]) -> list[Problem]:
         pictured = []
         for planned in results:
-            classifier = self.context.classifiers[planned.result.classifier]
-            if isinstance(classifier, RecordedPredictions):
-                with self._going_on():
-                    self._look_up(planned, classifier)
-            else:
+            recorded = self.context.classifiers[planned.result.classifier].recorded
+            if recorded is None:
                 pictured.append(planned)
+                continue
+            with self._going_on():
+                self._look_up(planned, recorded)
         if pictured:
             self._run(pictured)
         return self.troubles

@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.preprocessing import Geometry
-from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import SettingError, StoreError
 from shiftbench.io.errors import UnreachableError
@@ -26,6 +26,9 @@ from shiftbench.settings.base import Setting
 from shiftbench.store.prediction_files import PredictionBlock, read_block
 from shiftbench.store.spec import ClassifierRecord, DatasetRef, GeometryRecord, ResultSpec, ShiftRecord
 from shiftbench.store.workspace import Result, Workspace, setting_rows, space_key
+
+if TYPE_CHECKING:
+    from shiftbench.classifiers.recorded import RecordedPredictions
 
 _MOST_IMAGES_A_BLOCK, _FEWEST_IMAGES_A_BLOCK, _BLOCKS_OF_A_SMALL_SET = 256, 16, 32
 _EVEN_COUNT = 8
@@ -141,8 +144,8 @@ def plan_result(
     geometry = _geometry(classifier, setting)
     spec = _spec(classifier, setting, dataset, space, geometry, len(rows), seed)
     stored = Needs(min(needs.top_k, len(space)), scores=needs.scores)
-    if isinstance(classifier, RecordedPredictions):
-        stored = _recorded_needs(classifier, setting, dataset, space, stored)
+    if classifier.recorded is not None:
+        stored = _recorded_needs(classifier.recorded, setting, dataset, space, stored)
     result = Result(classifier.name, setting.name, spec)
     if not workspace.predictions_path(result).exists():
         setting.shift.check_setting(classifier, setting.name, dataset, projection)

@@ -6,14 +6,15 @@ its own reference on the x axis, and only models above a threshold there are sho
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import UnknownNameError
+from shiftbench.settings.base import Setting, build_suite
 from shiftbench.studies.results import Results
 
 
@@ -74,8 +75,6 @@ SIZES: Mapping[str, int] = {
 #: 37 corruptions, stylized and greyscale; attacks; settings by which a table is seen to be the testbed's.
 _CORRUPTION_PARTS, _ATTACKS, _RECOGNISED = 39, 4, 5
 
-_CORRUPTED = re.compile(r"imagenet-c\.(?P<corruption>\w+?)\.(?P<severity>[1-5])_(?P<kind>on-disk|in-memory)")
-
 
 def get_shift(name: str) -> TestbedShift:
     try:
@@ -86,26 +85,39 @@ def get_shift(name: str) -> TestbedShift:
 
 def corruption_means(results: Results) -> dict[str, FloatArray]:
     """``fog_on-disk`` and so on: the mean of five severities, nan where one of them is missing."""
-    families: dict[str, dict[int, FloatArray]] = {}
-    for setting in results.settings:
-        match = _CORRUPTED.fullmatch(setting)
-        if match:
-            name = f"{match['corruption']}_{match['kind']}"
-            families.setdefault(name, {})[int(match["severity"])] = results.column(setting)
-    return {name: _mean(list(by.values())) for name, by in families.items() if len(by) == 5}
+    means = _severities_of_means()
+    there = set(results.settings)
+    in_order = dict.fromkeys(name for setting in results.settings for name, of in means.items() if setting in of)
+    return {name: _mean([results.column(s) for s in means[name]]) for name in in_order if there >= set(means[name])}
+
+
+@lru_cache(maxsize=1)
+def known_settings() -> dict[str, Setting]:
+    """The settings of the testbed by name, for its published table: notes, references, label spaces, families."""
+    return {setting.name: setting for setting in build_suite("testbed-213").settings}
+
+
+@lru_cache(maxsize=1)
+def _severities_of_means() -> dict[str, list[str]]:
+    """The five settings that each mean over severities is of."""
+    found: dict[str, list[str]] = {}
+    for setting in known_settings().values():
+        if setting.member is not None:
+            found.setdefault(f"{setting.member.name}_{setting.source}", []).append(setting.name)
+    return found
+
+
+def _attacks(results: Results) -> list[str]:
+    known = known_settings()
+    return [name for name in results.settings if name in known and known[name].shift.kind == "attack"]
 
 
 def synthetic(results: Results) -> list[str]:
     """Every synthetic measure that a table with its aggregates has: 37 corruptions, two styles, four attacks, two
     means in the testbed's."""
-    means = [name for name in results.settings if name.endswith(("_on-disk", "_in-memory"))]
+    means = [name for name in results.settings if name in _severities_of_means()]
     others = ("stylized_imagenet", "greyscale", "avg_corruptions", "avg_pgd")
-    attacks = [name for name in results.settings if name.startswith("pgd.")]
-    return [
-        *(n for n in means if not n.startswith("imagenet-c.")),
-        *attacks,
-        *(n for n in others if n in results.settings),
-    ]
+    return [*means, *_attacks(results), *(name for name in others if name in results.settings)]
 
 
 def with_aggregates(results: Results) -> Results:
@@ -119,7 +131,7 @@ def with_aggregates(results: Results) -> Results:
     columns = corruption_means(results)
     styles = [results.column(name) for name in ("stylized_imagenet", "greyscale") if name in results.settings]
     parts = [*columns.values(), *styles]
-    attacks = [results.column(name) for name in results.settings if name.startswith("pgd.")]
+    attacks = [results.column(name) for name in _attacks(results)]
     if len(parts) == _CORRUPTION_PARTS:
         columns["avg_corruptions"] = _mean(parts)
     if len(attacks) == _ATTACKS:

@@ -22,10 +22,10 @@ from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 MODELS = ("alexnet", "resnet50", "resnet50_augmix")
 
 
-def grid_of(models: int = 3, corruptions_: tuple[str, ...] = ("fog", "gaussian_noise", "zebra")) -> Results:
+def grid_of(models: int = 3, corruptions_: tuple[str, ...] = ("fog", "gaussian_noise", "saturate")) -> Results:
     """Accuracies that fall with severity, in percent."""
     rng = np.random.default_rng(0)
-    settings = ["val", *(f"mine-c.{name}.{severity}" for name in corruptions_ for severity in (1, 3, 5))]
+    settings = ["mine", *(f"mine-c.{name}.{severity}" for name in corruptions_ for severity in (1, 3, 5))]
     start = rng.uniform(60, 90, models)[:, None]
     drop = np.array([0.0, *([5.0, 20.0, 40.0] * len(corruptions_))])
     values = start - drop * rng.uniform(0.8, 1.2, (models, len(settings)))
@@ -38,14 +38,15 @@ def test_families_and_order() -> None:
         "val",
         "imagenet-c.fog.3",
         "imagenet-c.fog.5_on-disk",
+        "mine",
         "mine-c.my_own.1",
         "mine-c.fog.1",
         "v2.1",
         "pgd.l2.eps0.5",
     ]
     assert list(families_of_table(settings)) == ["imagenet-c", "imagenet-c_on-disk", "mine-c"]
-    grid = severity_grid(grid_of(), clean="val")
-    assert grid.corruptions == ("gaussian_noise", "fog", "zebra") and grid.severities == (1, 3, 5)
+    grid = severity_grid(grid_of(), clean="mine")
+    assert grid.corruptions == ("gaussian_noise", "fog", "saturate") and grid.severities == (1, 3, 5)
     table = grid_of()
     assert grid.accuracy[1, 1].tolist() == [table.of(f"mine-c.fog.{s}")["net-1"] / 100 for s in (1, 3, 5)]
     assert (grid.low < grid.accuracy).all() and (grid.accuracy < grid.high).all()
@@ -53,10 +54,10 @@ def test_families_and_order() -> None:
 
 @pytest.mark.parametrize(("models", "width"), [(1, "single"), (3, "double"), (8, "single")])
 def test_curves(models: int, width: str) -> None:
-    grid = severity_grid(grid_of(models), clean="val")
+    grid = severity_grid(grid_of(models), clean="mine")
     figure = corruptions(grid, width=width)
     check(figure)
-    assert [axes.get_title() for axes in figure.axes] == ["gaussian noise", "fog", "zebra"]
+    assert [axes.get_title() for axes in figure.axes] == ["gaussian noise", "fog", "saturate"]
     x, y = np.asarray(figure.axes[1].lines[0].get_xydata()).T
     assert x.tolist() == [0, 1, 3, 5]
     assert grid.clean is not None
@@ -85,15 +86,17 @@ def test_bad_choices() -> None:
         corruptions(severity_grid(grid_of(9)))
     with pytest.raises(StudyError, match="no settings of the family 'other-c'"):
         severity_grid(grid_of(), family="other-c")
-    two = Results(("a",), ("a-c.fog.1", "b-c.fog.1"), np.array([[50.0, 60.0]]), "percent")
+    two = Results(("a",), ("imagenet-c.fog.1", "cifar-10-c.fog.1"), np.array([[50.0, 60.0]]), "percent")
     with pytest.raises(StudyError, match="not clear"):
         severity_grid(two)
     with pytest.raises(UnknownNameError, match="net-7"):
         severity_grid(grid_of(), models=["net-7"])
     with pytest.raises(UnknownNameError, match="alexnet"):
         error_map(severity_grid(grid_of()), "alexnet")
+    kinds = tuple(f"kind_{i}" for i in range(60))
+    many = {"many": {(kind, severity): f"mine-c.{kind}.{severity}" for kind in kinds for severity in (1, 3, 5)}}
     with pytest.raises(StudyError, match="too narrow"):
-        heatmap(error_map(severity_grid(grid_of(2, ("fog", *(f"kind_{i}" for i in range(60)))))), width=5)
+        heatmap(error_map(severity_grid(grid_of(2, kinds), families=many)), width=5)
 
 
 def test_errors_are_those_of_the_metric(public: Study) -> None:

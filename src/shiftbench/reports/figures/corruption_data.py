@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,14 +21,13 @@ from shiftbench.reports.corruption import (
 )
 from shiftbench.reports.figures.percent_axes import AccuracyIntervals, accuracy_intervals
 from shiftbench.runs.results import StoredResults
+from shiftbench.settings.base import Member, SuiteOptions, build_suite
 from shiftbench.shifts.corruptions import corruptions
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.results import Results
 
 #: Family to (corruption, severity) to setting.
 Families = Mapping[str, Mapping[Place, str]]
-#: The testbed's suffixes, which make families of their own.
-_SUFFIXES = ("_on-disk", "_in-memory")
 _ORDER = {name: place for place, name in enumerate(BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS)}
 
 
@@ -53,21 +53,32 @@ class SeverityGrid:
 
 
 def families_of_table(settings: Sequence[str]) -> dict[str, dict[Place, str]]:
-    """The families of a table of results, a file format that has names alone: FAMILY.corruption.severity.
+    """The families of a table of results, a file format that has names alone: those of known suites.
 
-    Corruptions that are not registered count in a family that has one which is.
+    Corruptions of own data (suite ``corruptions``) are known by their clean setting, which the table must have.
 
     >>> list(families_of_table(["val", "imagenet-c.fog.3_on-disk", "imagenet-c.fog.3", "pgd.l2.eps0.5"]))
     ['imagenet-c_on-disk', 'imagenet-c']
     """
-    known = set(corruptions("registered"))
+    members = _suite_members()
+    own = SuiteOptions(corruptions=tuple(corruptions("registered")))
+    for clean in [name for name in settings if name not in members]:
+        of_own = build_suite("corruptions", replace(own, data_name=clean)).settings
+        members = {**{one.name: one.member for one in of_own if one.member is not None}, **members}
     found: dict[str, dict[Place, str]] = {}
     for setting in settings:
-        suffix = next((suffix for suffix in _SUFFIXES if setting.endswith(suffix)), "")
-        family, corruption, severity = ("", "", *setting.removesuffix(suffix).rsplit(".", 2))[-3:]
-        if family and severity.isdigit():
-            found.setdefault(family + suffix, {})[corruption, int(severity)] = setting
-    return {name: places for name, places in found.items() if any(corruption in known for corruption, _ in places)}
+        if setting in members:
+            place = members[setting]
+            found.setdefault(place.family, {})[place.name, int(place.level)] = setting
+    return found
+
+
+@lru_cache(maxsize=1)
+def _suite_members() -> dict[str, Member]:
+    """Corrupted settings of the suites that have any, by name."""
+    names = ("imagenet-c", "imagenet-c-extra", "cifar-10-c", "demo", "testbed-213")
+    settings = [setting for name in names for setting in build_suite(name).settings]
+    return {setting.name: setting.member for setting in settings if setting.member is not None}
 
 
 def severity_grid(
@@ -82,7 +93,7 @@ def severity_grid(
     """The accuracies of one family of settings, of all models or of these.
 
     ``family`` may be left out where there is only one. ``clean`` is the setting without corruption. ``families`` are
-    those of a workspace; without them the names of the table tell (``families_of_table``).
+    those of a workspace; the default is ``families_of_table``.
     """
     found = families_of_table(results.settings) if families is None else families
     if family is None and len(found) == 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from shiftbench.metrics.base import Score
@@ -12,7 +11,6 @@ from shiftbench.reports.page.payload import Estimate, SettingEntry, estimate, sc
 from shiftbench.reports.perturbation import flip_entries, perturbation_families
 from shiftbench.reports.scores import ScoreColumn, ScoreGrid
 from shiftbench.runs.results import StoredResults
-from shiftbench.settings.base import Setting, build_suite
 from shiftbench.store.workspace import Result
 
 if TYPE_CHECKING:
@@ -80,12 +78,6 @@ def own_columns(
 def is_frame(one: Result) -> bool:
     """A frame of a perturbation sequence, of which only flips between frames are shown."""
     return one.spec.shift.frame is not None
-
-
-@lru_cache(maxsize=1)
-def testbed_settings() -> dict[str, Setting]:
-    """The settings of the testbed by name, for its published table: notes, references, label spaces."""
-    return {setting.name: setting for setting in build_suite("testbed-213").settings}
 
 
 def _column(table: ScoreGrid, column: ScoreColumn, run: StoredResults) -> GridColumn:

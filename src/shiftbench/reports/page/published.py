@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from shiftbench.errors import listed
-from shiftbench.reports.page.columns import GridColumn, testbed_settings
+from shiftbench.reports.page.columns import GridColumn
 from shiftbench.reports.page.payload import Estimate, estimate
-from shiftbench.settings.base import SuiteOptions, suites
 from shiftbench.studies.base import StudyError, whole
 from shiftbench.studies.models import STANDARD, read_models
 from shiftbench.studies.results import Results, read_results
 from shiftbench.studies.robustness import accuracy_interval
 from shiftbench.studies.study import Study
-from shiftbench.studies.testbed import SHIFTS, default_sizes, with_aggregates
+from shiftbench.studies.testbed import SHIFTS, default_sizes, known_settings, with_aggregates
 
 _TABLES = (".csv", ".parquet", ".pq")
 #: With this many settings named as in the testbed, a table is taken for the testbed's.
@@ -39,7 +37,7 @@ class Published:
     @property
     def is_testbed(self) -> bool:
         """Whether its settings are the ImageNet testbed's, so that references and classes are known."""
-        return len(testbed_names().intersection(self.study.results.settings)) >= _RECOGNISED
+        return len(known_settings().keys() & set(self.study.results.settings)) >= _RECOGNISED
 
 
 def read_published(
@@ -57,7 +55,7 @@ def read_published(
 
 def published_columns(published: Published, level: float) -> list[GridColumn]:
     results = published.study.results
-    known = testbed_settings() if published.is_testbed else {}
+    known = known_settings() if published.is_testbed else {}
     columns = []
     for name in results.settings:
         setting = known.get(name)
@@ -74,17 +72,11 @@ def published_columns(published: Published, level: float) -> list[GridColumn]:
     return columns
 
 
-@lru_cache(maxsize=1)
-def testbed_names() -> frozenset[str]:
-    """The settings of the testbed under their own names."""
-    return frozenset(setting.name for setting in suites.get("testbed-213")(SuiteOptions()))
-
-
 def _reference(name: str, results: Results) -> str | None:
     """What the testbed draws on the x axis; its means over corruptions and attacks are drawn against val."""
     named = {shift.y: shift.x for shift in SHIFTS.values()}
-    setting = testbed_settings().get(name)
-    mean = name not in testbed_names() and "val" in results.settings
+    setting = known_settings().get(name)
+    mean = name not in known_settings() and "val" in results.settings
     reference = named.get(name) or (setting.reference if setting else "val" if mean else None)
     return reference if reference in results.settings else None
 

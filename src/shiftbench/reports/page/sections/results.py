@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from shiftbench.errors import listed
 from shiftbench.labels import label_space
 from shiftbench.reports.formatting import count
-from shiftbench.reports.page.columns import OWN, GridColumn, testbed_settings
+from shiftbench.reports.page.columns import OWN, GridColumn
 from shiftbench.reports.page.payload import ModelEntry, Results, ShiftEntry, rounded
-from shiftbench.reports.page.published import Published, published_columns, testbed_names
+from shiftbench.reports.page.published import Published, published_columns
 from shiftbench.reports.page.sections import Section
 from shiftbench.store.workspace import space_key
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, whole
 from shiftbench.studies.models import STANDARD, Models
 from shiftbench.studies.piecewise import PiecewiseFit
 from shiftbench.studies.study import Study, unlisted
-from shiftbench.studies.testbed import SHIFTS
+from shiftbench.studies.testbed import SHIFTS, known_settings
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
@@ -117,9 +117,9 @@ def _why_apart(column: GridColumn, name: str, published: Published) -> str:
     """Why an own setting and a published one of that name can't share an axis; "" where they can."""
     if column.metric not in _ACCURACIES:
         return f"they are {column.metric}"
-    if not published.is_testbed or name not in testbed_names():
+    if not published.is_testbed or name not in known_settings():
         return ""
-    expected = space_key(label_space(testbed_settings()[name].space or "imagenet-1k"))
+    expected = space_key(label_space(known_settings()[name].space or "imagenet-1k"))
     return "" if column.space == expected else f"they are over {column.space}, not {expected}"
 
 
