@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,17 @@ def test_fingerprints() -> None:
     assert module_digest(Small()) == module_digest(Small().to(memory_format=torch.channels_last))  # type: ignore[call-overload]
     half = Small().to(torch.bfloat16)
     assert module_digest(half) != module_digest(Small())
+
+
+def test_digest_is_of_the_loaded_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit of its file does not change a network that is already loaded, nor where its results are kept."""
+    file = tmp_path / "edited_network.py"
+    file.write_text("from torch import nn\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    network = importlib.import_module("edited_network").Net()
+    before = module_digest(network)
+    file.write_text(file.read_text().replace("return x", "return 2 * x"))
+    assert module_digest(network) == before
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "torch"])

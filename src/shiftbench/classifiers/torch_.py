@@ -291,11 +291,17 @@ def module_digest(module: Any) -> str:
     return digest(*parts, *sorted([kind.__qualname__, _source(kind)] for kind in own))
 
 
+#: The file of a class may change while the process lives, and its code does not.
+_sources: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+
+
 def _source(kind: type) -> str:
-    try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):
-        return ""
+    if kind not in _sources:
+        try:
+            _sources[kind] = inspect.getsource(kind)
+        except (OSError, TypeError):
+            _sources[kind] = ""
+    return _sources[kind]
 
 
 def _assumed_preprocessing(name: str, module: Any) -> Preprocessing:
