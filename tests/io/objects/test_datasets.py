@@ -14,7 +14,7 @@ from PIL import Image
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.inspection import describe_path
+from shiftbench.datasets.inspection import describe_path, inspect_data
 from shiftbench.datasets.manifest import open_manifest
 from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.cache import local_copy
@@ -230,3 +230,14 @@ def test_a_url_is_described_and_what_is_not_there_is_told(bucket: Bucket, tmp_pa
     with pytest.raises(DatasetError, match="no file or folder"):
         open_dataset(f"{bucket.url}/nothing")
     assert str(place(url).parent) == bucket.url
+
+
+def test_published_datasets_are_checked_by_url(bucket: Bucket, tmp_path: Path) -> None:
+    for name in ("fog", "labels"):
+        np.save(tmp_path / f"{name}.npy", np.zeros((50_000, *((1, 1, 3) if name == "fog" else ())), np.uint8))
+    with tarfile.open(tmp_path / "imagenet-a.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("imagenet-a/n01498041/1.jpg"))
+    arrays = inspect_data(bucket.put_folder(tmp_path, "CIFAR-10-C"))
+    assert (arrays.kind, arrays.what) == ("cifar-c", "CIFAR-10-C")
+    packed = inspect_data(f"{bucket.url}/CIFAR-10-C/imagenet-a.tar")
+    assert packed.kind == "archive" and not packed.ok and "archive" in packed.missing[0]
