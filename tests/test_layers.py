@@ -102,16 +102,24 @@ def test_workshops_register_as_a_third_party_would() -> None:
     assert (workshops.FROZEN_RECORD, workshops.FROZEN_REFERENCE) == (frozen.RECORD, frozen.REFERENCE_FILE)
 
 
-#: A model of two classes by brightness, evaluated by the command line; then the modules of ours that were loaded.
+#: The command line; then the modules of ours that were loaded, and those of which a function was called.
 EVALUATION = """
-import sys
+import sys, threading
+entered = set()
+def profile(frame, event, argument):
+    if event == "call" and frame.f_code.co_name != "<module>":
+        entered.add(frame.f_globals.get("__name__", ""))
+sys.setprofile(profile)
+threading.setprofile(profile)
 from shiftbench.cli import main
 try:
     main()
 finally:
-    ours = sorted(name for name in sys.modules if name.startswith("shiftbench"))
-    print("MODULES", *ours, file=sys.stderr)
+    sys.setprofile(None)
+    for names in (list(sys.modules), list(entered)):
+        print("MODULES", *sorted(name for name in names if name.startswith("shiftbench")), file=sys.stderr)
 """
+#: Two classes by brightness.
 MODEL = """
 import numpy as np
 def model():
@@ -122,15 +130,17 @@ def model():
 """
 
 
-def test_a_plain_evaluation_loads_no_workshop(tmp_path: Path) -> None:
+def test_a_plain_evaluation_loads_no_workshop_and_enters_few_modules(tmp_path: Path) -> None:
     for name, level in (("dark", 20), ("light", 230)):
         (tmp_path / "data" / name).mkdir(parents=True)
         Image.new("RGB", (32, 32), (level,) * 3).save(tmp_path / "data" / name / "1.png")
     (tmp_path / "model.py").write_text(MODEL)
     done = subprocess.run(
-        [sys.executable, "-c", EVALUATION, "eval", "model.py:model", "--data", "data", "--labels", "folders"],
+        [sys.executable, "-c", EVALUATION, "eval", "model.py:model", "--data", "data", "--labels", "folders",
+         "--suite", "corruptions", "--corruption", "fog", "--severity", "3"],
         cwd=tmp_path, env={**os.environ, "COLUMNS": "100"}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert "100.0" in done.stdout, done.stderr
-    loaded = done.stderr.rsplit("MODULES", 1)[1].split()
+    loaded, entered = (names.split() for names in done.stderr.split("MODULES")[-2:])
     assert [name for name in loaded if name.startswith(tuple(f"shiftbench.{name}" for name in WORKSHOPS))] == []
+    assert 50 < len(entered) < 110
