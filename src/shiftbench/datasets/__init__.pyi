@@ -1,0 +1,17 @@
+from .arrays import from_arrays as from_arrays
+from .base import Dataset as Dataset
+from .base import DecodedImage as DecodedImage
+from .catalogue import dataset_kinds as dataset_kinds
+from .catalogue import named_datasets as named_datasets
+from .catalogue import open_dataset as open_dataset
+from .check import check_dataset as check_dataset
+from .inspection import describe_path as describe_path
+from .inspection import inspect_data as inspect_data
+from .kind import DataReport as DataReport
+from .kind import DatasetKind as DatasetKind
+from .subset import Subset as Subset
+from .subset import of_classes as of_classes
+from .subset import per_class as per_class
+from .subset import sample as sample
+from .subset import take as take
+from .subset import with_classes as with_classes
