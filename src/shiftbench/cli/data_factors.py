@@ -85,7 +85,7 @@ def _show(audit: FactorAudit, protocol: str, table: Path) -> None:
 
 def _write_sets(table: Path, audit: FactorAudit, file: Path) -> None:
     """The rows with the sets they belong to; paths stay relative to the table's folder."""
-    from shiftbench.datasets.factor_tables import read_table
+    from shiftbench.datasets.factors import read_table
     from shiftbench.io.atomic import write_atomically
 
     rows, _ = read_table(table)

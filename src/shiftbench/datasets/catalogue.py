@@ -51,13 +51,13 @@ _KINDS = (
     ("ytbb-robust", "videos:YTBB_ROBUST", "ytbb?robust /pmk_labels.json /metadata /*-robust_metadata"),
     (
         "imagenet-c",
-        "imagenet_c:KIND",
+        "official:IMAGENET_C",
         "/*_noise /*_blur /snow /frost /fog /brightness /contrast /elastic_transform /pixelate /jpeg_compression "
         "/spatter /saturate",
     ),
     ("imagenet-val", "official:UNSORTED_VAL", "/ILSVRC2012_val_*"),
     ("deepfashion2", "deepfashion2:KIND", "/train /validation"),
-    ("imagenetv2", "imagenetv2:KIND", "imagenet*v2*"),
+    ("imagenetv2", "official:IMAGENETV2", "imagenet*v2*"),
     ("folder", "folder:FOLDER", "/*"),
     ("unlabelled", "folder:UNLABELLED", ""),  # never guessed: missing labels are more likely a mistake
     ("webdataset", "webdataset:KIND", "*.tar /*.tar"),

@@ -8,8 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from shiftbench.datasets.factor_tables import Row, column_of_paths, inside, read_table, text_of
-from shiftbench.datasets.factors import TEST, TRAIN, Protocol, read_protocol, split_rows
+from shiftbench.datasets.factors import (
+    TEST,
+    TRAIN,
+    Protocol,
+    Row,
+    column_of_paths,
+    inside,
+    read_protocol,
+    read_table,
+    split_rows,
+    text_of,
+)
 
 #: Use of a value that is in no set.
 NOWHERE = "in no set"

@@ -1,7 +1,7 @@
 """Published datasets of class folders: how a folder is identified, what belongs in it, and where to get it.
 
-The table is ``official.csv``, in the order in which names are tried. Nothing is downloaded here: most of these archives
-require an account or acceptance of a licence.
+ImageNetV2 and ImageNet-C are kinds of their own. The others are in ``official.csv``, in the order in which names are
+tried. Nothing is downloaded here: most of these archives require an account or acceptance of a licence.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Literal
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.folder import Listing, list_classes
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
+from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.folder import Listing, check_folder, list_classes, open_folder
 from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names
 from shiftbench.errors import DatasetError, listed
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, place
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -205,3 +208,99 @@ def check_unsorted_val(path: Location) -> DataReport:
 
 
 UNSORTED_VAL = DatasetKind(recognise_unsorted_val, open_unsorted_val, check_unsorted_val)
+
+
+# The official archives of ImageNetV2 hold folders 0 to 999 (class indices: sorting them as text would give wrong
+# labels) of ten JPEG files each. Repackaged versions have wnid folders, and their JPEG files may differ: in the
+# ImageNet testbed the accuracies of one model on both differ by 0.11 points in the median and 0.55 at most. So the name
+# of the dataset, which is part of every score's provenance, tells them apart.
+Packing = Literal["integers", "wnids"]
+_V2_NAME = re.compile(r"imagenet-?v2", re.IGNORECASE)
+
+
+def packing_of(path: Location) -> Packing | None:
+    """Which packing of ImageNetV2 a folder is, by its own name and those of its class folders; else None."""
+    if not path.is_dir() or not _V2_NAME.match(path.resolve().name):
+        return None
+    folders = [name for name in entry_names(path) if not name.startswith(".") and (path / name).is_dir()]
+    if folders and all(name.isascii() and name.isdecimal() for name in folders):
+        return "integers"
+    if folders and all(re.fullmatch(r"n\d{8}", name) for name in folders):
+        return "wnids"
+    return None
+
+
+def open_imagenetv2(
+    path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None
+) -> FileDataset:
+    """ImageNetV2: folders 0 to 999 as released, or repackaged in wnid folders."""
+    root = place(path)
+    packing = packing_of(root)
+    title = name or root.resolve().name
+    if packing == "wnids":
+        title += " (wnid folders)"
+    return open_folder(root, space=space or "imagenet-1k", name=title)
+
+
+def recognise_imagenetv2(path: Location) -> str | None:
+    packing = packing_of(path)
+    return f"ImageNetV2, {'folders 0 to 999' if packing == 'integers' else 'wnid folders'}" if packing else None
+
+
+IMAGENETV2 = DatasetKind(recognise_imagenetv2, open_imagenetv2, check_folder, by_url=True)
+
+
+# ImageNet-C as released: <corruption>/<severity>/<wnid>/. Each severity's folder is a dataset of class folders.
+_SEVERITIES = ("1", "2", "3", "4", "5")
+_IMAGES_PER_SEVERITY = 50_000
+
+
+def _corruptions(path: Location) -> list[str]:
+    return [name for name in (*BENCHMARK_CORRUPTIONS, *EXTRA_CORRUPTIONS) if (path / name / "1").is_dir()]
+
+
+def recognise_imagenet_c(path: Location) -> str | None:
+    count = len(_corruptions(path)) if path.is_dir() else 0
+    return f"{count} corruptions" if count else None
+
+
+def open_imagenet_c(path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+    """ImageNet-C: its folders PATH/CORRUPTION/SEVERITY are opened one at a time."""
+    example = next(iter(_corruptions(place(path))), "fog")
+    raise DatasetError(
+        f"{path} is ImageNet-C, which has one dataset per corruption and severity",
+        hint=f"open one of them, such as {place(path) / example / '1'}",
+    )
+
+
+def check_imagenet_c(path: Location) -> DataReport:
+    """Which corruptions and severities are present, and whether each has all images."""
+    known = _corruptions(path)
+    report = DataReport(
+        str(path),
+        "ImageNet-C",
+        f"{len(known)} corruptions",
+        role="imagenet-c",
+        suite="imagenet-c --source on-disk",
+        space="imagenet-1k",
+        home="Zenodo, record 2235448, archives noise, blur, weather, digital and extra",
+    )
+    absent = [name for name in BENCHMARK_CORRUPTIONS if name not in known]
+    if absent:
+        report.missing.append(f"{len(absent)} of the 15 corruptions of mCE: {listed(absent)}")
+    extra = [name for name in EXTRA_CORRUPTIONS if name not in known]
+    if extra:
+        report.notes.append(f"without the extra corruptions {listed(extra)}, which mCE does not need")
+    folders = {f"{name}/{severity}": path / name / severity for name in known for severity in _SEVERITIES}
+    gaps = [key for key, folder in folders.items() if not folder.is_dir()]
+    if gaps:
+        report.missing.append(f"{len(gaps)} severities: {listed(gaps)}")
+    counts = {key: list_classes(folder).images for key, folder in folders.items() if key not in gaps}
+    report.images = sum(counts.values())
+    short = [f"{key} has {count:,}" for key, count in counts.items() if count != _IMAGES_PER_SEVERITY]
+    if short:
+        report.missing.append(f"{_IMAGES_PER_SEVERITY:,} images in each of {len(short)} folders: {listed(short)}")
+    return report
+
+
+IMAGENET_C = DatasetKind(recognise_imagenet_c, open_imagenet_c, check_imagenet_c, by_url=True)

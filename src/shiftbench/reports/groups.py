@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shiftbench.datasets.factor_tables import read_table, text_of
+from shiftbench.datasets.factors import read_table, text_of
 from shiftbench.datasets.manifest import PATH_COLUMNS
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.base import Score

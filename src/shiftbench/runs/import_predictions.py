@@ -6,8 +6,11 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from shiftbench._version import __version__
@@ -20,10 +23,11 @@ from shiftbench.classifiers.recorded_files import (
     read_predictions,
     read_truth,
 )
-from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.labels_only import LabelsOnly
-from shiftbench.errors import ClassifierError, SettingError, StoreError, listed
+from shiftbench.datasets.fingerprint import combine
+from shiftbench.datasets.images import bad_image
+from shiftbench.errors import ClassifierError, DatasetError, SettingError, StoreError, listed
 from shiftbench.io.paths import Location
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.labels import label_space
@@ -247,3 +251,34 @@ def _gaps(imported: Imported) -> list[str]:
             models = listed([f"{model}: {count:,}" for model, count in counts.items()], 3)
             notes.append(f"{len(counts)} of {len(imported.results.results)} models {what} ({models})")
     return notes
+
+
+class LabelsOnly(Dataset):
+    """Ids and labels without images.
+
+    Its fingerprint differs from that of the dataset with images, so scores on the two never share a column.
+
+    >>> pets = LabelSpace("pets", ("cat", "dog"))
+    >>> LabelsOnly("survey", pets, ["a.jpg", "b.jpg"], [1, 0]).name
+    'survey (labels only)'
+    """
+
+    def __init__(self, name: str, space: LabelSpace, ids: Sequence[str], labels: Sequence[int] | np.ndarray) -> None:
+        if len(ids) != len(labels) or len(set(ids)) != len(ids):
+            raise DatasetError(
+                f"{name!r} needs one label for each of its images",
+                found=f"{len(ids)} images, {len(set(ids))} different ones, {len(labels)} labels",
+            )
+        # Part of the name, so that it appears in every score's provenance.
+        self.name, self.space, self.ids = f"{name} (labels only)", space, list(ids)
+        self.labels = np.asarray(labels, np.int32)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return combine(self.ids, self.labels, self.space, (b"" for _ in self.ids))
+
+    def read(self, index: int) -> DecodedImage:
+        raise bad_image(self.ids[index], "only its label is known, not the image")
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "pictures": "none: labels only"}

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.icons.classes import Icon, capped, icons
-from shiftbench.datasets.icons.drawings import Drawing, drawings
-from shiftbench.datasets.icons.rasterise import difference, is_blank, png_bytes, rasterise
-from shiftbench.datasets.icons.record import RECORD, Options, Record, Row
+from shiftbench.datasets.icons.drawings import Drawing, difference, drawings, is_blank, png_bytes, rasterise
+from shiftbench.datasets.icons.record import RECORD, IconOptions, Record, Row
 from shiftbench.datasets.icons.sources import IconSource, choose_sources
 from shiftbench.errors import BadImageError, MissingExtraError
 from shiftbench.io.atomic import write_atomically
@@ -86,7 +85,7 @@ def assemble(
     """Fetch the packages of the styles and write their icons, several styles at once; what is there already stays."""
     started = time.monotonic()
     variant, sources = choose_sources(styles)
-    options = Options(variant, size, cap, skin_tones)
+    options = IconOptions(variant, size, cap, skin_tones)
     options.check()
     _check_rasteriser(sources)
     folder = Path(destination)
@@ -109,7 +108,7 @@ class _Styles(Job[str]):
     """The icons of styles; an item is the name of one."""
 
     folder: Path
-    options: Options
+    options: IconOptions
     sources: Sequence[IconSource]
     wanted: Sequence[Icon]
 
@@ -122,7 +121,7 @@ class _Styles(Job[str]):
 
 
 def _assemble_style(
-    folder: Path, sources: Sequence[IconSource], wanted: Sequence[Icon], options: Options, advance: Advance
+    folder: Path, sources: Sequence[IconSource], wanted: Sequence[Icon], options: IconOptions, advance: Advance
 ) -> tuple[list[Row], dict[str, list[str]]]:
     """All renditions of a style, the oldest first: a later one is kept where the drawing changed."""
     rows: list[Row] = []

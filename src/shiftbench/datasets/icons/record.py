@@ -22,7 +22,7 @@ Row = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Options:
+class IconOptions:
     """Common to all icons of a folder."""
 
     variant: str
@@ -42,14 +42,14 @@ class Record:
     """A folder of icons: the styles that are complete."""
 
     folder: Path
-    options: Options
+    options: IconOptions
     #: Rows of the table by style.
     rows: dict[str, list[Row]] = field(default_factory=dict)
     #: By style: its sources, and which icons were left out and why.
     about: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, folder: Path, options: Options) -> Record:
+    def open(cls, folder: Path, options: IconOptions) -> Record:
         """The record of a folder, new or continued with the same options."""
         if not (folder / RECORD).is_file():
             record = cls(folder, options)
