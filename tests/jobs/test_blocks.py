@@ -18,7 +18,7 @@ from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.subset import Subset, take
 from shiftbench.errors import StoreError
 from shiftbench.jobs.base import Executor, Failure, Job
-from shiftbench.jobs.blocks import Computation, Numbers, PerImage, kept_rows, per_image
+from shiftbench.jobs.blocks import Computation, ComputeOptions, Numbers, PerImage, kept_rows, per_image
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance
 from shiftbench.labels.space import LabelSpace
@@ -57,8 +57,17 @@ def mean_colours(dataset: ArrayDataset, indices: Sequence[int]) -> NDArray[np.fl
     return np.array([dataset.array[i].mean(axis=(0, 1)) for i in indices])
 
 
-def run(dataset: Subset, compute: Counting, **options: object) -> PerImage:
-    return per_image(dataset, [Computation(compute, "mean colour")], what="colours", **options)[0]  # type: ignore[arg-type]
+def run(
+    dataset: Subset,
+    compute: Counting,
+    *,
+    folder: Path | None = None,
+    size: int = 256,
+    workers: int | None = None,
+    executor: Executor | None = None,
+) -> PerImage:
+    options = ComputeOptions(folder, workers, executor)
+    return per_image(dataset, [Computation(compute, "mean colour")], options, what="colours", size=size)[0]
 
 
 @pytest.mark.parametrize(("size", "workers"), [(1, 3), (7, 2), (100, 1)])
@@ -117,7 +126,9 @@ def test_other_pictures_or_another_computation_share_nothing(images: ArrayDatase
     run(take(images, range(1, 21)), other, folder=tmp_path)
     assert len(other.seen) == 20
     renamed = Counting()
-    per_image(take(images, range(20)), [Computation(renamed, "something else")], what="colours", folder=tmp_path)
+    per_image(
+        take(images, range(20)), [Computation(renamed, "something else")], ComputeOptions(tmp_path), what="colours"
+    )
     assert len(renamed.seen) == 20
 
 
@@ -131,7 +142,7 @@ def test_several_computations_read_each_picture_once(images: ArrayDataset, tmp_p
 
     dataset = Watched(images, list(range(20)))
     computations = [Computation(Counting(), name) for name in ("a", "b", "c")]
-    found = per_image(dataset, computations, what="three", folder=tmp_path, size=6)
+    found = per_image(dataset, computations, ComputeOptions(tmp_path), what="three", size=6)
     assert Watched.reads == 20
     assert all(np.array_equal(one.rows, found[0].rows) for one in found)
 
@@ -152,9 +163,9 @@ def test_an_executor_needs_a_folder_and_its_failures_are_told(images: ArrayDatas
 
     one = [Computation(broken, "broken")]
     with pytest.raises(StoreError, match="needs a folder"):
-        per_image(images, one, what="x", executor=ThreadExecutor(1))
+        per_image(images, one, ComputeOptions(executor=ThreadExecutor(1)), what="x")
     with pytest.raises(StoreError, match="blocks failed") as caught:
-        per_image(take(images, range(4)), one, what="x", folder=tmp_path, executor=ThreadExecutor(1))
+        per_image(take(images, range(4)), one, ComputeOptions(tmp_path, executor=ThreadExecutor(1)), what="x")
     assert "no such layer" in str(caught.value.found)
 
 
@@ -168,10 +179,10 @@ def halves(pictures: Sequence[Pixels], indices: NDArray[np.int64]) -> NDArray[np
 )
 def test_numbers_are_computed_like_pictures(executor: Executor | None, tmp_path: Path) -> None:
     work = [Computation(halves, "halves")]
-    (found,) = per_image(Numbers("n", 100), work, what="x", folder=tmp_path, size=20, executor=executor)
+    (found,) = per_image(Numbers("n", 100), work, ComputeOptions(tmp_path, executor=executor), what="x", size=20)
     np.testing.assert_array_equal(found.rows, np.arange(100)[:, None] / 2)
     assert found.place is not None and not list(tmp_path.glob("*/"))
-    (again,) = per_image(Numbers("m", 100), work, what="x", folder=tmp_path, size=20)
+    (again,) = per_image(Numbers("m", 100), work, ComputeOptions(tmp_path), what="x", size=20)
     assert again.fingerprint != found.fingerprint
 
 
@@ -182,7 +193,7 @@ class Unwanted(Executor):
 
 def test_a_few_blocks_of_numbers_are_computed_here(tmp_path: Path) -> None:
     work = [Computation(halves, "halves")]
-    (found,) = per_image(Numbers("n", 120), work, what="x", folder=tmp_path, size=30, executor=Unwanted())
+    (found,) = per_image(Numbers("n", 120), work, ComputeOptions(tmp_path, executor=Unwanted()), what="x", size=30)
     assert found.rows[-1] == 59.5
 
 

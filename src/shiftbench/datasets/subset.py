@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
+from shiftbench.io.hashing import seeded_rank
 from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import LabelSpace
 
@@ -131,11 +131,7 @@ def _classes_of(dataset: Dataset) -> LabelSets:
 
 
 def _ranks(dataset: Dataset, seed: int) -> list[bytes]:
-    prefix = f"{seed}/".encode()
-    return [
-        hashlib.blake2b(prefix + image_id.encode("utf-8", "surrogateescape"), digest_size=16).digest()
-        for image_id in dataset.ids
-    ]
+    return [seeded_rank(seed, image_id) for image_id in dataset.ids]
 
 
 def _numbered(ids: Sequence[str]) -> list[str]:

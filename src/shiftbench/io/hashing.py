@@ -25,6 +25,11 @@ def digest(*parts: object) -> str:
     return state.hexdigest()
 
 
+def seeded_rank(*parts: object) -> bytes:
+    """A sort key: a random order that depends on the parts alone, such as a seed and an image's id."""
+    return hashlib.blake2b("/".join(map(str, parts)).encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
 def file_digest(path: str | Path) -> str:
     """Over the bytes of a file, or of all files below a folder with their relative names."""
     path = Path(path)

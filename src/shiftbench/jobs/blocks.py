@@ -159,40 +159,51 @@ class PerImage:
             self.__dict__["rows"] = _mapped(self.place)
 
 
+@dataclass(frozen=True)
+class ComputeOptions:
+    """Where computations run, and the folder that keeps their results."""
+
+    folder: str | Path | None = None
+    workers: int | None = None
+    #: Needs a folder, which all its workers must see.
+    executor: Executor | None = None
+    #: Whether to show a progress bar.
+    show: bool = False
+
+
 def per_image(
     dataset: Images | Numbers,
     computations: Sequence[Computation],
+    options: ComputeOptions | None = None,
     *,
     what: str,
-    folder: Path | None = None,
     size: int = 256,
-    workers: int | None = None,
-    executor: Executor | None = None,
-    show: bool = False,
 ) -> list[PerImage]:
     """All ``computations`` on all images of ``dataset``; each image is read once, ``size`` at a time.
 
-    ``what`` is shown beside the progress bar. With a ``folder``, each result is kept there under a hash of the
-    dataset's content and the computation's identity. Computations are called from several threads at once; the rows
-    do not depend on their number. An ``executor`` needs a folder, which all its workers must see.
+    ``what`` is shown beside the progress bar. With a folder, each result is kept there under a hash of the dataset's
+    content and the computation's identity. Computations are called from several threads at once; the rows do not depend
+    on their number.
     """
+    options = options or ComputeOptions()
+    executor = options.executor
 
     def run(computations: Sequence[Computation], stores: Sequence[MemoryBlocks | FileBlocks]) -> list[PerImage]:
         blocks = cut(len(dataset), size, what) if computations else []
         # A few blocks of numbers are computed before a worker elsewhere has started; images may need its GPU.
         here = isinstance(dataset, Numbers) and len(blocks) <= _FEW
-        with progress_bar(what, len(dataset), show=show and bool(blocks)) as advance:
+        with progress_bar(what, len(dataset), show=options.show and bool(blocks)) as advance:
             job = _Computations(dataset, computations, stores)
-            run_items(job, blocks, None if here else executor, advance, workers)
+            run_items(job, blocks, None if here else executor, advance, options.workers)
         if not blocks:
             return [PerImage(one.compute([], np.empty(0, np.int64)), {}) for one in computations]
         return [_joined(store, blocks, len(dataset)) for store in stores]
 
-    if folder is None:
+    if options.folder is None:
         if executor is not None:
             raise StoreError("an executor needs a folder to keep blocks in")
         return run(computations, [MemoryBlocks() for _ in computations])
-    folder = folder.absolute()  # as other workers, with working directories of their own, find it
+    folder = Path(options.folder).absolute()  # as other workers, with working directories of their own, find it
     keys = [digest(_FORMAT, dataset.fingerprint, one.identity, size) for one in computations]
     with file_lock(folder / f"{dataset.fingerprint}.lock", wait=True):
         missing = [i for i, key in enumerate(keys) if _kept(folder, key) is None]
@@ -203,11 +214,11 @@ def per_image(
     return [_found(folder, key) for key in keys]
 
 
-def kept_rows(rows: Rows, folder: Path | None) -> PerImage:
+def kept_rows(rows: Rows, folder: str | Path | None) -> PerImage:
     """Rows that are already known, kept beside the others in ``folder``, if given, where other workers map them."""
     if folder is None:
         return PerImage(rows, {})
-    folder, key = folder.absolute(), digest(_FORMAT, str(rows.dtype), list(rows.shape), rows.tobytes())
+    folder, key = Path(folder).absolute(), digest(_FORMAT, str(rows.dtype), list(rows.shape), rows.tobytes())
     if _kept(folder, key) is None:
         _keep(folder, key, PerImage(rows, {}))
     return _found(folder, key)

@@ -28,7 +28,7 @@ _KEEP_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Sample:
+class PackedSample:
     """An image file with its class, -1 if there is none, and what else is known about it."""
 
     key: str
@@ -86,12 +86,12 @@ class Packed(Layout):
 
         on_threads(write, self.missing(unit), writer.threads)
 
-    def _samples(self, variant: int, indices: Sequence[int], decoded: Mapping[int, Pixels]) -> Iterator[Sample]:
+    def _samples(self, variant: int, indices: Sequence[int], decoded: Mapping[int, Pixels]) -> Iterator[PackedSample]:
         source, ending = self.variants.source, self.variants.encoding.ending
         for index in indices:
             pixels = decoded[index] if index in decoded else self.variants.read(index)
             made = self.variants.make(variant, pixels, source.ids[index])
-            yield Sample(self._keys[index], f".{ending}", self.variants.encoding(made), int(source.labels[index]))
+            yield PackedSample(self._keys[index], f".{ending}", self.variants.encoding(made), int(source.labels[index]))
 
     def _file(self, variant: int, unit: int) -> Path:
         return self.folder / self.variants.names[variant] / self._name(unit)
@@ -100,7 +100,7 @@ class Packed(Layout):
     def _name(self, unit: int) -> str: ...
 
     @abstractmethod
-    def _pack(self, path: Path, samples: Iterable[Sample]) -> None: ...
+    def _pack(self, path: Path, samples: Iterable[PackedSample]) -> None: ...
 
 
 class Shards(Packed):
@@ -109,7 +109,7 @@ class Shards(Packed):
     def _name(self, unit: int) -> str:
         return f"{unit:06d}.tar"
 
-    def _pack(self, path: Path, samples: Iterable[Sample]) -> None:
+    def _pack(self, path: Path, samples: Iterable[PackedSample]) -> None:
         write_tar(path, samples)
 
 
@@ -125,11 +125,11 @@ class Tables(Packed):
     def _name(self, unit: int) -> str:
         return table_name(unit, len(self.units))
 
-    def _pack(self, path: Path, samples: Iterable[Sample]) -> None:
+    def _pack(self, path: Path, samples: Iterable[PackedSample]) -> None:
         write_table(path, samples, self._classes)
 
 
-def write_tar(path: Path, samples: Iterable[Sample]) -> None:
+def write_tar(path: Path, samples: Iterable[PackedSample]) -> None:
     """A WebDataset shard: ``key.jpg``, ``key.cls`` with the index of the class, ``key.json`` with the details.
 
     Members have no date or owner, so that equal content gives equal bytes.
@@ -152,7 +152,7 @@ def table_name(number: int, count: int) -> str:
 
 
 def write_table(
-    path: Path, samples: Iterable[Sample], classes: Sequence[str], columns: Mapping[str, str] | None = None
+    path: Path, samples: Iterable[PackedSample], classes: Sequence[str], columns: Mapping[str, str] | None = None
 ) -> None:
     """Parquet that ``datasets.load_dataset(FOLDER)`` opens; ``columns`` are the types of those made of the details."""
     import pyarrow as pa

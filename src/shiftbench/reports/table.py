@@ -125,8 +125,8 @@ class Diagram:
 class Table:
     """Rows under columns, with a title, a lead and notes; printed by ``console.print(table)``.
 
-    ``rows`` are the records that CSV and JSON hold in full; ``shown`` is what people see of them. ``parts`` are tables
-    below this one, under its title.
+    ``rows`` are the records that CSV and JSON hold in full; ``shown`` is what people see of them, at most ``most``.
+    ``parts`` are tables below this one, under its title.
 
     >>> table = Table([Column("model", "model"), Column("rho", "rho", "points")], [{"model": "a", "rho": 1.25}])
     >>> print(table.to_text(40))
@@ -142,6 +142,7 @@ class Table:
         rows: Sequence[Row],
         *,
         shown: Sequence[Row] | None = None,
+        most: int | None = None,
         title: str = "",
         lead: Sequence[str] = (),
         notes: Sequence[str] = (),
@@ -157,6 +158,9 @@ class Table:
         self.columns, self.rows = list(columns), list(rows)
         self.shown = self.rows if shown is None else list(shown)
         self.title, self.lead, self.notes = title, list(lead), [*notes, *remarks]
+        if most is not None and len(self.shown) > most:
+            self.shown = self.shown[:most]
+            self.notes.insert(0, f"first {most} of {len(self.rows):,} rows; write a .csv or .json file for all")
         #: The notes that a figure of the same numbers needs, too.
         self.remarks = list(remarks)
         self.parts, self.diagrams, self.data = list(parts), list(diagrams), data

@@ -24,6 +24,7 @@ from pathlib import Path
 from sqlalchemy import Exists, Select, exists, func, select
 from sqlalchemy.orm import Session
 
+from shiftbench.io.hashing import seeded_rank
 from shiftbench.testsets.accounts import ANNOTATORS, require
 from shiftbench.testsets.database.tables import (
     EXPIRED,
@@ -338,7 +339,7 @@ def _grid(project: Project, session: Session, assignment: Assignment) -> Annotat
     definition = project.configuration.class_of(task.class_key)
     slots = session.scalars(select(Slot.id).where(Slot.task_id == task.id)).all()
     seed = project.configuration.seed
-    shuffled = sorted(slots, key=lambda slot: _shuffle_key(seed, assignment.account_id, slot))
+    shuffled = sorted(slots, key=lambda slot: seeded_rank(seed, assignment.account_id, slot))
     return AnnotationGrid(
         assignment.token, task.class_key, definition.title, definition.definition, definition.link,
         tuple(image_id(project, assignment.token, slot) for slot in shuffled), assignment.expires_at,
@@ -367,7 +368,3 @@ def _example_entries(project: Project, session: Session, assignment: Assignment)
     key = session.get_one(Task, assignment.task_id).class_key
     free = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == key, ~planted)
     return list(session.scalars(free.order_by(PoolEntry.id.desc()).limit(_EXAMPLES)))
-
-
-def _shuffle_key(seed: int, annotator: int, slot: int) -> bytes:
-    return hashlib.blake2b(f"{seed}/{annotator}/{slot}".encode(), digest_size=16).digest()

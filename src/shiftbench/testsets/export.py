@@ -12,7 +12,7 @@ from shiftbench.datasets.manifest import read_rows
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.jobs.blocks import cut
-from shiftbench.outputs.packed import SHARD_SIZE, Sample, table_name, write_table, write_tar
+from shiftbench.outputs.packed import SHARD_SIZE, PackedSample, table_name, write_table, write_tar
 from shiftbench.outputs.staging import fill_folder, place_file
 from shiftbench.registry import Registry
 from shiftbench.testsets.frozen import FrozenSet
@@ -101,10 +101,12 @@ def _parts(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
     return [rows[block.slice] for block in cut(len(rows), size)] or [rows]
 
 
-def _sample(frozen: FrozenSet, row: Row) -> Sample:
+def _sample(frozen: FrozenSet, row: Row) -> PackedSample:
     path, label = frozen.folder / "images" / row["path"], frozen.space.index(row["label"])
     details = {name: value for name, value in row.items() if name not in ("path", "label", "position")}
-    return Sample(path.stem, path.suffix, path.read_bytes(), label, {"label": label, "class": row["label"], **details})
+    return PackedSample(
+        path.stem, path.suffix, path.read_bytes(), label, {"label": label, "class": row["label"], **details}
+    )
 
 
 def write_shortlist(filtration: Filtration, folder: str | Path) -> Path:

@@ -6,7 +6,6 @@ model predictions.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from shiftbench.io.hashing import seeded_rank
 from shiftbench.testsets.accounts import REVIEWERS, permit, require
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.database.tables import (
@@ -89,7 +89,8 @@ def review_page(
         originals = session.scalars(
             select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == class_key)
         ).all()
-        some = sorted(originals, key=lambda entry: _shuffle(project, revision.id, entry.id))[: len(sampled)]
+        seed = project.configuration.seed
+        some = sorted(originals, key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id))[: len(sampled)]
         marks = _marks(session, [entry.id for entry in sampled])
         done = session.get(ClassReview, (revision.id, class_key)) is not None
         return ReviewPage(
@@ -240,8 +241,3 @@ def _shown(entry: PoolEntry, marks: Mapping[int, tuple[tuple[int, str, str], ...
 
 def _by_date(entry: PoolEntry) -> tuple[bool, str, str]:
     return entry.date is None, entry.date or "", entry.image.digest
-
-
-def _shuffle(project: Project, revision: int, entry: int) -> bytes:
-    text = f"{project.configuration.seed}/review/{revision}/{entry}"
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TypeVar
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session, aliased
 
+from shiftbench.io.hashing import seeded_rank
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, Mark, PoolEntry, Slot, Task
 from shiftbench.testsets.errors import WorkshopError
@@ -162,15 +162,11 @@ def add_task(project: Project, session: Session, key: str, entries: Sequence[int
     task = Task(class_key=key, wished=wished, places_left=wished, rank="", made_at=project.now())
     session.add(task)
     session.flush()
-    task.rank = _hash(project.configuration.seed, "rank", task.id)[:16]
+    task.rank = seeded_rank(project.configuration.seed, "rank", task.id).hex()[:16]
     session.add_all(Slot(task_id=task.id, entry_id=entry) for entry in entries)
     session.flush()
 
 
 def shuffled(items: Sequence[T], project: Project, *parts: object) -> list[T]:
     """In an order that depends only on the seed and the items."""
-    return sorted(items, key=lambda item: _hash(project.configuration.seed, *parts, item))
-
-
-def _hash(*parts: object) -> str:
-    return hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).hexdigest()
+    return sorted(items, key=lambda item: seeded_rank(project.configuration.seed, *parts, item))

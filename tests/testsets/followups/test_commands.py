@@ -104,7 +104,7 @@ def test_discriminator(place: Place, tmp_path: Path) -> None:
         "follow-up", "discriminator", pet_folders(tmp_path / "old", 6), frozen, "--labels", "folders", "--by", "pixels",
         "--per-class", 5, "--folds", 2, "-q",
     )  # fmt: skip
-    assert "15 images of either set, as many of each class, 2-fold" in shown, "cats, dogs and frogs are in both"
+    assert "15 images per set, balanced over classes, 2-fold" in shown, "cats, dogs and frogs are in both"
 
 
 def test_splits(place: Place, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_balance(place: Place, tmp_path: Path) -> None:
         assert row["accuracy"] == pytest.approx(np.mean(list(right.values())))
     project.close()
     assert [row["model"] for row in follow_up(*wished, "-c", "mirrored")["rows"]] == ["mirrored"]
-    assert "exactly balanced" in run("follow-up", *wished)
+    assert "90 in the balanced subset" in run("follow-up", *wished)
 
 
 def test_revisions(place: Place, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_revisions(place: Place, tmp_path: Path) -> None:
         right = [ANIMALS.keys[answer] == image.class_key for answer, image in zip(answers, images, strict=True)]
         assert row["accuracy"] == pytest.approx(np.mean(right))
     project.close()
-    assert "86 of the first revision's 90 images are in the last" in run("follow-up", *wished)
+    assert "86 of the 90 images of the first revision are in the last" in run("follow-up", *wished)
 
 
 @pytest.fixture(scope="module")
@@ -237,17 +237,17 @@ def _answer(site: Site, name: str, habit: Any, most: int = 1000) -> int:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("human", "ANIMALS"), "is no study of hard images"),
+        (("human", "ANIMALS"), "is not a study of hard images"),
         (("human", "nowhere"), "not a test-set project"),
         (("hard", "ANIMALS", "-w", "nowhere"), "nowhere"),
-        (("hard", "ANIMALS", "-w", "W", "--share", "5"), "bad share of images"),
-        (("hard", "ANIMALS", "-w", "W", "--set", "x"), "there is no set 'x'"),
-        (("hard", "ANIMALS", "-w", "W", "-c", "x"), "has no predictions on"),
-        (("balance", "ANIMALS", "-w", "W", "--per-class", "500"), "every class can't give 500 images"),
+        (("hard", "ANIMALS", "-w", "W", "--share", "5"), "invalid share of images"),
+        (("hard", "ANIMALS", "-w", "W", "--set", "x"), "unknown set 'x'"),
+        (("hard", "ANIMALS", "-w", "W", "-c", "x"), "no predictions on"),
+        (("balance", "ANIMALS", "-w", "W", "--per-class", "500"), "cannot draw 500 images per class"),
         (("discriminator", "cifar-10-test", "cifar-11"), "cifar-11"),
-        (("discriminator", "cifar-10-test", "testset:ANIMALS", "--folds", "1"), "bad number of folds"),
-        (("splits", "cifar-10-test", "cifar-10-test", "--folds", "1"), "bad number of folds"),
-        (("splits", "cifar-10-test", "cifar-10-test", "--fold-size", "7"), "can't be balanced"),
+        (("discriminator", "cifar-10-test", "testset:ANIMALS", "--folds", "1"), "invalid number of folds"),
+        (("splits", "cifar-10-test", "cifar-10-test", "--folds", "1"), "invalid number of folds"),
+        (("splits", "cifar-10-test", "cifar-10-test", "--fold-size", "7"), "cannot balance"),
         (("revisions", "ANIMALS", "demo:nothing", "-w", "W"), "nothing"),
     ],
 )

@@ -15,6 +15,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
+from shiftbench.jobs.blocks import ComputeOptions
 from shiftbench.testsets.followups import discriminate
 from shiftbench.testsets.followups.discriminator import _balanced, _gathered
 from shiftbench.testsets.followups.splits import deal
@@ -53,7 +54,7 @@ def test_held_out_answers_are_those_of_a_plain_loop(halves: tuple[Dataset, Datas
     dark = Planted(second, ["darker"])
     found = discriminate(first, dark, by=("pixels-normalised",), folds=4, seed=7, per_class=12).found[0]
     sides = _balanced(first, dark, 12, 7)
-    rows, origins, fold = _gathered(sides, NormalisedPixelDescriptor(), 4, 7, None, None, False)
+    rows, origins, fold = _gathered(sides, NormalisedPixelDescriptor(), 4, 7, ComputeOptions())
     images = NormalisedPixelDescriptor()([side.read(i).pixels for side in sides for i in range(len(side))])
     np.testing.assert_array_equal(rows, images)
     correct = 0

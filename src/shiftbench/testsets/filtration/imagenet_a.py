@@ -7,7 +7,6 @@ choose from the rest. The paper's two ResNet-50s predict 200 of ImageNet's class
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,8 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import of_classes
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io.hashing import seeded_rank
+from shiftbench.jobs.blocks import ComputeOptions
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.filtration.shortlist import (
     Filtration,
@@ -65,10 +66,8 @@ def filter_adversarially(
     _check(classifiers, max_confidence, confidence, per_confusion, order)
     space = space or dataset.space
     pool = of_classes(dataset, space)
-    views = look_at(
-        pool, pool.labels, classifiers, space, ten=ten_crop,
-        folder=None if folder is None else Path(folder), workers=workers, show=show,
-    )  # fmt: skip
+    options = ComputeOptions(folder, workers, show=show)
+    views = look_at(pool, pool.labels, classifiers, space, options, ten=ten_crop)
     rows, readable = [one.rows for one in views], views[0].readable
     wrong = readable & np.logical_and.reduce([one["right"] == 0 for one in rows])
     unsure = wrong & np.logical_and.reduce([one[confidence] <= max_confidence for one in rows])
@@ -98,13 +97,9 @@ def _ranked(
 ) -> list[int]:
     """Images in order of priority; ids break ties, so that the order of the pool does not matter."""
     if order == "random":
-        return sorted(indices.tolist(), key=lambda i: _rank(seed, pool.ids[i]))
+        return sorted(indices.tolist(), key=lambda i: seeded_rank(seed, pool.ids[i]))
     truth = np.max([one[confidence] for one in rows], axis=0)
     return sorted(indices.tolist(), key=lambda i: (truth[i], pool.ids[i]))
-
-
-def _rank(seed: int, image: str) -> bytes:
-    return hashlib.blake2b(f"{seed}/{image}".encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
 def _check(

@@ -17,6 +17,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
+from shiftbench.jobs.blocks import ComputeOptions
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.filtration.shortlist import (
     Filtration,
@@ -60,10 +61,8 @@ def filter_out_of_distribution(
     space, known = space or classifiers[0].space, known or classifiers[0].space
     outside = _outside(dataset, known)
     pool = take(dataset, outside.tolist())
-    views = look_at(
-        pool, np.full(len(pool), -1, np.int32), classifiers, space, ten=False,
-        folder=None if folder is None else Path(folder), workers=workers, show=show,
-    )  # fmt: skip
+    options = ComputeOptions(folder, workers, show=show)
+    views = look_at(pool, np.full(len(pool), -1, np.int32), classifiers, space, options, ten=False)
     rows, readable = [one.rows for one in views], views[0].readable
     least = np.min([one["confidence"] for one in rows], axis=0)
     confident = np.flatnonzero(readable & (least >= min_confidence))

@@ -118,7 +118,6 @@ class Filtration:
     def review_list(self) -> Table:
         """The shortlist as a table, with the predictions."""
         rows: list[dict[str, Any]] = [{"rank": i, **asdict(one)} for i, one in enumerate(self.shortlist, start=1)]
-        more = [f"first {_SHOWN} of {len(rows):,}; write a .csv or .json file for all"] if len(rows) > _SHOWN else []
         return Table(
             [
                 Column("rank", "", "count"),
@@ -129,10 +128,9 @@ class Filtration:
                 Column("true_confidence", "in the label %", "number", times=100, places=1, optional=True),
             ],
             rows,
-            shown=rows[:_SHOWN],
+            most=_SHOWN,
             title="To review",
             lead=[self.funnel.line],
-            notes=more,
         )
 
 

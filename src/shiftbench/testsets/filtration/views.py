@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError
 from shiftbench.io.hashing import digest
-from shiftbench.jobs.blocks import Computation, PerImage, per_image
+from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.metrics.probabilities import softmax
 
@@ -89,16 +88,14 @@ def look_at(
     labels: Labels,
     classifiers: Sequence[Classifier],
     space: LabelSpace,
+    options: ComputeOptions | None = None,
     *,
     ten: bool,
-    folder: Path | None = None,
-    workers: int | None = None,
-    show: bool = False,
 ) -> list[PerImage]:
     """A ``VIEW`` row per image, for each classifier; ``labels`` are the images' labels in ``space``."""
     computations = [_computation(classifier, labels, space, ten) for classifier in classifiers]
     what = f"{'ten crops' if ten else 'views'} of {dataset.name}"
-    return per_image(dataset, computations, what=what, folder=folder, size=_BLOCK, workers=workers, show=show)
+    return per_image(dataset, computations, options, what=what, size=_BLOCK)
 
 
 def _computation(classifier: Classifier, labels: Labels, space: LabelSpace, ten: bool) -> Computation:

@@ -24,6 +24,7 @@ from shiftbench.classifiers.torch_ import import_torch
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
+from shiftbench.jobs.blocks import ComputeOptions
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.metrics.intervals import clopper_pearson
@@ -103,11 +104,11 @@ def discriminate(
     """
     if folds < 2:
         raise ShiftbenchError("invalid number of folds", found=folds, expected="2 or more")
-    sides = _balanced(old, new, per_class, seed)
+    sides, options = _balanced(old, new, per_class, seed), ComputeOptions(folder, workers, show=show)
     found = []
     for spec in by:
         described, name, method = _discriminator(spec)
-        rows, origins, fold = _gathered(sides, described, folds, seed, folder, workers, show)
+        rows, origins, fold = _gathered(sides, described, folds, seed, options)
         right = _held_out(rows, origins, fold, method, f"discriminating by {name}", seed, show) == origins
         low, high = clopper_pearson(int(right.sum()), len(right), level)
         found.append(Discriminated(name, int(right.sum()), len(right), low, high))
@@ -116,8 +117,6 @@ def discriminate(
 
 def _discriminator(spec: str | Classifier | Descriptor) -> tuple[Descriptor, str, Discriminate]:
     if spec == NETWORK:
-        from shiftbench.testsets.followups.discriminator import by_network
-
         return PixelDescriptor(), NETWORK, lambda rows, *rest: by_network(rows, *rest, side=SIDE)
     described = descriptor(spec)
     return described, f"logistic on {described.name}", by_logistic_regression
@@ -142,19 +141,12 @@ def _balanced(old: Dataset, new: Dataset, per_class: int | None, seed: int) -> t
 
 
 def _gathered(
-    sides: tuple[Dataset, Dataset],
-    described: Descriptor,
-    folds: int,
-    seed: int,
-    folder: str | Path | None,
-    workers: int | None,
-    show: bool,
+    sides: tuple[Dataset, Dataset], described: Descriptor, folds: int, seed: int, options: ComputeOptions
 ) -> tuple[Rows, IntArray, IntArray]:
     """Rows of both sets, their origins, and their folds, which are balanced over sets and classes."""
-    kept = None if folder is None else Path(folder)
     rows, origins, fold = [], [], []
     for origin, side in enumerate(sides):
-        found = describe(side, [described], folder=kept, workers=workers, show=show)[0]
+        found = describe(side, [described], options)[0]
         readable = np.flatnonzero(found.readable)
         rows.append(found.rows[readable])
         origins.append(np.full(len(readable), origin))

@@ -44,7 +44,6 @@ class HardImages(Table):
         self.setting, self.models, self.total, self.images = setting, list(models), total, list(images)
         rows: list[dict[str, Any]] = [asdict(image) for image in images]
         most = max((image.right for image in images), default=0)
-        notes = [f"first {_SHOWN} of {len(rows):,}; write a .csv file for all"] if len(rows) > _SHOWN else []
         super().__init__(
             [
                 Column("image", "image"),
@@ -54,13 +53,12 @@ class HardImages(Table):
                 Column("common_count", "models", "count", optional=True),
             ],
             rows,
-            shown=rows[:_SHOWN],
+            most=_SHOWN,
             title=f"Hard images of {setting}",
             lead=[
                 f"{len(self.missed_by_all):,} of {total:,} images are misclassified by all {len(models)} models",
                 f"{len(images):,} images ({len(images) / total:.1%}) are classified correctly by at most {most}",
             ],
-            notes=notes,
         )
 
     @property

@@ -18,6 +18,7 @@ from shiftbench.arrays import BoolArray, IntArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError, MissingExtraError
+from shiftbench.jobs.blocks import ComputeOptions
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.testsets.followups.splits import Measured, Split
 from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe, descriptor
@@ -72,10 +73,8 @@ def measure_linear_splits(
     """Train on the original training set and on each split, and count correct predictions on the test sets."""
     described = descriptor(by)
     name = f"logistic on {described.name}"
-    kept = None if folder is None else Path(folder)
-    sets = {
-        id(one): _described(one, train, described, kept, workers, show) for one in (train, test, new) if one is not None
-    }
+    options = ComputeOptions(folder, workers, show=show)
+    sets = {id(one): _described(one, train, described, options) for one in (train, test, new) if one is not None}
     old, original = sets[id(train)], sets[id(test)]
     trials = [("original", [old.part(train.ids)], original.part(test.ids))]
     for split in splits:
@@ -93,16 +92,14 @@ def measure_linear_splits(
     return measured
 
 
-def _described(
-    dataset: Dataset, like: Dataset, described: Descriptor, folder: Path | None, workers: int | None, show: bool
-) -> _Described:
+def _described(dataset: Dataset, like: Dataset, described: Descriptor, options: ComputeOptions) -> _Described:
     if dataset.space.keys != like.space.keys:
         raise DatasetError(
             f"{dataset.name!r} and {like.name!r} have different classes",
             found=", ".join(dataset.space.keys[:3]),
             expected=", ".join(like.space.keys[:3]),
         )
-    found = describe(dataset, [described], folder=folder, workers=workers, show=show)[0]
+    found = describe(dataset, [described], options)[0]
     places = {image: i for i, image in enumerate(dataset.ids)}
     labels = np.asarray(dataset.labels, np.int64)
     return _Described(found.rows, labels, found.readable & (labels >= 0), places)

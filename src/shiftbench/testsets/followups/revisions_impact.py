@@ -28,7 +28,6 @@ class RevisionsImpact(Table):
         names = list(self.revisions)
         means = [float(np.mean([row["accuracy"] for row in rows if row["revision"] == name])) for name in names]
         way = " -> ".join(f"{name} {100 * mean:.2f}" for name, mean in zip(names, means, strict=True))
-        notes = [f"first {_SHOWN} of {len(rows):,} rows; write a .csv file for all"] if len(rows) > _SHOWN else []
         super().__init__(
             [
                 Column("model", "model"),
@@ -38,10 +37,9 @@ class RevisionsImpact(Table):
                 Column("change", "change", "points", times=100),
             ],
             rows,
-            shown=rows[:_SHOWN],
+            most=_SHOWN,
             title="Impact of revisions",
             lead=[f"mean accuracy: {way}", self._turnover()],
-            notes=notes,
         )
 
     def accuracies(self, revision: str) -> dict[str, float]:

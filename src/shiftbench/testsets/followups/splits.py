@@ -7,7 +7,6 @@ its images nor the split explain a drop on new images.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from shiftbench.datasets.fingerprint import ContentDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.io.atomic import read_json, write_json
+from shiftbench.io.hashing import seeded_rank
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.filtration.views import look_at
@@ -255,7 +255,7 @@ def shuffled_groups(ids: Sequence[str], groups: Iterable[Group], seed: int) -> d
     members: dict[Group, list[int]] = defaultdict(list)
     for i, group in enumerate(groups):
         members[group].append(i)
-    return {group: sorted(found, key=lambda i: _rank(seed, ids[i])) for group, found in members.items()}
+    return {group: sorted(found, key=lambda i: seeded_rank(seed, ids[i])) for group, found in members.items()}
 
 
 def deal(ids: Sequence[str], groups: Iterable[Hashable], folds: int, seed: int) -> IntArray:
@@ -270,7 +270,3 @@ def deal(ids: Sequence[str], groups: Iterable[Hashable], folds: int, seed: int) 
             fold[i] = turn % folds
             turn += 1
     return fold
-
-
-def _rank(seed: int, image: str) -> bytes:
-    return hashlib.blake2b(f"{seed}/{image}".encode("utf-8", "surrogateescape"), digest_size=16).digest()

@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError, ShiftbenchError
-from shiftbench.jobs.base import Executor
-from shiftbench.jobs.blocks import Computation, PerImage, per_image
+from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
 from shiftbench.testsets.near_duplicates.penultimate import Layer, features_of
 from shiftbench.testsets.near_duplicates.search import pair_squares
 
@@ -142,17 +140,14 @@ class _Described:
 def describe(
     dataset: Dataset,
     descriptors: Sequence[Descriptor],
+    options: ComputeOptions | None = None,
     *,
     mirrored: bool = False,
-    folder: Path | None = None,
-    workers: int | None = None,
-    executor: Executor | None = None,
-    show: bool = False,
 ) -> list[PerImage]:
-    """The rows of a dataset, or of its mirror images, for each descriptor; cached in ``folder`` if given."""
+    """The rows of a dataset, or of its mirror images, for each descriptor; cached if there is a folder."""
     what = f"describing {dataset.name}" + (" mirrored" if mirrored else "")
     computations = [_Described(one, mirrored).computation() for one in descriptors]
-    return per_image(dataset, computations, what=what, folder=folder, workers=workers, executor=executor, show=show)
+    return per_image(dataset, computations, options, what=what)
 
 
 def pair_distances(a: Rows, b: Rows, first: IntArray, second: IntArray) -> FloatArray:

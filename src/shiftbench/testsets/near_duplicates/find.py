@@ -24,7 +24,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.base import Executor
-from shiftbench.jobs.blocks import Computation, Numbers, PerImage, kept_rows, per_image
+from shiftbench.jobs.blocks import Computation, ComputeOptions, Numbers, PerImage, kept_rows, per_image
 from shiftbench.testsets.near_duplicates.descriptors import (
     SIDE,
     Descriptor,
@@ -158,10 +158,8 @@ def find_near_duplicates(
     descriptors = [descriptor(spec) for spec in by]
     _check_names("sets", [target.name for target in targets])
     _check_names("descriptors", [one.name for one in descriptors])
-    search = _Search(
-        candidates, descriptors, k, thresholds or {}, flips,
-        None if folder is None else Path(folder), workers, executor, show,
-    )  # fmt: skip
+    options = ComputeOptions(folder, workers, executor, show)
+    search = _Search(candidates, descriptors, k, thresholds or {}, flips, options)
     with nullcontext() if executor is None else executor.kept():
         return search.run(targets)
 
@@ -181,13 +179,9 @@ class _Search:
         k: int,
         thresholds: Mapping[str, float],
         flips: bool,
-        folder: Path | None,
-        workers: int | None,
-        executor: Executor | None,
-        show: bool,
+        options: ComputeOptions,
     ) -> None:
-        self.candidates, self.k, self.flips = candidates, k, flips
-        self.folder, self.workers, self.executor, self.show = folder, workers, executor, show
+        self.candidates, self.k, self.flips, self.options = candidates, k, flips, options
         self.descriptors = list(descriptors)
         if not self.descriptors:
             raise ShiftbenchError("no descriptors", expected="at least one, such as 'pixels'")
@@ -218,19 +212,13 @@ class _Search:
     def _described(self, dataset: Dataset, mirrored: bool) -> list[PerImage]:
         """Rows for each descriptor of the search, then the small images."""
         wanted = self.descriptors if self.pixels in self.descriptors else [*self.descriptors, self.pixels]
-        found = describe(
-            dataset, wanted, mirrored=mirrored, folder=self.folder, workers=self.workers, executor=self.executor,
-            show=self.show,
-        )  # fmt: skip
+        found = describe(dataset, wanted, self.options, mirrored=mirrored)
         return [*found[: len(self.descriptors)], found[wanted.index(self.pixels)]]
 
     def _computed(
         self, numbers: Numbers, parts: Sequence[Projected | Nearest | Compared], what: str, size: int
     ) -> list[PerImage]:
-        return per_image(
-            numbers, [part.computation() for part in parts], what=what, folder=self.folder, size=size,
-            workers=self.workers, executor=self.executor, show=self.show,
-        )  # fmt: skip
+        return per_image(numbers, [part.computation() for part in parts], self.options, what=what, size=size)
 
     def _prepared(self, known: Sequence[PerImage], target: Dataset) -> list[SearchTarget]:
         """For each descriptor. Projections are fitted once, here, so that all workers use the same."""
@@ -284,7 +272,7 @@ class _Search:
         self, pairs: IntArray, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset
     ) -> dict[str, FloatArray]:
         """All metrics of all pairs, by name."""
-        part = Compared(kept_rows(pairs, self.folder), own, known)
+        part = Compared(kept_rows(pairs, self.options.folder), own, known)
         numbers = Numbers(part.pairs.fingerprint, len(pairs))
         (found,) = self._computed(numbers, [part], f"pairs with {target.name}", _BLOCK)
         scales = {one.name: one.scale for one in self.descriptors} | {"ssim": 1.0, "aligned": 1.0}

@@ -123,7 +123,7 @@ class ReviewQueue(Table):
         self.candidates, self.targets, self.unreadable = candidates, list(targets), list(unreadable)
         rows = [_row(place, pair) for place, pair in enumerate(self.pairs, start=1)]
         super().__init__(
-            self._columns(), rows, shown=rows[:_SHOWN], title="Suspected near-duplicates", lead=self._lead(),
+            self._columns(), rows, most=_SHOWN, title="Suspected near-duplicates", lead=self._lead(),
             notes=self._notes(), data=self._data(),
         )  # fmt: skip
 
@@ -154,8 +154,6 @@ class ReviewQueue(Table):
 
     def _notes(self) -> list[str]:
         notes = []
-        if len(self.pairs) > _SHOWN:
-            notes.append(f"first {_SHOWN} of {len(self.pairs):,} pairs; write a .csv or .json file for all")
         if not self.flips:
             notes.append("mirror images were not searched (flips)")
         if self.unreadable:
