@@ -232,13 +232,13 @@ def test_intervals_hold_the_true_error(shift: float) -> None:
     """Confidences that are right, or 0.1 too high everywhere: percentiles of resamples would miss the former."""
     rng = np.random.default_rng(5)
     held = {"rms": 0, "ece": 0}
-    for _ in range(20):
+    for _ in range(10):
         confidence = rng.uniform(0.3, 0.95, 1000)
         found = forecasts(confidence, rng.random(1000) < confidence - shift)
         for name, score in (("rms", metrics.get("rms_calibration_error")(found)), ("ece", metrics.get("ece")(found))):
             assert score.low <= score.value <= score.high
             held[name] += score.low <= shift <= score.high
-    assert min(held.values()) >= 17
+    assert min(held.values()) >= 8
 
 
 def test_corrected_interval_of_draws_without_bias_is_near_the_percentiles() -> None:

@@ -29,7 +29,7 @@ def images(gain: float, n: int = 5000, seed: int = 0) -> HitData:
 
 def test_verdicts_from_images() -> None:
     hypothesis = [Hypothesis("h", (("new", "base"),))]
-    verdicts = [weigh_hypotheses(hypothesis, [images(gain)])[0] for gain in (0.04, -0.04, 0.0)]
+    verdicts = [weigh_hypotheses(hypothesis, [images(gain)], resamples=200)[0] for gain in (0.04, -0.04, 0.0)]
     assert [one.verdict for one in verdicts] == ["+", "-", "0"]
     assert verdicts[0].low is not None and verdicts[0].low > 0 and verdicts[0].p_holm is not None
     # Large but on few images: not sure.
@@ -45,8 +45,8 @@ def test_gain_that_the_reference_explains_is_no_evidence() -> None:
 
 def test_holm_counts_all_that_is_tested() -> None:
     data = [HitData(f"d{i}", images(0.015, n=1200, seed=i).shifted) for i in range(10)]
-    together = weigh_hypotheses([Hypothesis("h", (("new", "base"),))], data)
-    alone = weigh_hypotheses([Hypothesis("h", (("new", "base"),))], data[:1])
+    together = weigh_hypotheses([Hypothesis("h", (("new", "base"),))], data, resamples=50)
+    alone = weigh_hypotheses([Hypothesis("h", (("new", "base"),))], data[:1], resamples=50)
     assert together[0].p == alone[0].p and alone[0].p_holm == alone[0].p
     assert together[0].p_holm is not None and alone[0].p_holm is not None and together[0].p_holm >= alone[0].p_holm
 
