@@ -2,7 +2,7 @@
 
 An anchor is a labelled frame; its neighbours are the frames up to k before and after it that people judged similar. A
 model is pm-k correct on an anchor if it is correct on the anchor and on every valid neighbour
-(``shiftbench.settings.video_suites.pm_k_score``).
+(``pm_k_score``).
 
 A frame may have several labels, and the neighbours of YTBB-Robust are compared with the labels of their anchor. So
 that stored predictions alone give pm-k for any k, both are encoded in the rows: a neighbour's id is its anchor's with

@@ -106,15 +106,9 @@ class Suite:
 suites: Registry[SuiteBuilder] = Registry(
     "suite",
     builtin=(
-        "shiftbench.settings.corruption_suites",
-        "shiftbench.settings.perturbation_suites",
+        "shiftbench.settings.synthetic_suites",
         "shiftbench.settings.natural_suites",
-        "shiftbench.settings.attack_suites",
-        "shiftbench.settings.cifar_suites",
-        "shiftbench.settings.video_suites",
-        "shiftbench.settings.paper_suites",
-        "shiftbench.settings.factor_suites",
-        "shiftbench.settings.icon_suites",
+        "shiftbench.settings.protocol_suites",
         "shiftbench.settings.testbed_suite",
     ),
 )

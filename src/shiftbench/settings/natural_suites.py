@@ -1,14 +1,16 @@
-"""Settings on images as they are: your own data, ImageNet val and the test sets that share its classes.
+"""Settings on images as they are: your own data, ImageNet and CIFAR test sets, videos, and the papers' groups of them.
 
-Each shifted set names its reference: val, or val restricted to its classes. The restricted ones read the same data
-set with the same (no) shift as val, so that a run computes all of them in one pass over val.
+Each shifted set names its reference: val, or val restricted to its classes. The restricted ones read the same dataset
+with the same (no) shift as val, so that a run computes all of them in one pass over val.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from shiftbench.settings.base import Setting, SuiteOptions, suite
+from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, optional, suite
+from shiftbench.settings.synthetic_suites import imagenet_c
 
 VAL = Setting("val", "imagenet-val")
 #: Setting, and the folder that the official archive (or a re-packing in wnid folders) unpacks to.
@@ -122,3 +124,82 @@ def _two_hundred(name: str) -> list[Setting]:
         Setting(name, name, space=f"{name}-200", reference=reference.name),
         Setting(f"{name}.unmasked", name, space="imagenet-1k", reference="val"),
     ]
+
+
+def _video(name: str, reference: str, space: str) -> list[Setting]:
+    """Both numbers come from one pass: the anchors are among the frames."""
+    note = "scores projected onto the set's classes by the maximum over their ImageNet classes, for every classifier"
+    clean = val_on(reference, space)
+    frames = Setting(f"{name}_pm0", name, space=space, metric="pm0", reference=clean.name, note=note)
+    near = Setting(f"{name}_pm10", name, space=space, metric="pm10", reference=f"{name}_pm0", note=note)
+    return [clean, frames, near]
+
+
+@suite("imagenet-vid-robust")
+def imagenet_vid_robust(options: SuiteOptions) -> list[Setting]:
+    """ImageNet-Vid-Robust: anchor frames (pm-0) and all frames up to 10 away (pm-10), against val on its 30 classes."""
+    return _video("imagenet-vid-robust", "vid-robust", "vid-robust-30")
+
+
+@suite("ytbb-robust")
+def ytbb_robust(options: SuiteOptions) -> list[Setting]:
+    """YTBB-Robust: anchor frames (pm-0) and all frames up to 10 away (pm-10), against val on its classes."""
+    return _video("ytbb-robust", "ytbb-robust", "ytbb-robust-24")
+
+
+#: Setting, and where its file lies below the folder that fills the role.
+_NEW_TEST_SETS = {
+    "cifar-10.1-v4": "cifar-10.1/cifar10.1_v4_data.npy",
+    "cifar-10.1-v6": "cifar-10.1/cifar10.1_v6_data.npy",
+    "cifar-10.2": "cifar-10.2/cifar102_test.npz",
+}
+
+
+@suite("cifar")
+def cifar(options: SuiteOptions) -> list[Setting]:
+    """The CIFAR-10 test set, CIFAR-10.1 v4 and v6, and CIFAR-10.2, for classifiers of CIFAR-10."""
+    new = [Setting(name, place, reference="cifar-10", optional=True) for name, place in _NEW_TEST_SETS.items()]
+    return [Setting("cifar-10", "cifar-10"), *new]
+
+
+@suite("cifar-100")
+def cifar_100(options: SuiteOptions) -> list[Setting]:
+    """The CIFAR-100 test set."""
+    return [Setting("cifar-100", "cifar-100")]
+
+
+def joined(builders: Iterable[SuiteBuilder], options: SuiteOptions) -> list[Setting]:
+    """Val, then the settings of these suites, each once."""
+    found = {"val": VAL}
+    for builder in builders:
+        for setting in optional(builder(options)):
+            found.setdefault(setting.name, setting)
+    return list(found.values())
+
+
+@suite("natural")
+def natural(options: SuiteOptions) -> list[Setting]:
+    """Every natural shift of ImageNet: V2, A, R, Sketch, ObjectNet, blurry images and the two video"""
+    builders = (
+        imagenetv2,
+        imagenet_a,
+        imagenet_r,
+        imagenet_sketch,
+        objectnet,
+        real_blurry_images,
+        imagenet_vid_robust,
+        ytbb_robust,
+    )
+    return joined(builders, options)
+
+
+@suite("many-faces")
+def many_faces(options: SuiteOptions) -> list[Setting]:
+    """The Many Faces of Robustness on ImageNet: ImageNet-R, Real Blurry Images and ImageNet-C, against val."""
+    return joined((imagenet_r, real_blurry_images, imagenet_c), options)
+
+
+@suite("natural-adversarial")
+def natural_adversarial(options: SuiteOptions) -> list[Setting]:
+    """Natural Adversarial Examples: ImageNet-A (accuracy, calibration) and ImageNet-O (detection), against val."""
+    return joined((imagenet_a, imagenet_o), options)

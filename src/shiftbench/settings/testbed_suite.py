@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shiftbench.settings import natural_suites as sets
-from shiftbench.settings import video_suites as videos
 from shiftbench.settings.base import Member, Setting, SuiteOptions, optional, suite
-from shiftbench.settings.paper_suites import joined
 from shiftbench.shifts.base import Shift
 from shiftbench.shifts.corruptions import Corruption, corruptions
 from shiftbench.shifts.corruptions.greyscale import Greyscale
@@ -30,15 +28,15 @@ _OURS = ("imagenet-a.unmasked", "imagenet-r.unmasked")
 @suite("testbed-213")
 def testbed_213(options: SuiteOptions) -> list[Setting]:
     """The 213 settings of the ImageNet testbed: natural shifts, ImageNet-C on disk and in memory, style, attacks."""
-    natural = joined(
+    natural = sets.joined(
         (
             sets.imagenetv2,
             sets.imagenet_a,
             sets.imagenet_r,
             sets.imagenet_sketch,
             sets.objectnet,
-            videos.imagenet_vid_robust,
-            videos.ytbb_robust,
+            sets.imagenet_vid_robust,
+            sets.ytbb_robust,
             sets.stylized_imagenet,
         ),
         options,

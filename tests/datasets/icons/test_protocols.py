@@ -22,7 +22,7 @@ from shiftbench.datasets.icons.classes import HELD_OUT_SUBTYPES
 from shiftbench.datasets.icons.protocols import split_icons
 from shiftbench.errors import DatasetError, UnknownNameError
 from shiftbench.settings.base import build_suite
-from shiftbench.settings.icon_suites import icon_settings
+from shiftbench.settings.protocol_suites import icon_settings
 from tests.datasets.icons.originals import NAMES, original_folder
 from tests.datasets.makers import assert_conforms, class_folders
 

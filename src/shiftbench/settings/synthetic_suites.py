@@ -1,11 +1,17 @@
-"""Corruption suites: ImageNet-C, CIFAR-10-C, the demo's, and the same corruptions on a user's own data."""
+"""Corruptions (ImageNet-C and others), perturbation sequences (ImageNet-P) and attacks, also on a user's own data.
+
+Every frame of a perturbation sequence is a setting, and flips are counted between them.
+"""
 
 from __future__ import annotations
 
 from shiftbench.settings.base import Member, Setting, SuiteOptions, suite
+from shiftbench.shifts.attacks import ATTACKS, AutoAttack, ClassifierShift
 from shiftbench.shifts.base import Shift
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corruptions
+from shiftbench.shifts.frames import frames_of
+from shiftbench.shifts.perturbations import perturbations
 
 
 def corruption_settings(
@@ -74,3 +80,58 @@ def own_data_corrupted(options: SuiteOptions) -> list[Setting]:
     clean = options.data_name
     names = tuple(corruptions("benchmark"))
     return [Setting(clean, "data"), *corruption_settings(f"{clean}-c", "data", clean, names, options)]
+
+
+def sequence_settings(prefix: str, role: str, reference: str, names: list[str]) -> list[Setting]:
+    """``<prefix>.<perturbation>.frame<NN>`` for each frame of each perturbation."""
+    return [
+        Setting(
+            f"{prefix}.{frame.name}",
+            role,
+            frame,
+            reference=reference,
+            uncropped=True,
+            source="in-memory",
+            member=Member(prefix, name, frame.index),
+        )
+        for name in names
+        for frame in frames_of(name)
+    ]
+
+
+@suite("imagenet-p")
+def imagenet_p(options: SuiteOptions) -> list[Setting]:
+    """ImageNet-P: 10 perturbation sequences of ImageNet val at difficulty 1 (flip probability)."""
+    names = list(options.corruptions) or perturbations("test")
+    return sequence_settings("imagenet-p", "imagenet-val", "val", names)
+
+
+@suite("perturbations")
+def own_data_perturbed(options: SuiteOptions) -> list[Setting]:
+    """Your own data set as perturbation sequences of 31 frames (flip probability)."""
+    names = list(options.corruptions) or perturbations("test")
+    return sequence_settings(f"{options.data_name}-p", "data", options.data_name, names)
+
+
+def _attacked(options: SuiteOptions, attacks: list[ClassifierShift]) -> list[Setting]:
+    """The clean side, then ``<data>-<attack>`` for each attack."""
+    clean = options.data_name
+    return [
+        Setting(clean, "data"),
+        *(Setting(f"{clean}-{attack.name}", "data", attack, reference=clean) for attack in attacks),
+    ]
+
+
+@suite("attacks")
+def own_data_attacked(options: SuiteOptions) -> list[Setting]:
+    """Your own data set, clean and under PGD (L-infinity, L2) and FGSM; torch classifiers only."""
+    return _attacked(options, list(ATTACKS.values()))
+
+
+@suite("autoattack")
+def own_data_under_autoattack(options: SuiteOptions) -> list[Setting]:
+    """Your own data set, clean and under AutoAttack (L-infinity, L2); slow, needs shiftbench[attacks]."""
+    return _attacked(
+        options,
+        [AutoAttack("autoattack.linf.eps2", "linf", 2 / 255), AutoAttack("autoattack.l2.eps0.5", "l2", 0.5)],
+    )
