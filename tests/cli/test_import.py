@@ -356,7 +356,7 @@ def test_a_known_setting_keeps_its_reference_classes_and_metric(tmp_path: Path) 
         ("id,prediction,label\na,3,0\n", "does not have"),
         ("id,prediction,label\na,-2,0\n", "does not have"),
         ("id,prediction,label\na,0,horse\n", "does not have"),
-        ("id,prediction,label\na,0,0\nb,0\n", "can't be read"),
+        ("id,prediction,label\na,0,0\nb,0\n", "cannot be read"),
         ("id,prediction,label,confidence\na,0,0,1.5\n", "no probabilities"),
         ("model,prediction,label\nm,0,0\n", "does not name its images"),
         ("model,id,prediction,label\nm,a,0,0\nn,a,0,1\n", "one image two true classes"),
@@ -383,7 +383,7 @@ def test_wrong_tables_are_refused_in_words(text: str, message: str | None, tmp_p
         ({"models": ["a"], "predictions": [[0, 1]], "labels": [0, 1], "ids": ["x"]}, "do not fit together"),
         ({"models": ["a"], "predictions": [[0, 3]], "labels": [0, 1]}, "predicts classes that 'pets' does not have"),
         ({"models": ["a", "a"], "predictions": [[0, 1], [1, 0]], "labels": [0, 1]}, "models occur more than once"),
-        ({"models": ["a"], "predictions": np.array([[0, None]], object), "labels": [0, 1]}, "can't be read"),
+        ({"models": ["a"], "predictions": np.array([[0, None]], object), "labels": [0, 1]}, "cannot be read"),
     ],
 )
 def test_wrong_arrays_are_refused_in_words(arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -394,11 +394,11 @@ def test_wrong_arrays_are_refused_in_words(arrays: dict[str, Any], message: str,
 
 def test_what_is_no_file_of_predictions(tmp_path: Path) -> None:
     (tmp_path / "m.pkl").write_bytes(b"pickle")
-    for name, message in (("m.pkl", "no file of predictions"), ("none.csv", "there is no file")):
+    for name, message in (("m.pkl", "not a file of predictions"), ("none.csv", "there is no file")):
         with pytest.raises(ClassifierError, match=message):
             import_predictions(tmp_path / name, "s", tmp_path / "w", labels=PETS)
     (tmp_path / "m.npz").write_bytes(b"PK torn")
-    with pytest.raises(ClassifierError, match="can't be read"):
+    with pytest.raises(ClassifierError, match="cannot be read"):
         import_predictions(tmp_path / "m.npz", "s", tmp_path / "w", labels=PETS)
     np.savez(tmp_path / "m.npz", models=["m"], predictions=[[0]], labels=[0])
     with pytest.raises(ClassifierError, match="which classes the predictions are about"):
