@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -84,7 +83,7 @@ class BatchedClassifier(Classifier):
                 expected="uint8 (N, height, width, 3)",
             )
 
-    def _check_scores(self, scores: Any, count: int) -> Scores:
+    def _check_scores(self, scores: object, count: int) -> Scores:
         array = np.ascontiguousarray(scores, dtype=np.float32)
         if array.shape != (count, len(self.space)):
             raise ClassifierError(
@@ -96,10 +95,10 @@ class BatchedClassifier(Classifier):
             )
         return array
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_shrinking", "_running")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._shrinking, self._running = threading.Lock(), threading.Lock()
 

@@ -62,7 +62,7 @@ def from_torchvision(preset: Any) -> Preprocessing:
     )
 
 
-def from_hf(config: Mapping[str, Any]) -> Preprocessing:
+def from_hf(config: Mapping[str, object]) -> Preprocessing:
     """From a ``preprocessor_config.json``: ViT, BiT, CLIP, ConvNeXt, ResNet, MobileNet and their kin.
 
     Pillow resizes, as in the processors that those models were published with; the centre is rounded down.
@@ -118,7 +118,7 @@ def _hf_side(size: Any) -> Size | None:
     return int(size)
 
 
-def _interpolation(value: Any) -> Interpolation:
+def _interpolation(value: object) -> Interpolation:
     if isinstance(value, int):
         if not 0 <= value < len(_RESAMPLE):
             raise ClassifierError("unknown number of a resampling filter", found=value, expected="0 to 5")

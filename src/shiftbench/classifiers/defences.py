@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,7 @@ class Defence(ABC):
         """What the runner must deliver, given what the classifier wants."""
         return geometry
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """JSON-able: all that decides the result."""
         return {"defence": self.name, **asdict(self)}  # type: ignore[call-overload]  # every defence is a dataclass
 
@@ -120,7 +119,7 @@ _NO_NOISE = 0.01
 _QUARTILE = 0.6744897501960817  # of the standard normal distribution: median |x| = 0.674 sigma
 
 
-def noise_level(plane: NDArray[Any]) -> float:
+def noise_level(plane: NDArray[np.generic]) -> float:
     """The standard deviation of white noise in a grey image, by Donoho and Johnstone (1994).
 
     The finest diagonal wavelet coefficients (Daubechies, 2 vanishing moments, those that need no values beyond the
@@ -246,7 +245,7 @@ class Defended(Classifier):
         mean: Scores = probabilities.reshape(len(images), self.views, len(self.space)).mean(axis=1).astype(np.float32)
         return mean
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {**super().describe(), "defences": [defence.describe() for defence in self.defences]}
 
 

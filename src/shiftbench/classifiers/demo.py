@@ -144,7 +144,7 @@ def _installed(package: str, pattern: str) -> Path:
     raise MissingExtraError(package, "demo", "this demo classifier")
 
 
-def _build_lite(name: str, path: Path) -> Any:
+def _build_lite(name: str, path: Path) -> object:
     from shiftbench.classifiers.weights import fill, load_weights
 
     try:
@@ -156,13 +156,13 @@ def _build_lite(name: str, path: Path) -> Any:
     return module
 
 
-def _build_squeezenet(path: Path) -> Any:
+def _build_squeezenet(path: Path) -> object:
     from shiftbench.classifiers.keras_networks import load_squeezenet
 
     return load_squeezenet(path)
 
 
-def _build_resnet8(path: Path) -> Any:
+def _build_resnet8(path: Path) -> object:
     from shiftbench.classifiers.keras_networks import load_resnet8
 
     return load_resnet8(path)

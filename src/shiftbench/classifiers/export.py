@@ -59,7 +59,7 @@ def disagreement(reference: Scores, candidate: Scores) -> str | None:
 
 
 def onnx_twin(
-    module: Any,
+    module: object,
     path: Path,
     images: Pixels,
     preprocessing: Preprocessing,
@@ -101,7 +101,7 @@ def _fault(path: Path, inputs: np.ndarray[Any, Any], reference: Scores) -> str |
     """Other batch sizes than the exported one are tried too: a trace may have fixed it by accident."""
     try:
         session = open_session(path)
-        run: Callable[[Any], Scores] = lambda x: session.run(None, {session.get_inputs()[0].name: x})[0]  # noqa: E731
+        run: Callable[[object], Scores] = lambda x: session.run(None, {session.get_inputs()[0].name: x})[0]  # noqa: E731
         return disagreement(reference, run(inputs)) or disagreement(reference[:1], run(inputs[:1]))
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:200]}"

@@ -17,7 +17,7 @@ from shiftbench.errors import ClassifierError
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
-ScoreFunction = Callable[[Pixels], Any]
+ScoreFunction = Callable[[Pixels], object]
 
 
 class FunctionClassifier(BatchedClassifier):

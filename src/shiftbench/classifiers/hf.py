@@ -69,7 +69,7 @@ def _preprocessing(folder: Path) -> Preprocessing:
             f"{folder.name} has no preprocessor_config.json",
             hint="pass preprocessing=...: a wrong one silently costs accuracy",
         )
-    written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    written: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     try:
         from transformers import AutoImageProcessor
 

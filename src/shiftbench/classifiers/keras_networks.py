@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -179,7 +179,7 @@ def _fill(module: ResNet8, groups: h5py.Group, title: str) -> None:
         raise ClassifierError(f"{title} holds another network", found=f"also {', '.join(sorted(unused))}")
 
 
-def _torch(array: NDArray[Any]) -> Tensor:
+def _torch(array: NDArray[np.generic]) -> Tensor:
     """Keras' filters are (height, width, in, out), its matrices (in, out)."""
     axes = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim, (0,))
     return torch.from_numpy(np.ascontiguousarray(array.transpose(axes), np.float32))

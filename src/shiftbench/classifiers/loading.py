@@ -40,10 +40,10 @@ classifier_loaders: Registry[Loader] = Registry("classifier loader", builtin=("s
 
 
 def load_classifier(
-    spec: Any,
+    spec: object,
     *,
     labels: LabelSpace | str | None = None,
-    preprocessing: Preprocessing | Mapping[str, Any] | None = None,
+    preprocessing: Preprocessing | Mapping[str, object] | None = None,
     name: str | None = None,
     device: str = "auto",
     engine: Engine = "auto",
@@ -139,7 +139,7 @@ def _nearest_spec(spec: str, suffix: str) -> str | None:
     return f"timm:{spec} if it is a model of timm" if spec and not suffix and "/" not in spec else None
 
 
-def from_object(thing: Any, options: Options) -> Classifier:
+def from_object(thing: object, options: Options) -> Classifier:
     """A torch module, a scikit-learn estimator or any function, distinguished without importing a framework."""
     bases = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(thing).__mro__}
     if "torch.nn.modules.module.Module" in bases:

@@ -60,7 +60,7 @@ class OnnxClassifier(BatchedClassifier):
         self.batch_size = batch_size or CPU_BATCH
         self.engine = f"onnxruntime {device}"
         self._weights = weights or digest("onnx", file_digest(self.path))
-        self._session: Any = None
+        self._session: object = None
 
     @property
     def fingerprint(self) -> str:
@@ -116,15 +116,15 @@ class OnnxClassifier(BatchedClassifier):
             )
         super()._shrink(size)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         """By the path of the graph, which is quick; by the spec where another machine lacks the file."""
         return _revive, (self.__getstate__(), self.origin)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_session": None}
 
 
-def _revive(state: dict[str, Any], origin: tuple[str, Options] | None) -> Any:
+def _revive(state: dict[str, Any], origin: tuple[str, Options] | None) -> object:
     if origin is not None and not state["path"].exists():
         from shiftbench.classifiers.loading import reload
 

@@ -43,7 +43,7 @@ class Options:
 
     @classmethod
     def of(
-        cls, labels: LabelSpace | str | None, preprocessing: Preprocessing | Mapping[str, Any] | None, **others: Any
+        cls, labels: LabelSpace | str | None, preprocessing: Preprocessing | Mapping[str, object] | None, **others: Any
     ) -> Options:
         if isinstance(labels, str):
             labels = label_space(labels)
@@ -81,7 +81,7 @@ def with_sidecar(target: str, options: Options) -> Options:
     if not path.is_file():
         return options
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ClassifierError(f"{path.name} is not valid JSON", found=error) from error
     unknown = set(content) - set(_SIDECAR_KEYS)

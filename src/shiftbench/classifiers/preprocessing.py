@@ -190,12 +190,12 @@ class Preprocessing:
         batch = self.normalisation(self.geometry(pixels)[None])
         return batch.reshape(batch.shape[1:])
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """JSON-able; ``from_dict`` reads it back."""
         return {"geometry": asdict(self.geometry), "normalisation": asdict(self.normalisation)}
 
     @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> Preprocessing:
+    def from_dict(cls, description: Mapping[str, object]) -> Preprocessing:
         """What ``describe`` gave, after JSON too; what is left out takes its default."""
         return decode(description, cls, "the preprocessing", ClassifierError)
 

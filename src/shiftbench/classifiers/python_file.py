@@ -7,7 +7,6 @@ import pickle
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.function import FunctionClassifier
@@ -37,7 +36,7 @@ def load_python_file(target: str, options: Options) -> Classifier:
     return classifier
 
 
-def _import(path: Path) -> Any:
+def _import(path: Path) -> object:
     # A name of its own, so that two files called model.py do not stand in for each other.
     name = f"_shiftbench_{path.stem}_{digest(str(path.resolve()))}"
     found = importlib.util.spec_from_file_location(name, path)
@@ -52,7 +51,7 @@ def _import(path: Path) -> Any:
     return module
 
 
-def _call(module: Any, factory: str, path: Path) -> Any:
+def _call(module: object, factory: str, path: Path) -> object:
     function = getattr(module, factory, None)
     if not callable(function):
         own = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
@@ -78,7 +77,7 @@ def load_pickled_object(target: str, options: Options) -> Classifier:
     return from_object(_unpickle(path), replace(options, name=options.name or path.stem))
 
 
-def _unpickle(path: Path) -> Any:
+def _unpickle(path: Path) -> object:
     try:
         if path.suffix == ".pkl":
             with path.open("rb") as stream:

@@ -62,9 +62,9 @@ class RecordedPredictions(Classifier):
         *,
         name: str,
         space: LabelSpace,
-        top: Any = None,
-        confidence: Any = None,
-        scores: Any = None,
+        top: object = None,
+        confidence: object = None,
+        scores: object = None,
         outputs: Outputs = "logits",
     ) -> None:
         self.name, self.space, self.outputs = name, space, outputs
@@ -100,7 +100,7 @@ class RecordedPredictions(Classifier):
         named = digest("recorded", self.name, self.space.fingerprint)
         return {**self.describe(), "fingerprint": named, "outputs": "as recorded"}
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {**super().describe(), "preprocessing": {"unknown": "the predictions were made elsewhere"}}
 
     def scores(self, images: Pixels) -> Scores:
@@ -231,7 +231,7 @@ def _unique(ids: Sequence[str], name: str) -> dict[str, int]:
     return rows
 
 
-def _checked_scores(scores: Any, count: int, name: str, space: LabelSpace) -> Scores:
+def _checked_scores(scores: object, count: int, name: str, space: LabelSpace) -> Scores:
     table = np.ascontiguousarray(scores, dtype=np.float32)
     if table.shape != (count, len(space)):
         raise ClassifierError(
@@ -242,7 +242,7 @@ def _checked_scores(scores: Any, count: int, name: str, space: LabelSpace) -> Sc
     return table
 
 
-def _checked_top(top: Any, count: int, name: str, space: LabelSpace) -> Top:
+def _checked_top(top: object, count: int, name: str, space: LabelSpace) -> Top:
     table = np.asarray(top)
     table = table[:, None] if table.ndim == 1 else table
     if table.ndim != 2 or len(table) != count:
@@ -256,7 +256,7 @@ def _checked_top(top: Any, count: int, name: str, space: LabelSpace) -> Top:
     return np.ascontiguousarray(table, dtype=np.int32)
 
 
-def _checked_confidence(confidence: Any, count: int, name: str) -> Confidence:
+def _checked_confidence(confidence: object, count: int, name: str) -> Confidence:
     values = np.asarray(confidence, np.float32)
     if values.shape != (count,):
         raise ClassifierError(f"{name} has not one confidence an image", found=values.shape, expected=f"({count},)")

@@ -125,7 +125,7 @@ def read_truth(path: str | Path) -> Truth:
     return found
 
 
-def class_indices(classes: Any, space: LabelSpace, source: str) -> Top:
+def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
     """Keys, else names, else numbers: one reading for the whole file, so that "7" can't mean two things.
 
     >>> class_indices(["dog", ""], LabelSpace("pets", ("n1", "n2"), ("cat", "dog")), "file").tolist()
@@ -162,7 +162,7 @@ def _unknown_classes(strange: Sequence[str], space: LabelSpace, source: str) -> 
     )
 
 
-def read_columns(path: Path) -> dict[str, Any]:
+def read_columns(path: Path) -> dict[str, object]:
     """Titles to lists or arrays of one length a file, or to arrays of any shape for NPZ."""
     if not path.is_file():
         raise ClassifierError(f"file not found: {path}")
@@ -181,7 +181,7 @@ def _unreadable(path: Path, error: Exception) -> ClassifierError:
     return ClassifierError(f"{path.name} cannot be read", found=f"{type(error).__name__}: {error}")
 
 
-def _read_csv(path: Path) -> dict[str, Any]:
+def _read_csv(path: Path) -> dict[str, object]:
     import pyarrow.csv
 
     with path.open(newline="", encoding="utf-8-sig") as stream:
@@ -194,7 +194,7 @@ def _read_csv(path: Path) -> dict[str, Any]:
     return _columns_of(pyarrow.csv.read_csv(path, convert_options=types))
 
 
-def _read_parquet(path: Path) -> dict[str, Any]:
+def _read_parquet(path: Path) -> dict[str, object]:
     import pyarrow.parquet
 
     footer = pyarrow.parquet.read_metadata(path)
@@ -202,11 +202,11 @@ def _read_parquet(path: Path) -> dict[str, Any]:
     return _columns_of(pyarrow.parquet.read_table(path))
 
 
-def _columns_of(table: Any) -> dict[str, Any]:
+def _columns_of(table: Any) -> dict[str, object]:
     """Lists of equal length as one array, since a list of lists of a thousand scores takes forever."""
     import pyarrow
 
-    columns: dict[str, Any] = {}
+    columns: dict[str, object] = {}
     for title, column in zip(table.column_names, table.columns, strict=True):
         if pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type):
             values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
@@ -218,7 +218,7 @@ def _columns_of(table: Any) -> dict[str, Any]:
     return columns
 
 
-def _read_npz(path: Path) -> dict[str, Any]:
+def _read_npz(path: Path) -> dict[str, object]:
     with zipfile.ZipFile(path) as archive:
         _check_size(sum(member.file_size for member in archive.infolist()))
     with np.load(path, allow_pickle=False) as arrays:
@@ -260,7 +260,7 @@ def _stacked(path: Path, columns: Columns, array: str | None) -> PredictionFile:
 
 def _beside(
     path: Path, columns: Columns, titles: Sequence[str], array: str, shape: tuple[int, ...]
-) -> NDArray[Any] | None:
+) -> NDArray[np.generic] | None:
     """``labels_v4``, else ``labels``, for the array ``v4``."""
     found = _column(columns, [f"{title}_{array}" for title in titles] + list(titles))
     if found is None:

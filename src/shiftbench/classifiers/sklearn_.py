@@ -19,7 +19,7 @@ from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 #: A batch of images to what the estimator was fitted on, one row per image.
-Transform = Callable[[Pixels], Any]
+Transform = Callable[[Pixels], object]
 # Finite, since scores must be; its exponential is zero all the same.
 _FAR_BELOW = -1e30
 _RAW = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1, layout="nhwc")
@@ -75,7 +75,7 @@ class SklearnClassifier(BatchedClassifier):
         scores[:, self._columns] = values
         return scores
 
-    def _features(self, images: Pixels) -> Any:
+    def _features(self, images: Pixels) -> object:
         if self.transform is not None:
             return self.transform(images.copy())
         height, width = images.shape[1:3]
@@ -88,7 +88,7 @@ class SklearnClassifier(BatchedClassifier):
         return values.reshape(len(images), -1)
 
 
-def from_estimator(estimator: Any, options: Options, transform: Transform | None = None) -> SklearnClassifier:
+def from_estimator(estimator: object, options: Options, transform: Transform | None = None) -> SklearnClassifier:
     """Space from ``classes_``, geometry from ``n_features_in_``, unless given."""
     name = options.name or type(estimator).__name__
     if not hasattr(estimator, "classes_"):
@@ -104,7 +104,7 @@ def from_estimator(estimator: Any, options: Options, transform: Transform | None
     )
 
 
-def _assumed_preprocessing(estimator: Any, name: str, transform: Transform | None) -> Preprocessing:
+def _assumed_preprocessing(estimator: object, name: str, transform: Transform | None) -> Preprocessing:
     features = getattr(estimator, "n_features_in_", None)
     if transform is None and features is not None:
         for planes in (3, 1):
@@ -141,7 +141,7 @@ def _grey(images: Pixels) -> Pixels:
     return cast(Pixels, ((images.astype(np.uint32) @ weights + 0x8000) >> 16).astype(np.uint8))
 
 
-def _estimator_digest(estimator: Any) -> str:
+def _estimator_digest(estimator: object) -> str:
     try:
         import joblib  # type: ignore[import-untyped]
 

@@ -25,14 +25,14 @@ def load_timm(target: str, options: Options) -> Classifier:
     if ":" not in parsed.model and not timm.is_model(parsed.model):
         raise UnknownNameError("timm model", parsed.model, timm.list_models())
 
-    def create(pretrained: bool, classes: int | None) -> Any:
+    def create(pretrained: bool, classes: int | None) -> object:
         extra = {} if classes is None else {"num_classes": classes}
         if not pretrained:
             return timm.create_model(parsed.model, pretrained=False, **extra)
         with _no_vain_retries():
             return timm.create_model(parsed.model, pretrained=True)
 
-    def describe(module: Any) -> Preprocessing:
+    def describe(module: object) -> Preprocessing:
         return from_timm(timm.data.resolve_model_data_config(module))
 
     return from_zoo("timm", parsed, options, create, describe)

@@ -80,12 +80,12 @@ class TorchClassifier(BatchedClassifier):
             scores: Scores = scores_of(self.module(inputs)).float().cpu().numpy()
         return scores
 
-    def gradient_model(self) -> Any:
+    def gradient_model(self) -> object:
         return _on_pixels(self)
 
 
 def from_module(
-    module: Any,
+    module: object,
     options: Options,
     *,
     name: str | None = None,
@@ -136,7 +136,7 @@ class _Kept:
     def __init__(self, classifier: TorchClassifier | None) -> None:
         self.classifier = classifier
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _Kept, (None,)
 
 
@@ -171,7 +171,7 @@ def torch_twin(classifier: Classifier) -> TorchClassifier:
     )
 
 
-def _on_pixels(classifier: TorchClassifier) -> Any:
+def _on_pixels(classifier: TorchClassifier) -> object:
     """``gradient_model``: in float32 on every device, for a coarser gradient would make the attack weaker."""
     torch = import_torch()
     normalisation = classifier.preprocessing.normalisation
@@ -188,7 +188,7 @@ def _on_pixels(classifier: TorchClassifier) -> Any:
                 for values in (255 * normalisation.gain, normalisation.offset)
             )
 
-        def forward(self, pixels: Any) -> Any:
+        def forward(self, pixels: Any) -> object:
             if normalisation.colour_order == "bgr":
                 pixels = pixels.flip(1)
             inputs = pixels * self.gain - self.offset
@@ -227,7 +227,7 @@ def _through_onnxruntime(trial: TorchClassifier, images: Pixels, reference: Scor
     )
 
 
-def _scores_only(module: Any) -> Any:
+def _scores_only(module: Any) -> object:
     """Exporters want one tensor as the output."""
     torch = import_torch()
 
@@ -236,7 +236,7 @@ def _scores_only(module: Any) -> Any:
             super().__init__()
             self.module = module
 
-        def forward(self, images: Any) -> Any:
+        def forward(self, images: object) -> object:
             return scores_of(self.module(images))
 
     twin = Scores()
@@ -257,14 +257,14 @@ def evaluating(module: Any) -> Iterator[None]:
                 part.training = mode
 
 
-def unwrapped(module: Any) -> Any:
+def unwrapped(module: Any) -> object:
     """The model inside of what ``torch.compile`` and data-parallel training put around it."""
     while type(module).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
         module = getattr(module, "_orig_mod", None) or module.module
     return module
 
 
-def scores_of(output: Any) -> Any:
+def scores_of(output: object) -> Any:
     """The score tensor among what modules return: a tensor, ``.logits``, a dictionary or a tuple."""
     for part in ("logits", "scores"):
         if hasattr(output, part):

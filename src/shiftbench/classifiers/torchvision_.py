@@ -19,7 +19,7 @@ _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
-_definitions: list[Any] = []
+_definitions: list[object] = []
 
 
 def load_torchvision(target: str, options: Options) -> Classifier:
@@ -36,13 +36,13 @@ def load_torchvision(target: str, options: Options) -> Classifier:
         raise UnknownNameError(f"weights of {name}", version, list(choices.__members__))
     weights = choices[version or "DEFAULT"]
 
-    def create(pretrained: bool, classes: int | None) -> Any:
+    def create(pretrained: bool, classes: int | None) -> object:
         if pretrained:
             return models.get_model(name, weights=weights)
         extra = {} if classes is None else {"num_classes": classes}
         return models.get_model(name, weights=None, **extra)
 
-    def describe(module: Any) -> Preprocessing:
+    def describe(module: object) -> Preprocessing:
         return from_torchvision(weights.transforms())
 
     return from_zoo("torchvision", parsed, options, create, describe)

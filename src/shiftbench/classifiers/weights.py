@@ -26,7 +26,7 @@ def load_weights(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
     return state_dict_in(load_pickled(path, trust=trust), path)
 
 
-def load_pickled(path: Path, *, trust: bool = False) -> Any:
+def load_pickled(path: Path, *, trust: bool = False) -> object:
     """What ``torch.save`` wrote: tensors and plain containers; anything else only where trusted."""
     torch = import_torch()
     try:
@@ -51,7 +51,7 @@ def untrusted(path: Path, found: str) -> ClassifierError:
     )
 
 
-def state_dict_in(content: Any, path: Path) -> dict[str, Any]:
+def state_dict_in(content: object, path: Path) -> dict[str, object]:
     """The weights inside a checkpoint, without what training wrapped around them."""
     while isinstance(content, Mapping) and not _is_state_dict(content):
         shell = next((name for name in _SHELLS if isinstance(content.get(name), Mapping)), None)
@@ -68,7 +68,7 @@ def state_dict_in(content: Any, path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def fill(module: Any, weights: Mapping[str, Any], source: str) -> None:
+def fill(module: Any, weights: Mapping[str, object], source: str) -> None:
     """Load weights into a module; every tensor must find its place."""
     try:
         module.load_state_dict(_renamed(weights, set(module.state_dict())))
@@ -81,7 +81,7 @@ def fill(module: Any, weights: Mapping[str, Any], source: str) -> None:
         ) from error
 
 
-def _renamed(weights: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
+def _renamed(weights: Mapping[str, object], wanted: set[str]) -> dict[str, object]:
     names = dict(weights)
     for prefix in _PREFIXES:
         if names and not wanted & set(names) and all(name.startswith(prefix) for name in names):
@@ -107,14 +107,14 @@ def _has_member(path: Path, name: str) -> bool:
         return False
 
 
-def _is_state_dict(content: Mapping[Any, Any]) -> bool:
+def _is_state_dict(content: Mapping[object, object]) -> bool:
     torch = import_torch()
     return bool(content) and all(
         isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in content.items()
     )
 
 
-def _load_safetensors(path: Path) -> dict[str, Any]:
+def _load_safetensors(path: Path) -> dict[str, object]:
     try:
         from safetensors.torch import load_file
     except ImportError as error:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl
 
 from shiftbench.classifiers.base import Classifier
@@ -59,8 +58,8 @@ def from_zoo(
     zoo: str,
     target: ZooTarget,
     options: Options,
-    create: Callable[[bool, int | None], Any],
-    describe: Callable[[Any], Preprocessing],
+    create: Callable[[bool, int | None], object],
+    describe: Callable[[object], Preprocessing],
 ) -> Classifier:
     """``create(pretrained, classes)`` makes the module, ``describe`` reads its preprocessing."""
     pretrained = options.pretrained if target.pretrained is None else target.pretrained
@@ -94,7 +93,7 @@ def _no_weights(zoo: str, model: str, error: Exception) -> ClassifierError:
     )
 
 
-def _seeded(create: Callable[[], Any]) -> Any:
+def _seeded(create: Callable[[], object]) -> object:
     """Random weights that are the same in every process, so that runs can be resumed."""
     torch = import_torch()
     with _seeding, torch.random.fork_rng(devices=[]):

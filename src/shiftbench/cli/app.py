@@ -45,10 +45,10 @@ class _LazyCommands(TyperGroup):
     Context, formatter and command are classes of the click that Typer brings with it, under no public name.
     """
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: object, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
         module, name, _ = COMMANDS[cmd_name]
@@ -60,7 +60,7 @@ class _LazyCommands(TyperGroup):
         parent.command(cmd_name)(found)
         return get_command(parent)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: object, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
 

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import typer
 from rich.console import Console, ConsoleDimensions
@@ -30,7 +29,7 @@ output = _FittedConsole()
 errors = _FittedConsole(stderr=True)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Machine-readable output, and nothing else, on stdout."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 

@@ -173,7 +173,7 @@ def gallery_command(
         errors.print(f"skipped: {missing} ({why})", style="dim", markup=False, highlight=False)
 
 
-def parse_options(texts: list[str]) -> dict[str, Any]:
+def parse_options(texts: list[str]) -> dict[str, object]:
     from shiftbench.hardening.recipe import key_value
 
     pairs = [(text, key_value(text)) for text in texts]
@@ -183,7 +183,7 @@ def parse_options(texts: list[str]) -> dict[str, Any]:
     return dict(pair for _, pair in pairs if pair is not None)
 
 
-def _named_options(text: str) -> tuple[str, dict[str, Any]]:
+def _named_options(text: str) -> tuple[str, dict[str, object]]:
     """``NAME:KEY=VALUE,KEY=VALUE`` taken apart."""
     name, _, rest = text.partition(":")
     return name, parse_options([part for part in rest.split(",") if part])

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from shiftbench.reports.table import Table
 
 
-def path_or_url(help: str) -> Any:
+def path_or_url(help: str) -> object:
     """An argument that is a path, or a URL in an object store."""
     return typer.Argument(parser=place, metavar="PATH|URL", help=help)
 
 
-def workspace_option(help: str) -> Any:
+def workspace_option(help: str) -> object:
     return typer.Option("--workspace", "-w", parser=place, metavar="PATH|URL", help=help)
 
 

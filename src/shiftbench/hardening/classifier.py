@@ -68,7 +68,7 @@ def _colour(values: tuple[float, ...]) -> tuple[float, float, float]:
     return values[0], values[1], values[2]
 
 
-def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, Any]) -> dict[str, Any]:
+def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, object]) -> dict[str, object]:
     return {
         "name": name,
         "architecture": recipe.architecture.name,
@@ -79,14 +79,14 @@ def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, An
     }
 
 
-def save_network(folder: Path, network: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> None:
+def save_network(folder: Path, network: nn.Module, recipe: Recipe, about: Mapping[str, object]) -> None:
     """The weights first and the description last: a folder with a description is finished."""
     weights = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
     write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
     save_finished(folder, recipe, about)
 
 
-def save_finished(folder: Path, recipe: Recipe, about: Mapping[str, Any]) -> None:
+def save_finished(folder: Path, recipe: Recipe, about: Mapping[str, object]) -> None:
     write_recipe(folder, recipe)
     write_json(folder / ABOUT, about)
 

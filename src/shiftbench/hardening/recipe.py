@@ -34,7 +34,7 @@ class Part(Struct, frozen=True):
     name: str
     options: Mapping[str, Any] = {}
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> dict[str, object]:
         return {"name": self.name, **self.options}
 
 
@@ -125,7 +125,7 @@ class Recipe(Struct, frozen=True):
     #: Each adds a copy of all training images, augmented once and kept: DeepAugment.
     copies: tuple[Part, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The tables of the TOML file: a part is its name among its options."""
         return {key: _as_table(value) for key, value in structs.asdict(self).items()}
 
@@ -162,12 +162,12 @@ def recipe_text(which: str | Path) -> str:
         raise RecipeError(f"{path} is not valid TOML", found=error) from error
 
 
-def load_recipe(which: str | Path, changes: Mapping[str, Any] | Iterable[str] = ()) -> Recipe:
+def load_recipe(which: str | Path, changes: Mapping[str, object] | Iterable[str] = ()) -> Recipe:
     """A recipe by name or file, with changes: ``{"train.epochs": 3}`` or ``["train.epochs=3"]``."""
     return recipe_from(changed(_tables(which), changes))
 
 
-def _tables(which: str | Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
+def _tables(which: str | Path, above: tuple[str, ...] = ()) -> dict[str, object]:
     """The tables of a recipe over those of its base."""
     if str(which) in above:
         raise RecipeError("recipes are each other's base", found=" -> ".join([*above, str(which)]))
@@ -179,7 +179,7 @@ def _tables(which: str | Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
     return _over(_tables(beside if beside.is_file() else str(base), (*above, str(which))), own)
 
 
-def _over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
     out = dict(base)
     for key, value in own.items():
         below = base.get(key)
@@ -214,14 +214,14 @@ def _nested(part: object) -> object:
     return {"options": options, **({"name": part["name"]} if "name" in part else {})}
 
 
-def changed(tables: Mapping[str, Any], changes: Mapping[str, Any] | Iterable[str]) -> dict[str, Any]:
+def changed(tables: Mapping[str, object], changes: Mapping[str, object] | Iterable[str]) -> dict[str, object]:
     """The same tables with some keys set. Lists are indexed by number: ``views.0.severity``.
 
     >>> changed({"train": {"epochs": 100}}, ["train.epochs=3"])
     {'train': {'epochs': 3}}
     """
     pairs = changes.items() if isinstance(changes, Mapping) else map(_parse_change, changes)
-    out: dict[str, Any] = json.loads(json.dumps(tables))
+    out: dict[str, object] = json.loads(json.dumps(tables))
     for key, value in pairs:
         *path, last = key.split(".")
         place: Any = out
@@ -234,14 +234,14 @@ def changed(tables: Mapping[str, Any], changes: Mapping[str, Any] | Iterable[str
     return out
 
 
-def _parse_change(text: str) -> tuple[str, Any]:
+def _parse_change(text: str) -> tuple[str, object]:
     found = key_value(text)
     if found is None:
         raise RecipeError("invalid change of a recipe", found=text, expected="KEY=VALUE", hint="train.epochs=3")
     return found
 
 
-def key_value(text: str) -> tuple[str, Any] | None:
+def key_value(text: str) -> tuple[str, object] | None:
     """``key=value`` as typed on the command line: the value is TOML, anything else is a string. None if not a pair.
 
     >>> key_value("severity=1"), key_value("fill=random"), key_value("scale=[0.5, 1]"), key_value("3")
@@ -256,7 +256,7 @@ def key_value(text: str) -> tuple[str, Any] | None:
         return key.strip(), value.strip()
 
 
-def _step_into(place: Any, word: str, key: str) -> Any:
+def _step_into(place: Any, word: str, key: str) -> object:
     if isinstance(place, list):
         return place[_position(place, word, key)]
     below = place.setdefault(word, {})
@@ -265,7 +265,7 @@ def _step_into(place: Any, word: str, key: str) -> Any:
     return below
 
 
-def _position(place: Sequence[Any], word: str, key: str) -> int:
+def _position(place: Sequence[object], word: str, key: str) -> int:
     if not word.isdigit() or int(word) >= len(place):
         raise RecipeError(f"no such key: {key}", found=word, expected=f"a number below {len(place)}")
     return int(word)
@@ -286,9 +286,9 @@ def differing_keys(one: Recipe, other: Recipe) -> list[str]:
     return [key for key in keys if first.get(key) != second.get(key)]
 
 
-def _flat(value: Any, where: str = "") -> dict[str, Any]:
+def _flat(value: object, where: str = "") -> dict[str, object]:
     if isinstance(value, dict):
-        items: Iterable[tuple[str, Any]] = value.items()
+        items: Iterable[tuple[str, object]] = value.items()
     elif isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value):
         items = ((str(i), one) for i, one in enumerate(value))
     else:

@@ -97,7 +97,7 @@ class Scheme(Protocol):
 schemes: Registry[type[Any]] = Registry("training scheme")
 
 
-def make_scheme(name: str, criterion: Criterion = soft_cross_entropy, **options: Any) -> Scheme:
+def make_scheme(name: str, criterion: Criterion = soft_cross_entropy, **options: object) -> Scheme:
     made: Scheme = schemes.get(name)(criterion=criterion, **options)
     return made
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import DatasetError, ShiftError
@@ -52,7 +51,7 @@ class Encoding:
             return name
         return f"{without_suffix(name)}.{self.ending}"
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         if self.lossless:
             return {"format": "PNG"}
         return {"format": "JPEG", "quality": self.quality, "optimised": True, "chroma": "default (4:2:0)"}

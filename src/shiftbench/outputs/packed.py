@@ -160,7 +160,7 @@ def write_table(
 
     rows, columns = list(samples), columns or {}
     files = [{"bytes": row.image, "path": f"{row.key}{row.suffix}"} for row in rows]
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "image": pa.array(files, type=pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
         "label": pa.array([row.label for row in rows], type=pa.int64()),
     }

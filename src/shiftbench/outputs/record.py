@@ -39,7 +39,7 @@ def read_record(path: Path, kinds: Mapping[str, type], *, format: int = 1) -> Co
     return dict(content)
 
 
-def check_recipe(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_recipe(folder: Path, before: Mapping[str, object], now: Mapping[str, object]) -> None:
     """Refuse to mix two recipes in one folder, naming the first key that differs. Nested options count one by one."""
     old, new = _flat(before), _flat(now)
     for key in {**new, **old}:
@@ -52,7 +52,7 @@ def check_recipe(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]
             )
 
 
-def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(recipe: Mapping[str, Any]) -> dict[str, object]:
     options = {f"option {key!r}": value for key, value in recipe.get("options", {}).items()}
     flat = {key: value for key, value in recipe.items() if key != "options"} | options
     if isinstance(source := flat.get("source"), Mapping):  # its name is where it was; its content is what counts
@@ -60,7 +60,7 @@ def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """As JSON returns it, to be compared with what was read."""
     return json.loads(json.dumps(value))
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shiftbench.jobs.base import Executor, Job, Problem, Shard
 from shiftbench.jobs.blocks import run_items
@@ -39,7 +39,7 @@ class Written:
     #: Source images that could not be used, and why.
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """JSON-able."""
         common = {one.name for one in fields(Written)}
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in common}

@@ -27,12 +27,12 @@ class AuditLine:
     details: dict[str, Any]
 
 
-def record(project: Project, session: Session, action: str, *, by: int | None = None, **details: Any) -> None:
+def record(project: Project, session: Session, action: str, *, by: int | None = None, **details: object) -> None:
     """Add an entry within the transaction that it documents: both are committed, or neither."""
     session.add(AuditEntry(at=project.now(), account_id=by, action=action, details=details))
 
 
-def note(project: Project, action: str, *, by: int | None = None, **details: Any) -> None:
+def note(project: Project, action: str, *, by: int | None = None, **details: object) -> None:
     """Add an entry in a transaction of its own, for requests that changed nothing."""
     with project.writing() as session:
         record(project, session, action, by=by, **details)

@@ -64,7 +64,7 @@ def write_card(
     project: Project,
     status: SetStatus,
     folder: Path,
-    values: dict[str, Any],
+    values: dict[str, object],
     sampled: Sequence[ImageFrequency],
     references: Sequence[ImageFrequency],
 ) -> None:
@@ -256,7 +256,7 @@ def _has_location(path: Path) -> bool:
         return False
 
 
-def _use(values: dict[str, Any]) -> str:
+def _use(values: dict[str, object]) -> str:
     name = f"{values['project']}-{values['set']}"
     return (
         "## Use\n\n```\nshiftbench eval MODEL --suite testset:FOLDER -w WORKSPACE\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -146,7 +145,7 @@ def _references(rows: Sequence[ImageFrequency], revision: RevisionInfo) -> list[
 
 
 def _write_part(
-    project: Project, folder: Path, part: str, rows: Sequence[ImageFrequency], more: Sequence[dict[str, Any]]
+    project: Project, folder: Path, part: str, rows: Sequence[ImageFrequency], more: Sequence[dict[str, object]]
 ) -> None:
     """Image files and manifest, in the order in which class folders are listed."""
     with project.reading() as session:

@@ -187,7 +187,7 @@ def annotator_quality(project: Project) -> list[AnnotatorQuality]:
     chosen = SelectedSlot.slot_id.is_not(None)
     reference = PoolEntry.role == REFERENCE
 
-    def count(*conditions: Any) -> Any:
+    def count(*conditions: Any) -> object:
         return func.coalesce(func.sum(case((and_(*conditions), 1), else_=0)), 0)
 
     query = answers(
@@ -234,7 +234,7 @@ def frequency_record(row: ImageFrequency, level: float) -> dict[str, Any]:
     }
 
 
-def _write_table(path: Path, rows: Sequence[dict[str, Any]], suffix: str) -> None:
+def _write_table(path: Path, rows: Sequence[dict[str, object]], suffix: str) -> None:
     import pyarrow as pa
     from pyarrow import csv, parquet
 

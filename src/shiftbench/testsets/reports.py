@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.annotation import ClassProgress
@@ -281,7 +280,7 @@ def difference_table(change: Difference) -> Table:
 
 def imported_table(done: ImportSummary) -> Table:
     """What became of the pictures of a source."""
-    records: list[dict[str, Any]] = [{"image": name, "why": why} for name, why in done.refused]
+    records: list[dict[str, object]] = [{"image": name, "why": why} for name, why in done.refused]
     lead = [
         f"{done.offered:,} pictures from {done.source}: {done.new:,} new {done.role}s, {done.known:,} known already, "
         f"{len(done.refused):,} refused"
@@ -302,7 +301,7 @@ def imported_table(done: ImportSummary) -> Table:
     )
 
 
-def _more(records: Sequence[Any], what: str) -> list[str]:
+def _more(records: Sequence[object], what: str) -> list[str]:
     return [f"and {len(records) - _MOST_SHOWN:,} more {what}"] if len(records) > _MOST_SHOWN else []
 
 

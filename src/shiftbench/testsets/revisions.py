@@ -217,7 +217,7 @@ def _plan(
     sampling: Sampling | None,
     per_class: int | None,
     seed: int | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Strategy, options, size and seed as stored in the database."""
     if before is None:
         if sampling is None:
@@ -287,7 +287,7 @@ def _sampled_pairs(images: Sequence[SampledImage]) -> set[tuple[str, str]]:
     return {(image.class_key, image.digest) for image in images}
 
 
-def _report(chosen: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str]) -> dict[str, Any]:
+def _report(chosen: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str]) -> dict[str, object]:
     pairs = _pairs(chosen)
     sampled = [row for row in rows if row.role == CANDIDATE and (row.class_key, row.digest) in pairs]
     return {

@@ -7,7 +7,6 @@ inside, so that losses, attacks and mixing all work on pixels in [0, 1].
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -28,7 +27,7 @@ architectures: Registry[Callable[..., nn.Module]] = Registry(
 )
 
 
-def build(name: str, *, classes: int, **options: Any) -> nn.Module:
+def build(name: str, *, classes: int, **options: object) -> nn.Module:
     """The network of this name; options that make it smaller are free, for miniature experiments."""
     factory = architectures.get(name)
     given = {"classes": classes, **options}

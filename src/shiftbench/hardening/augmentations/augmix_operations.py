@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import cv2
 import numpy as np
@@ -120,7 +119,7 @@ def _enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance], image: Pixel
 
 def _looked_up(image: Pixels, tables: Table) -> Pixels:
     """One table for all channels, or one for each."""
-    out: Any = cv2.LUT(image, tables.T[None])
+    out: object = cv2.LUT(image, tables.T[None])
     return np.asarray(out, np.uint8)
 
 

@@ -57,17 +57,17 @@ batch_augmentations: Registry[Callable[..., BatchAugmentation]] = Registry(
 )
 
 
-def make_image_augmentation(name: str, **options: Any) -> ImageAugmentation:
+def make_image_augmentation(name: str, **options: object) -> ImageAugmentation:
     factory = image_augmentations.get(name)
     return factory(**check_options(options, factory, f"the augmentation {name!r}", AugmentationError))
 
 
-def make_batch_augmentation(name: str, **options: Any) -> BatchAugmentation:
+def make_batch_augmentation(name: str, **options: object) -> BatchAugmentation:
     factory = batch_augmentations.get(name)
     return factory(**check_options(options, factory, f"the augmentation {name!r}", AugmentationError))
 
 
-def completed_options(factory: Callable[..., object], name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def completed_options(factory: Callable[..., object], name: str, options: Mapping[str, object]) -> dict[str, object]:
     """The options, checked but as they were given, over the factory's defaults: what a record keeps."""
     checked = check_options(options, factory, f"the augmentation {name!r}", AugmentationError)
     return {**checked, **options}
@@ -124,7 +124,7 @@ class AugmentationInfo:
     #: Option to default.
     options: dict[str, Any]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """JSON-able."""
         return {"name": self.name, "kind": self.kind, "about": self.about, "options": self.options}
 
@@ -144,7 +144,7 @@ def _entry(name: str, kind: Literal["image", "batch"], factory: Callable[..., ob
     return AugmentationInfo(name, kind, (inspect.getdoc(factory) or "").split("\n")[0].replace("``", ""), options)
 
 
-def in_words(value: Any) -> str:
+def in_words(value: object) -> str:
     """An option's value, as it would be typed.
 
     >>> in_words((0.333333, True))

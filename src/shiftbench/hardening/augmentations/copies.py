@@ -73,7 +73,7 @@ def augment_folder(
     destination: str | Path,
     name: str,
     *,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     copies: int = 1,
     shard: Shard | str | None = None,
     seed: int = 0,
@@ -119,16 +119,16 @@ def augment_folder(
 class AugmentedCopies(Variants):
     """Copies of images, each by a generator of its own."""
 
-    def __init__(self, images: FileDataset, name: str, options: Mapping[str, Any], copies: int, seed: int) -> None:
+    def __init__(self, images: FileDataset, name: str, options: Mapping[str, object], copies: int, seed: int) -> None:
         self.source, self.names = images, [str(copy) for copy in range(copies)]
         self._made_by, self._seed = (name, options), seed
         self._augmentation = make_image_augmentation(name, **options)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Without the augmentation, which may be a closure: workers make their own."""
         return {key: value for key, value in vars(self).items() if key != "_augmentation"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         name, options = self._made_by
         self._augmentation = make_image_augmentation(name, **options)
@@ -235,8 +235,8 @@ def names_of_copies(paths: Sequence[str], copies: int, *, lossless: bool = False
 
 
 def _recipe(
-    images: FileDataset, name: str, options: Mapping[str, Any], copies: int, seed: int, lossless: bool
-) -> dict[str, Any]:
+    images: FileDataset, name: str, options: Mapping[str, object], copies: int, seed: int, lossless: bool
+) -> dict[str, object]:
     """All that decides the bytes. The source counts by its names and sizes, not by where it is."""
     root = local(images.root)
     sizes = [(i, file_size(root / path)) for i, path in zip(images.ids, images.paths, strict=True)]
@@ -252,7 +252,7 @@ def _recipe(
     }
 
 
-def _described(option: str, value: Any) -> Any:
+def _described(option: str, value: object) -> object:
     """An option as JSON keeps it; a file or folder that it names counts by its content, not by where it is."""
     if isinstance(value, (str, Path)) and Path(value).is_file():
         return {"file": _digest(Path(value).read_bytes())}

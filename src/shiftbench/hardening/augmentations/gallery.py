@@ -46,7 +46,7 @@ class Row:
 
 
 def choose(
-    wanted: Sequence[tuple[str, Mapping[str, Any]]], partner: Pixels | None = None
+    wanted: Sequence[tuple[str, Mapping[str, object]]], partner: Pixels | None = None
 ) -> tuple[list[Row], dict[str, str]]:
     """Rows for the wanted augmentations, or for all; and those that cannot be shown without more, with the reason.
 
@@ -102,13 +102,13 @@ def demo_photograph() -> tuple[str, Pixels]:
     return dataset.ids[0], dataset.read(0).pixels
 
 
-def _row(name: str, options: Mapping[str, Any], partner: Pixels | None) -> Row:
+def _row(name: str, options: Mapping[str, object], partner: Pixels | None) -> Row:
     if name in batch_augmentations and name not in image_augmentations:
         return Row(name, options, _alone(make_batch_augmentation(name, **options), partner))
     return Row(name, options, make_image_augmentation(name, **options))
 
 
-def _shown_options(name: str) -> dict[str, Any]:
+def _shown_options(name: str) -> dict[str, object]:
     """What is done to a share of the images is done to every one here: else there would be little to see."""
     factory = (image_augmentations if name in image_augmentations else batch_augmentations).get(name)
     always = {"probability": 1.0, "share": 1.0}

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -129,7 +128,7 @@ def train_network(
     seed: int = 0,
     size: int | None = None,
     show: bool = True,
-    **options: Any,
+    **options: object,
 ) -> ImageNetwork:
     """A network of this kind, trained on images of the dataset; options not given suit the images' size."""
     _check_budget(steps, seconds)
@@ -207,7 +206,7 @@ def _middle(image: Pixels, crop: int) -> Pixels:
     return image[top : top + crop, left : left + crop]
 
 
-def _fit(network: ImageNetwork, squares: _Squares, budget: _Budget, show: bool) -> dict[str, Any]:
+def _fit(network: ImageNetwork, squares: _Squares, budget: _Budget, show: bool) -> dict[str, object]:
     sample = squares.sample()
     with torch.no_grad():
         network.prepare(sample)

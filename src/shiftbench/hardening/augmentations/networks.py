@@ -51,12 +51,12 @@ class ImageNetwork(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, object] | None:
         """The options with which weights of such names and shapes fit; None if they are of another kind."""
 
     @classmethod
     @abstractmethod
-    def suited(cls, side: int) -> tuple[dict[str, Any], int]:
+    def suited(cls, side: int) -> tuple[dict[str, object], int]:
         """Options of a network that minutes can train, and its size, for images with a short side of ``side``."""
 
     @abstractmethod
@@ -136,9 +136,9 @@ def load_network(path: str | Path, expected: type[N]) -> N:
     return network.eval().requires_grad_(False)
 
 
-def describe_network(path: str | Path) -> dict[str, Any]:
+def describe_network(path: str | Path) -> dict[str, object]:
     """What a file of ours says about its network, without loading it."""
-    description: dict[str, Any] = _about(Path(path)).get("description", {})
+    description: dict[str, object] = _about(Path(path)).get("description", {})
     return description
 
 

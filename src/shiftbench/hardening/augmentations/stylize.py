@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -116,11 +115,11 @@ class AdaIn(ImageNetwork):
         return self.style_means[number].view(1, -1, 1, 1), self.style_deviations[number].view(1, -1, 1, 1)
 
     @classmethod
-    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, object] | None:
         return {"styles": len(weights["style_means"])} if "style_means" in weights else None
 
     @classmethod
-    def suited(cls, side: int) -> tuple[dict[str, Any], int]:
+    def suited(cls, side: int) -> tuple[dict[str, object], int]:
         """Small images are fed at twice their size, lest their code be a few places only."""
         return {}, cls.size if side >= 128 else 2 * side
 

@@ -17,14 +17,14 @@ _PAPER_SEEDS = 3
 
 def _cifar_corruptions() -> Experiment:
     augmentation = "Diverse Data Augmentation"
-    short: dict[str, dict[str, Any]] = {
+    short: dict[str, dict[str, object]] = {
         "standard-half": {"train.epochs": 5},
         "standard-third": {"train.epochs": 3},
         "deepaugment": {"train.equal_steps": True},
         "deepaugment-augmix": {"train.equal_steps": True},
         "pgd": {"scheme.steps": 2},
     }
-    tiny: dict[str, dict[str, Any]] = {
+    tiny: dict[str, dict[str, object]] = {
         "standard-half": {"data.sample": 192},
         "standard-third": {"data.sample": 128},
         "pgd": {"scheme.steps": 1},
@@ -81,7 +81,7 @@ def _cifar_corruptions() -> Experiment:
 
 
 #: Networks for a processor: the same families, thinner and shallower.
-_SMALL_ICON_NETWORKS: dict[str, dict[str, Any]] = {
+_SMALL_ICON_NETWORKS: dict[str, dict[str, object]] = {
     "resnet-20": {"architecture.width": 8},
     "densenet-40": {"architecture.depth": 16, "architecture.width": 8},
     "resnext-29": {"architecture.depth": 11, "architecture.cardinality": 4, "architecture.width": 4,
@@ -89,7 +89,7 @@ _SMALL_ICON_NETWORKS: dict[str, dict[str, Any]] = {
     "shake-shake": {"architecture.depth": 14, "architecture.width": 8},
     "multiscale": {"architecture.depth": 6, "architecture.width": 4},
 }  # fmt: skip
-_TINY_ICON_NETWORKS: dict[str, dict[str, Any]] = {
+_TINY_ICON_NETWORKS: dict[str, dict[str, object]] = {
     "resnet-20": {"architecture.depth": 8, "architecture.width": 4},
     "densenet-40": {"architecture.depth": 10, "architecture.width": 4},
     "resnext-29": {"architecture.depth": 11, "architecture.cardinality": 2, "architecture.width": 2,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shiftbench.hardening.experiments.study import Direction, ExperimentStudy, SeedMean, VariantResult
 from shiftbench.reports import formatting
 from shiftbench.reports.study_tables import hypotheses_table, line_text
@@ -46,7 +44,7 @@ def _lead(study: ExperimentStudy) -> list[str]:
     ]
 
 
-def _data(study: ExperimentStudy) -> dict[str, Any]:
+def _data(study: ExperimentStudy) -> dict[str, object]:
     return {
         "experiment": study.experiment.name,
         "scale": study.scale,
@@ -98,14 +96,14 @@ def variants_table(study: ExperimentStudy) -> Table:
     return Table(fields, rows, title="accuracy and robustness", notes=notes)
 
 
-def _row(one: VariantResult) -> dict[str, Any]:
-    row: dict[str, Any] = {"variant": one.variant, "base": one.base}
+def _row(one: VariantResult) -> dict[str, object]:
+    row: dict[str, object] = {"variant": one.variant, "base": one.base}
     for key, number in (("clean", one.clean), ("shifted", one.shifted), ("rho", one.rho), ("tau", one.tau)):
         row |= _fields(key, number)
     return row | {group: 100 * (1 - number.value) for group, number in one.groups.items()}
 
 
-def _fields(key: str, number: SeedMean | None) -> dict[str, Any]:
+def _fields(key: str, number: SeedMean | None) -> dict[str, object]:
     if number is None:
         return {key: None, f"{key}_low": None, f"{key}_high": None, f"{key}_spread": None}
     shown = number.times(100)
@@ -117,7 +115,7 @@ def groups_table(study: ExperimentStudy) -> Table:
     groups = list(study.variants[0].groups)
     rows = []
     for one in study.variants:
-        row: dict[str, Any] = {"variant": one.variant}
+        row: dict[str, object] = {"variant": one.variant}
         for key, number in (("clean", one.clean), ("mean", one.shifted), *one.groups.items()):
             row |= {key: 100 * (1 - number.value), f"{key}_low": 100 * (1 - number.high),
                     f"{key}_high": 100 * (1 - number.low)}  # fmt: skip
@@ -148,7 +146,7 @@ def directions_table(study: ExperimentStudy) -> Table:
     return Table(fields, rows, title="do the papers' directions appear?", notes=notes)
 
 
-def _direction_row(one: Direction) -> dict[str, Any]:
+def _direction_row(one: Direction) -> dict[str, object]:
     shown = one.difference.times(100)
     return {
         "order": f"{one.claim.better} > {one.claim.worse}{', clean' if one.claim.measure == 'clean' else ''}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -114,7 +114,7 @@ class Batches(Dataset[Batch]):
             )
         return image
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Augmentations are closures: a worker makes its own.
         return Batches, (self.pictures, self.recipe, self.views)
 
@@ -123,7 +123,7 @@ def _chain(parts: Sequence[Part]) -> Chain:
     return Chain([make_image_augmentation(part.name, **part.options) for part in parts])
 
 
-def _as_it_is(batch: Any) -> Any:
+def _as_it_is(batch: object) -> object:
     return batch
 
 

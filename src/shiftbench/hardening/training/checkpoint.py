@@ -101,7 +101,7 @@ def refuse_other(folder: Path, old: Recipe, old_data: str, new: Recipe, new_data
         )
 
 
-def _at(tables: Any, key: str) -> Any:
+def _at(tables: object, key: str) -> object:
     for word in key.split("."):
         if isinstance(tables, list):
             tables = tables[int(word)] if int(word) < len(tables) else None

@@ -6,7 +6,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,7 @@ class Pictures:
     def stacked(self, rows: Sequence[int]) -> Pixels:
         return np.stack([self.picture(row) for row in rows])
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """JSON-able provenance."""
         return {
             "dataset": self.name,

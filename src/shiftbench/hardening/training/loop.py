@@ -82,7 +82,7 @@ class TrainingRun:
         self.precision = torch.bfloat16 if self.half and torch.cuda.is_bf16_supported() else torch.float16
         # Only float16 has gradients too small to be written.
         self.scaler = torch.amp.GradScaler("cuda", enabled=self.half and self.precision == torch.float16)
-        self.position, self.log, self.best = Position(), list[dict[str, Any]](), dict[str, Any]()
+        self.position, self.log, self.best = Position(), list[dict[str, Any]](), dict[str, object]()
         self._resume()
 
     def go(self, workers: int, progress: bool, console: Console | None, report: Advance | None) -> Trained:

@@ -117,7 +117,7 @@ class Filtration:
 
     def review_list(self) -> Table:
         """The shortlist as a table, with the predictions."""
-        rows: list[dict[str, Any]] = [{"rank": i, **asdict(one)} for i, one in enumerate(self.shortlist, start=1)]
+        rows: list[dict[str, object]] = [{"rank": i, **asdict(one)} for i, one in enumerate(self.shortlist, start=1)]
         return Table(
             [
                 Column("rank", "", "count"),

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +105,7 @@ def _computation(classifier: Classifier, labels: Labels, space: LabelSpace, ten:
     views = Views.of(classifier, ten=ten)
     projection = space.projection_from(classifier.space)
 
-    def compute(images: Sequence[Pixels], indices: IntArray) -> NDArray[Any]:
+    def compute(images: Sequence[Pixels], indices: IntArray) -> NDArray[np.generic]:
         if not images:
             return np.zeros(0, VIEW)
         shown = [views(image) for image in images]
@@ -117,7 +116,7 @@ def _computation(classifier: Classifier, labels: Labels, space: LabelSpace, ten:
     return Computation(compute, ["views", _VERSION, views.identity, space.fingerprint, digest(labels.tobytes())])
 
 
-def judged(chances: FloatArray, labels: Labels) -> NDArray[Any]:
+def judged(chances: FloatArray, labels: Labels) -> NDArray[np.generic]:
     """``VIEW`` rows from (N, views, classes) probabilities and true classes.
 
     >>> rows = judged(np.array([[[0.1, 0.9, 0.0], [0.2, 0.0, 0.8]]]), np.array([0], np.int32))

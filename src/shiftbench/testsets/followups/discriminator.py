@@ -33,7 +33,7 @@ from shiftbench.testsets.followups.linear_splits import by_logistic_regression
 from shiftbench.testsets.followups.splits import deal, shuffled_groups
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
 
-Rows = NDArray[Any]
+Rows = NDArray[np.generic]
 #: Trains on rows and their origins, then predicts the origins of other rows.
 Discriminate = Callable[[Rows, IntArray, Rows, int], IntArray]
 
@@ -198,7 +198,7 @@ def by_network(
 
 
 def _network(torch: Any) -> Any:
-    layers: list[Any] = []
+    layers: list[object] = []
     channels = 3
     for filters in (16, 32, 64):
         layers += [

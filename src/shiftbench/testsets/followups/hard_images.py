@@ -42,7 +42,7 @@ class HardImages(Table):
 
     def __init__(self, setting: str, models: Sequence[str], total: int, images: Sequence[HardImage]) -> None:
         self.setting, self.models, self.total, self.images = setting, list(models), total, list(images)
-        rows: list[dict[str, Any]] = [asdict(image) for image in images]
+        rows: list[dict[str, object]] = [asdict(image) for image in images]
         most = max((image.right for image in images), default=0)
         super().__init__(
             [

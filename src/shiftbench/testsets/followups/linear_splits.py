@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from shiftbench.jobs.progress import progress_bar
 from shiftbench.testsets.followups.splits import Measured, Split
 from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe, descriptor
 
-Rows = NDArray[Any]
+Rows = NDArray[np.generic]
 
 
 def by_logistic_regression(rows: Rows, classes: IntArray, others: Rows, seed: int) -> IntArray:

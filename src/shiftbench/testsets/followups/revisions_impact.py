@@ -23,7 +23,7 @@ _SHOWN = 40
 class RevisionsImpact(Table):
     """Accuracy of every model on every revision, and its change since the first."""
 
-    def __init__(self, revisions: Mapping[str, Sequence[str]], rows: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, revisions: Mapping[str, Sequence[str]], rows: Sequence[Mapping[str, object]]) -> None:
         self.revisions = {name: list(ids) for name, ids in revisions.items()}
         names = list(self.revisions)
         means = [float(np.mean([row["accuracy"] for row in rows if row["revision"] == name])) for name in names]

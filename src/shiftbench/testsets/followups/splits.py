@@ -179,7 +179,7 @@ class SplitComparison(Table):
             text += f"; the new test set drops by {100 * (found['original'] - found['new']):.2f}"
         return text
 
-    def _with_changes(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _with_changes(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, object]]:
         original: Mapping[str, float] = {row["model"]: row["accuracy"] for row in rows if row["test_set"] == "original"}
         return [
             {**row, "change": row["accuracy"] - original[row["model"]] if row["model"] in original else None}
@@ -187,7 +187,7 @@ class SplitComparison(Table):
         ]
 
 
-def _row(one: Measured, level: float) -> dict[str, Any]:
+def _row(one: Measured, level: float) -> dict[str, object]:
     low, high = clopper_pearson(one.correct, one.n, level)
     return {**asdict(one), "accuracy": one.correct / one.n if one.n else None, "low": low, "high": high}
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_im
 from shiftbench.testsets.near_duplicates.penultimate import Layer, features_of
 from shiftbench.testsets.near_duplicates.search import pair_squares
 
-Rows = NDArray[Any]
+Rows = NDArray[np.generic]
 #: Side of the resized image that SSIM and alignment also compare.
 SIDE = 32
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +69,7 @@ class Projected:
     def of(cls, described: PerImage) -> Projected:
         return cls(described, RowProjection.learnt(_of_readable(described.rows, described)))
 
-    def __call__(self, images: Sequence[Pixels], indices: IntArray) -> NDArray[Any]:
+    def __call__(self, images: Sequence[Pixels], indices: IntArray) -> NDArray[np.generic]:
         return self.projection(self.described.rows[indices])
 
     def computation(self) -> Computation:
@@ -126,7 +125,7 @@ class Compared:
         return Computation(self, ["compared", _VERSION, self.pairs.fingerprint, *sides])
 
 
-def _of_readable(rows: NDArray[Any], described: PerImage) -> NDArray[Any] | RowSubset:
+def _of_readable(rows: NDArray[np.generic], described: PerImage) -> NDArray[np.generic] | RowSubset:
     """The rows of readable images."""
     return RowSubset(rows, np.flatnonzero(described.readable)) if described.problems else rows
 

@@ -186,11 +186,11 @@ def _cut_module(classifier: Any) -> Classifier:
     return make(make(1).padded_forward(images).shape[1])
 
 
-def _head_of(classifier: Any, images: Any) -> Any:
+def _head_of(classifier: Any, images: object) -> object:
     """The last linear or convolutional layer that ran, if its output gives the scores."""
     import torch
 
-    seen: list[tuple[Any, Any]] = []
+    seen: list[tuple[object, Any]] = []
     layers = [part for part in classifier.module.modules() if isinstance(part, (torch.nn.Linear, torch.nn.Conv2d))]
     hooks = [part.register_forward_hook(lambda part, _, output: seen.append((part, output))) for part in layers]
     try:
@@ -212,7 +212,7 @@ def _explains(scores: Scores, output: NDArray[np.float32]) -> bool:
     return any(disagreement(scores, candidate[: len(scores)]) is None for candidate in candidates)
 
 
-def _before(module: Any, head: Any) -> Any:
+def _before(module: Any, head: Any) -> object:
     """The module with the input of ``head`` as its output."""
     import torch
 
@@ -221,7 +221,7 @@ def _before(module: Any, head: Any) -> Any:
             super().__init__()
             self.module = module
 
-        def forward(self, images: Any) -> Any:
+        def forward(self, images: object) -> object:
             seen: list[Any] = []
             hook = head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
             try:

@@ -153,7 +153,7 @@ class RecallReport(Table):
     def recall(self, edit: str) -> float:
         return float(next(row["recall"] for row in self.rows if row["edit"] == edit))
 
-    def _row(self, edit: str, planted: Planted, level: float) -> dict[str, Any]:
+    def _row(self, edit: str, planted: Planted, level: float) -> dict[str, object]:
         pairs = {(pair.candidate, pair.reference) for pair in self.queue.pairs}
         found, count = sum((f"{edit}/{image}", image) in pairs for image in planted.sources.ids), len(planted.sources)
         low, high = clopper_pearson(found, count, level)

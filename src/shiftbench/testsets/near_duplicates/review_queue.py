@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -99,7 +98,7 @@ class SuspectedPair:
     #: The metrics within their threshold.
     reasons: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -161,7 +160,7 @@ class ReviewQueue(Table):
             notes.append(f"{len(self.unreadable):,} unreadable images, such as {first[1]}: {first[2]}")
         return notes
 
-    def _data(self) -> dict[str, Any]:
+    def _data(self) -> dict[str, object]:
         return {
             "candidates": {"name": self.candidates[0], "images": self.candidates[1]},
             "targets": [{"name": name, "images": images} for name, images in self.targets],
@@ -173,6 +172,6 @@ class ReviewQueue(Table):
         }
 
 
-def _row(rank: int, pair: SuspectedPair) -> dict[str, Any]:
+def _row(rank: int, pair: SuspectedPair) -> dict[str, object]:
     row = {"rank": rank, **pair.as_dict(), **pair.values}
     return row | {"mirrored": "yes" if pair.mirrored else "", "reasons": ", ".join(pair.reasons)}

@@ -234,7 +234,7 @@ _STRIDE = 16384
 
 
 @compiled
-def _square_of_bytes(a: NDArray[Any], b: NDArray[Any]) -> np.int32:
+def _square_of_bytes(a: NDArray[np.generic], b: NDArray[np.generic]) -> np.int32:
     """In 32-bit integers: exact and vectorised."""
     total = np.int32(0)
     for i in range(len(a)):
@@ -244,7 +244,7 @@ def _square_of_bytes(a: NDArray[Any], b: NDArray[Any]) -> np.int32:
 
 
 @compiled
-def _square_of_floats(a: NDArray[Any], b: NDArray[Any]) -> float:
+def _square_of_floats(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
     """In float64 and in order: bit-identical on every processor."""
     total = 0.0
     for i in range(len(a)):
@@ -254,7 +254,7 @@ def _square_of_floats(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 @compiled
-def square_distance(a: NDArray[Any], b: NDArray[Any]) -> float:
+def square_distance(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
     """|a - b|²."""
     total = 0.0
     for start in range(0, len(a), _STRIDE):
@@ -317,8 +317,8 @@ def refine(
     reference_rest: FloatArray,
     first: int,
     own: IntArray,
-    queries: NDArray[Any],
-    references: NDArray[Any],
+    queries: NDArray[np.generic],
+    references: NDArray[np.generic],
     slack: float,
     limits: FloatArray,
     squares: FloatArray,
@@ -342,7 +342,9 @@ def refine(
 
 
 @compiled
-def pair_squares(a: NDArray[Any], b: NDArray[Any], first: IntArray, second: IntArray, out: FloatArray) -> None:
+def pair_squares(
+    a: NDArray[np.generic], b: NDArray[np.generic], first: IntArray, second: IntArray, out: FloatArray
+) -> None:
     """|a[first] - b[second]|² for each pair of rows."""
     for i in range(len(first)):
         out[i] = square_distance(a[first[i]], b[second[i]])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 from sqlalchemy import insert, select, tuple_
@@ -148,7 +148,7 @@ def _add_entries(
     listed = tuple_(PoolEntry.image_id, PoolEntry.class_key).in_(set(pairs))
     found = session.execute(select(PoolEntry.image_id, PoolEntry.class_key).where(PoolEntry.role == done.role, listed))
     known = {(image_id, key) for image_id, key in found}
-    rows: dict[tuple[int, str | None], dict[str, Any]] = {}
+    rows: dict[tuple[int, str | None], dict[str, object]] = {}
     for pair, (offer, _) in zip(pairs, good, strict=True):
         if pair in known or pair in rows:
             done.known += 1
@@ -172,7 +172,7 @@ def _image_ids(session: Session, images: Sequence[StoredImage]) -> dict[str, int
     return ids
 
 
-def _row(project: Project, offer: Offer, image_id: int, supply: SourceImages, done: ImportSummary) -> dict[str, Any]:
+def _row(project: Project, offer: Offer, image_id: int, supply: SourceImages, done: ImportSummary) -> dict[str, object]:
     known, extra = known_details(clean(offer.details))
     named = known.pop("source")
     return {

@@ -97,7 +97,7 @@ def open_source(project: Project, source: str | Path | Dataset, *, class_key: st
     return SourceImages(dataset.name, dataset_offers(dataset), len(dataset))
 
 
-def check_columns(columns: Mapping[str, Any]) -> None:
+def check_columns(columns: Mapping[str, object]) -> None:
     """Refuse columns that look like model predictions."""
     for name in columns:
         if _PREDICTIONS.fullmatch(name.lower()):
@@ -118,7 +118,7 @@ def _flat_folder(folder: Path, class_key: str) -> SourceImages:
     return SourceImages(folder.resolve().name, offers, len(files))
 
 
-def _file_offer(path: Path, name: str, class_key: str | None, details: Mapping[str, Any]) -> Offer:
+def _file_offer(path: Path, name: str, class_key: str | None, details: Mapping[str, object]) -> Offer:
     return Offer(name, lambda: _read(path, name), class_key, details)
 
 
@@ -155,7 +155,7 @@ class _Bytes:
         return as_png(dataset.read(index).pixels)
 
 
-def clean(value: Any) -> Any:
+def clean(value: object) -> Any:
     """Values that every database can store: no NUL, no invalid Unicode, no NaN or infinity.
 
     >>> clean({"author": "a\\0b", "views": float("nan"), "tags": ["x"], "when": Path("p")})
@@ -172,7 +172,7 @@ def clean(value: Any) -> Any:
     return str(value).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "")
 
 
-def known_details(details: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:
+def known_details(details: Mapping[str, object]) -> tuple[dict[str, str | None], dict[str, object]]:
     """(columns of the pool, other columns).
 
     >>> known_details({"license": "CC0", "camera": "X100"})[1]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from shiftbench.registry import Registry
 from shiftbench.testsets.errors import WorkshopError
@@ -109,7 +109,7 @@ class Sample:
     def fallbacks(self) -> int:
         return sum(one.fallbacks for one in self.classes)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         classes = {
             one.class_key: {
                 "target": one.target,
@@ -131,7 +131,7 @@ class Sampling(ABC):
     @abstractmethod
     def sample(self, request: SamplingRequest) -> Sample: ...
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
@@ -146,7 +146,7 @@ samplings: Registry[type[Sampling]] = Registry(
 )
 
 
-def make_sampling(name: str, **options: Any) -> Sampling:
+def make_sampling(name: str, **options: object) -> Sampling:
     """A strategy by name, with options.
 
     >>> make_sampling("threshold", threshold=0.8).options()["threshold"]

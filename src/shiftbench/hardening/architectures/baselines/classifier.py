@@ -57,7 +57,7 @@ class Examples:
     def of(
         cls,
         data: Dataset | Pixels,
-        labels: Sequence[int] | NDArray[Any] | None,
+        labels: Sequence[int] | NDArray[np.generic] | None,
         space: LabelSpace | None,
         size: int,
     ) -> Examples:
@@ -73,7 +73,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self._labelled)
 
-    def batches(self, size: int) -> Iterator[tuple[Pixels, NDArray[Any]]]:
+    def batches(self, size: int) -> Iterator[tuple[Pixels, NDArray[np.generic]]]:
         """All of them in order, with their labels."""
         for start in range(0, len(self), size):
             indices, pictures = self._read(self._labelled[start : start + size])
@@ -136,7 +136,7 @@ class StreamingRidge:
         self._products = np.zeros((features, features))
         self._origin: NDArray[np.float64] | None = None
 
-    def add(self, features: Floats, labels: NDArray[Any]) -> None:
+    def add(self, features: Floats, labels: NDArray[np.generic]) -> None:
         if self._origin is None:
             # Moments around a mean that is nearly right lose no digits to it.
             self._origin = features.mean(axis=0, dtype=np.float64)
@@ -253,13 +253,13 @@ def fit_classifier(features: FittedFeatures, examples: Examples, *, name: str | 
     return BaselineClassifier(features, head, space=examples.dataset.space, name=name)
 
 
-def checked_options(kind: type[T], options: Mapping[str, Any], what: str) -> T:
+def checked_options(kind: type[T], options: Mapping[str, object], what: str) -> T:
     """Options from a recipe or file. Numbers stay as they are written: they enter the fingerprint."""
     decode(options, kind, what, ArchitectureError)
     return kind(**options)
 
 
-def check_arrays(kind: str, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_arrays(kind: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Arrays of a file may be anything: these are there, float32, finite, and of the shapes the options ask for."""
     for name, shape in shapes.items():
         array = arrays.get(name)

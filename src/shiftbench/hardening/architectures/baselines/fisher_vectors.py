@@ -218,7 +218,7 @@ def fit_features(examples: Examples, options: FisherVectorOptions, generator: np
 
 def fit_fisher_vectors(
     data: Dataset | Pixels,
-    labels: Sequence[int] | NDArray[Any] | None = None,
+    labels: Sequence[int] | NDArray[np.generic] | None = None,
     space: LabelSpace | None = None,
     *,
     seed: int = 0,

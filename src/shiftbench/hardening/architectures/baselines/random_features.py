@@ -129,7 +129,7 @@ def all_patches(images: Pixels, side: int) -> NDArray[np.uint8]:
     return windows.reshape(*windows.shape[:3], -1)
 
 
-def contrasted(patches: NDArray[Any], contrast: float) -> Floats:
+def contrasted(patches: NDArray[np.generic], contrast: float) -> Floats:
     values = patches.astype(np.float32)
     values -= values.mean(axis=-1, keepdims=True)
     values /= np.sqrt(np.square(values).mean(axis=-1, keepdims=True) + np.float32(contrast))
@@ -178,7 +178,7 @@ def _some_patches(
 
 def fit_random_features(
     data: Dataset | Pixels,
-    labels: Sequence[int] | NDArray[Any] | None = None,
+    labels: Sequence[int] | NDArray[np.generic] | None = None,
     space: LabelSpace | None = None,
     *,
     seed: int = 0,

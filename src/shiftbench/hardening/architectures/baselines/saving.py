@@ -66,7 +66,9 @@ def load_baseline(path: str | Path, *, name: str | None = None) -> BaselineClass
     return BaselineClassifier(features, head, space=space, name=name or about["name"])
 
 
-def _features(kind: str, options: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], path: Path) -> FittedFeatures:
+def _features(
+    kind: str, options: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]], path: Path
+) -> FittedFeatures:
     if kind == RandomFeatures.kind:
         return RandomFeatures.from_arrays(_options(RandomFeatureOptions, options, path), arrays)
     if kind == FisherVectors.kind:
@@ -74,7 +76,7 @@ def _features(kind: str, options: Mapping[str, Any], arrays: Mapping[str, NDArra
     raise _no_baseline(path, f"the kind {kind!r}")
 
 
-def _options(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
+def _options(kind: type[T], values: Mapping[str, object], path: Path) -> T:
     if set(values) != {option.name for option in fields(kind)}:  # type: ignore[arg-type]
         raise _no_baseline(path, f"options {', '.join(sorted(map(str, values)))}")
     return checked_options(kind, values, path.name)
@@ -94,7 +96,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         raise _no_baseline(path, error) from error
 
 
-def _about(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+def _about(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Any]:
     try:
         about = json.loads(str(arrays[_ABOUT]))
     except (KeyError, ValueError) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -107,12 +106,12 @@ class CompressiveAutoencoder(ImageNetwork):
         own["d_up_conv_3.3.bias"].fill_(math.atanh(_GREY))
 
     @classmethod
-    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, object] | None:
         first = weights.get("e_conv_2.1.weight")
         return None if first is None else {"features": len(first)}
 
     @classmethod
-    def suited(cls, side: int) -> tuple[dict[str, Any], int]:
+    def suited(cls, side: int) -> tuple[dict[str, object], int]:
         """A quarter of the paper's width; small images are fed at twice their size, as 512 is twice the usual 256."""
         return {"features": 32}, cls.size if side > 128 else 2 * side
 

@@ -7,7 +7,6 @@ published baseline: 16 residual blocks, 64 features, four times the size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -97,7 +96,7 @@ class EDSR(ImageNetwork):
         return enlarged
 
     @classmethod
-    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, object] | None:
         if "head.0.weight" not in weights or "tail.1.weight" not in weights:
             return None
         features = len(weights["head.0.weight"])
@@ -110,7 +109,7 @@ class EDSR(ImageNetwork):
         return {"scale": round(float(np.prod(np.sqrt(steps)))), "blocks": blocks, "features": features}
 
     @classmethod
-    def suited(cls, side: int) -> tuple[dict[str, Any], int]:
+    def suited(cls, side: int) -> tuple[dict[str, object], int]:
         """Half the paper's depth and width, which minutes on a processor can train; small images are not reduced."""
         small = side < cls.size
         return {"scale": 2 if small else 4, "blocks": 8, "features": 32}, side if small else cls.size
