@@ -188,7 +188,7 @@ def test_a_table_of_the_same_items_gives_the_same_predictions(
 def test_attacks_need_one_label_an_image(tree: Path, network: sb.Classifier, tmp_path: Path) -> None:
     sets = open_splits(tree, REMIXED)
     setting = Setting("attacked", "data", ATTACKS["pgd.linf.eps2"])
-    with pytest.raises(SettingError, match="needs one label an image"):
+    with pytest.raises(SettingError, match="needs one label per image"):
         sb.evaluate(network, [setting], {"data": sets[f"{REMIXED}/test"]}, tmp_path, progress=False)
 
 

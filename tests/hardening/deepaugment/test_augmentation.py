@@ -167,7 +167,7 @@ def test_bad_options_are_refused(small_edsr: EDSR, tmp_path: Path) -> None:
     for name in ("deepaugment-edsr", "deepaugment-cae", "deepaugment"):
         with pytest.raises(NetworkError, match=f"{name} needs"):
             make_image_augmentation(name)
-    with pytest.raises(NetworkError, match="there is no file"):
+    with pytest.raises(NetworkError, match="file not found"):
         make_image_augmentation("deepaugment-cae", network=tmp_path / "none.safetensors")
 
 

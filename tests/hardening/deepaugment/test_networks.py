@@ -75,7 +75,7 @@ def test_our_own_files_keep_the_description(small_edsr: EDSR, tmp_path: Path) ->
 def test_files_without_a_network_are_refused(
     small_edsr: EDSR, small_cae: CompressiveAutoencoder, tmp_path: Path
 ) -> None:
-    with pytest.raises(NetworkError, match="there is no file"):
+    with pytest.raises(NetworkError, match="file not found"):
         load_network(tmp_path / "missing.pt", EDSR)
     save_network(small_cae, tmp_path / "cae.safetensors")
     with pytest.raises(NetworkError, match="a network of the kind 'cae'"):

@@ -38,7 +38,7 @@ def test_halves_of_one_set_are_not_told_apart(halves: tuple[Dataset, Dataset]) -
     for one in table.found:
         assert one.low < 0.5 < one.high, one
         assert 0.35 < one.accuracy < 0.65, one
-    assert table.to_text(100).count("not seen") == 3
+    assert table.to_text(100).count("not detected") == 3
 
 
 def test_a_lower_resolution_is_seen(halves: tuple[Dataset, Dataset]) -> None:

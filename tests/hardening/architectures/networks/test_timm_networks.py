@@ -53,7 +53,7 @@ def test_a_head_of_other_classes_is_new_and_the_rest_is_kept(network: nn.Module,
 def test_what_is_refused(network: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="resnet50"):
         build("timm", classes=3, model="resnet5o")
-    with pytest.raises(ArchitectureError, match="two sources"):
+    with pytest.raises(ArchitectureError, match="exclude each other"):
         build("timm", classes=3, model=MODEL, pretrained=True, weights="a.pth")
     with pytest.raises(ClassifierError, match="no file of weights"):
         build("timm", classes=3, model=MODEL, weights=str(tmp_path / "absent.pth"))
