@@ -394,7 +394,7 @@ def test_wrong_arrays_are_refused_in_words(arrays: dict[str, Any], message: str,
 
 def test_what_is_no_file_of_predictions(tmp_path: Path) -> None:
     (tmp_path / "m.pkl").write_bytes(b"pickle")
-    for name, message in (("m.pkl", "not a file of predictions"), ("none.csv", "there is no file")):
+    for name, message in (("m.pkl", "not a file of predictions"), ("none.csv", "file not found")):
         with pytest.raises(ClassifierError, match=message):
             import_predictions(tmp_path / name, "s", tmp_path / "w", labels=PETS)
     (tmp_path / "m.npz").write_bytes(b"PK torn")
