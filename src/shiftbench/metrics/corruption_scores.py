@@ -292,7 +292,7 @@ def family(predictions: Predictions) -> str:
 
 
 #: The entries of a shift's description that must not differ between the settings of one grid,
-#: and those that one corruption has for itself: which frost pictures, which options.
+#: and those that one corruption has for itself: which frost images, which options.
 _OWN = ("frost", "options")
 _MADE_BY = ("generator", "version", "seed_scheme", "seed", "then")
 

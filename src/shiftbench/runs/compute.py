@@ -1,4 +1,4 @@
-"""Computing one block: its pictures are made ready once for all settings and classifiers, and scored by each."""
+"""Computing one block: its images are made ready once for all settings and classifiers, and scored by each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Evaluation(Job[WorkItem]):
 
     context: RunContext
     threads: int = 1
-    #: Who makes the pictures ready; without one, the worker itself.
+    #: Who makes the images ready; without one, the worker itself.
     pictures: Reader | None = None
 
     def compute(self, item: WorkItem, advance: Advance, *, wait: bool) -> list[Problem] | None:
@@ -76,7 +76,7 @@ class Evaluation(Job[WorkItem]):
     def divided(
         self, items: Sequence[WorkItem], demand_of: Callable[[str], Demand]
     ) -> dict[Demand, tuple[Job[WorkItem], Sequence[WorkItem]]]:
-        """By what the classifiers need: those of the same needs share workers, and read each picture once."""
+        """By what the classifiers need: those of the same needs share workers, and read each image once."""
         names: dict[Demand, list[str]] = {}
         for name in dict.fromkeys(planned.result.classifier for planned in self.context.results):
             names.setdefault(demand_of(name), []).append(name)
@@ -189,7 +189,7 @@ class _BlockComputation:
     def _predict(
         self, planned: PlannedResult, classifier: Classifier, scores: Scores, readable: Sequence[int]
     ) -> PredictionBlock:
-        """This setting's rows of the block, with gaps where a picture could not be read."""
+        """This setting's rows of the block, with gaps where an image could not be read."""
         rows = planned.rows_between(self.item.start, self.item.stop) - self.item.start
         position = np.full(len(self.ids), -1)
         position[list(readable)] = np.arange(len(readable))

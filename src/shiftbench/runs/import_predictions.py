@@ -51,11 +51,11 @@ class Imported:
     """What an import put into a workspace."""
 
     results: StoredResults
-    #: How images were found in the data set: "id", "file name", ..., or "order".
+    #: How images were found in the dataset: "id", "file name", ..., or "order".
     matched_by: str
     #: Models that lack predictions for some images, and for how many.
     missing: Mapping[str, int]
-    #: Models with predictions for images that the data set lacks, and for how many.
+    #: Models with predictions for images that the dataset lacks, and for how many.
     unknown: Mapping[str, int]
 
 
@@ -79,9 +79,9 @@ def import_predictions(
 
     ``files`` are CSV, Parquet or NPZ (``classifiers.recorded_files.read_predictions`` says of what shape). A
     ``setting`` that a suite has keeps that suite's label space, metric and reference. The true classes come from
-    ``data`` (the data set itself), from ``truth`` (a file of labels) or from the files. Images are found by id, else
+    ``data`` (the dataset itself), from ``truth`` (a file of labels) or from the files. Images are found by id, else
     by file name; ``in_order`` takes row i as image i where a file names no images. Predictions for images that the
-    data set lacks are refused, unless ``allow_unknown``; so are other predictions of a model that the workspace has
+    dataset lacks are refused, unless ``allow_unknown``; so are other predictions of a model that the workspace has
     already, unless ``replace_old``.
     """
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
@@ -169,7 +169,7 @@ def _joined(name: str, told: Sequence[Truth], space: LabelSpace) -> LabelsOnly:
     known: dict[str, int] = {}
     for truth in told:
         labels = class_indices(truth.labels, space, truth.source).tolist()
-        # Rows without names get the setting's: equal numbers of two test sets are not the same picture.
+        # Rows without names get the setting's: equal numbers of two test sets are not the same image.
         ids = truth.ids if truth.ids is not None else [f"{name}/{row:05d}" for row in range(len(labels))]
         for image, label in zip(ids, labels, strict=True):
             if known.setdefault(image, label) != label:

@@ -1,4 +1,4 @@
-"""Finding the images that a file of predictions names in the data set that they were made on."""
+"""Finding the images that a file of predictions names in the dataset that they were made on."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _NAMINGS: dict[str, Callable[[str], str]] = {
 
 
 class Matching:
-    """The names in files as names in a data set; the first naming under which any is found counts for all."""
+    """The names in files as names in a dataset; the first naming under which any is found counts for all."""
 
     def __init__(self, dataset: Dataset, *, in_order: bool = False, allow_unknown: bool = False) -> None:
         self.dataset, self.in_order, self.allow_unknown = dataset, in_order, allow_unknown
         #: How images were found: "id", "file name", ..., or "order".
         self.rule = "id"
-        #: Models with predictions for images that the data set lacks, and how many.
+        #: Models with predictions for images that the dataset lacks, and how many.
         self.unknown: dict[str, int] = {}
         self._known: dict[str, str] = {}
         self._last: tuple[Sequence[str], list[str]] | None = None
 
     def ids_of(self, answers: Answers, file: PredictionFile) -> Sequence[str]:
-        """The data set's own names of a model's images."""
+        """The dataset's own names of a model's images."""
         if answers.ids is None:
             return self._by_order(answers, file)
         names = self.translate(answers.ids)
@@ -52,7 +52,7 @@ class Matching:
         return names
 
     def translate(self, ids: Sequence[str]) -> list[str]:
-        """Each name as the data set has it; a name that it lacks stays as it is."""
+        """Each name as the dataset has it; a name that it lacks stays as it is."""
         # The models of one file share one list of ids.
         if self._last is None or self._last[0] is not ids:
             if not self._known:
@@ -84,7 +84,7 @@ class Matching:
 
 
 def check_agreement(truth: Truth, dataset: Dataset, space: LabelSpace) -> None:
-    """Labels beside the predictions must be those of the data set: else the two count classes differently."""
+    """Labels beside the predictions must be those of the dataset: else the two count classes differently."""
     if truth.ids is None:
         return
     row = {image: i for i, image in enumerate(dataset.ids)}

@@ -44,7 +44,7 @@ class PlannedResult:
     geometry: Geometry
     space: LabelSpace
     projection: Projection
-    #: Rows of the data set that the setting uses, ascending.
+    #: Rows of the dataset that the setting uses, ascending.
     rows: NDArray[np.int64]
     #: What is stored of it: no more than the label space, or a record made elsewhere, can give.
     needs: Needs
@@ -56,7 +56,7 @@ class PlannedResult:
 
 @dataclass(frozen=True)
 class WorkItem:
-    """One block of one data set, for all results on that data set: the unit that an executor runs."""
+    """One block of one dataset, for all results on that dataset: the unit that an executor runs."""
 
     dataset: str
     start: int
@@ -76,12 +76,12 @@ class RunContext:
     results: tuple[PlannedResult, ...]
     seed: int
     made_by: str
-    #: Told apart in claims, where a run's classifiers are computed apart: two parts may be at one block at once.
+    #: Distinguishes the locks, where a run's classifiers are computed apart: two parts may be at one block at once.
     part: str = ""
 
 
 def block_count(images: int) -> int:
-    """How many blocks: it depends on the data set alone, so that any number of workers gives the same files.
+    """How many blocks: it depends on the dataset alone, so that any number of workers gives the same files.
 
     A multiple of eight, of nearly equal blocks: two, four or eight workers are done at the same time.
 
@@ -226,7 +226,7 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
     if setting.crop_only:
         common.append("centre crop only")
     if setting.source == "on-disk":
-        # Released files: a folder for each corruption and severity, so that each is a data set of its own.
+        # Released files: a folder for each corruption and severity, so that each is a dataset of its own.
         return "; ".join([own, *common]), "; ".join([f"{images} images", *common])
     common.insert(0, own)
     if not setting.shifted:

@@ -1,4 +1,4 @@
-"""The pictures of a block, made ready for classifiers: each is read once, cut to every geometry, and shifted.
+"""The images of a block, made ready for classifiers: each is read once, cut to every geometry, and shifted.
 
 The worker that computes a block does it for itself, or a reader on its machine does it for all workers there and
 sends what is ready (``ray_engine``).
@@ -24,13 +24,13 @@ from shiftbench.jobs.threads import on_threads
 from shiftbench.runs.plan import WorkItem
 from shiftbench.shifts.base import Shift
 
-#: Blocks that a maker of pictures remembers: enough for workers that are at nearly the same one.
+#: Blocks that a maker of images remembers: enough for workers that are at nearly the same one.
 _REMEMBERED = 4
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """All pictures of a block in one geometry: stacked and shifted or, without a shift, as they are."""
+    """All images of a block in one geometry: stacked and shifted or, without a shift, as they are."""
 
     geometry: Geometry
     shift: Shift | None
@@ -38,7 +38,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Ready:
-    """What was wanted, of the pictures that could be read."""
+    """What was wanted, of the images that could be read."""
 
     images: Sequence[Pixels] | Pixels
     #: Their positions in the block, and their ids.
@@ -50,7 +50,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class _Block:
-    """The readable pictures of a block in some geometries."""
+    """The readable images of a block in some geometries."""
 
     crops: dict[Geometry, list[Pixels]]
     readable: tuple[int, ...]
@@ -65,7 +65,7 @@ class PictureMaker:
         self.datasets, self.seed, self.threads = datasets, seed, threads
 
     def __call__(self, item: WorkItem, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:
-        """In the order asked for; what a shift could not do is told, and the next comes all the same."""
+        """In the order asked for; a shift that fails yields a Problem, and the next follows."""
         block = self._block(item, list(dict.fromkeys(one.geometry for one in wanted)))
         for one in wanted:
             yield self._made(block, one)
@@ -135,7 +135,7 @@ class SharedPictureMaker(PictureMaker):
 
 @dataclass(frozen=True)
 class _Read:
-    """One picture in every geometry asked for; None when it can't be used."""
+    """One image in every geometry asked for; None when it can't be used."""
 
     crops: list[Pixels] | None
     problem: str

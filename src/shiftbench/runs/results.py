@@ -90,7 +90,7 @@ class StoredResults:
         return found
 
     def problems(self) -> list[dict[str, str]]:
-        """Pictures that were skipped or converted, once each, with the data set's name."""
+        """Images that were skipped or converted, once each, with the dataset's name."""
         datasets = {(result.spec.dataset.name, result.spec.dataset.fingerprint) for result in self.results}
         return [
             {"dataset": name, **problem}

@@ -30,11 +30,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Setting:
-    """A data set, a shift, a label space and a metric, under one name such as ``imagenet-c.fog.3``.
+    """A dataset, a shift, a label space and a metric, under one name such as ``imagenet-c.fog.3``.
 
     ``dataset`` is a role (``imagenet-val``) that the user's ``--data`` fills, or a role and a path below it
     (``imagenet-c/fog/3``). ``space`` is the label space that scores are restricted to before softmax and
-    argmax; None means the data set's own.
+    argmax; None means the dataset's own.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Setting:
     protocol: Protocol | None = field(default=None, hash=False, repr=False)
     #: What a reader must know to compare the number with one published elsewhere.
     note: str = ""
-    #: The data set that fills its role where the user names none: a name, a path or ``kind:path``.
+    #: The dataset that fills its role where the user names none: a name, a path or ``kind:path``.
     default: str | None = None
     member: Member | None = None
     #: Its images were selected because models mistake them: accuracy near chance is no sign of an error.
@@ -73,9 +73,9 @@ class SuiteOptions:
     severities: tuple[float, ...] = (1, 2, 3, 4, 5)
     corruptions: tuple[str, ...] = ()
     source: Source = "in-memory"
-    #: A folder with the original frost pictures, or "procedural"; None takes what the machine has.
+    #: A folder with the original frost images, or "procedural"; None takes what the machine has.
     frost_textures: str | None = None
-    #: The name of the user's own data set, for suites that work on any.
+    #: The name of the user's own dataset, for suites that work on any.
     data_name: str = "data"
 
 
@@ -89,7 +89,7 @@ class Suite:
 
     @property
     def roles(self) -> list[str]:
-        """The data sets it needs, in order."""
+        """The datasets it needs, in order."""
         return list(dict.fromkeys(setting.dataset.split("/")[0] for setting in self.settings))
 
     def default_data(self, role: str) -> str | None:
@@ -120,7 +120,7 @@ def suite(name: str) -> Callable[[SuiteBuilder], SuiteBuilder]:
 
 
 def optional(settings: Iterable[Setting]) -> list[Setting]:
-    """The same settings, to be left out with a word where their data is missing."""
+    """The same settings, to be left out with a message if their data is missing."""
     return [replace(setting, optional=True) for setting in settings]
 
 

@@ -35,7 +35,7 @@ def val_on(name: str, space: str) -> Setting:
 
 @suite("clean")
 def own_data(options: SuiteOptions) -> list[Setting]:
-    """Your own data set as it is."""
+    """Your own dataset as it is."""
     return [Setting(options.data_name, "data")]
 
 

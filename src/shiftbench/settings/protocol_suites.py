@@ -36,7 +36,7 @@ def factor_settings(protocol: str | Path | Protocol) -> list[Setting]:
 
 @suite("deepfashion-remixed")
 def deepfashion_remixed(options: SuiteOptions) -> list[Setting]:
-    """DeepFashion Remixed: another scale, occlusion, viewpoint or zoom; several labels an image (mAP)."""
+    """DeepFashion Remixed: another scale, occlusion, viewpoint or zoom; several labels per image (mAP)."""
     return factor_settings("deepfashion-remixed")
 
 

@@ -1,4 +1,4 @@
-"""Filling the roles of a suite (``imagenet-val``, ``data``, ...) with the data sets that the user named."""
+"""Filling the roles of a suite (``imagenet-val``, ``data``, ...) with the datasets that the user named."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BUILT_IN = {"demo": "demo", "cifar-10": "cifar-10-test"}
 
 @dataclass(frozen=True)
 class Selection:
-    """A smaller data set: so many images of each class, or a seeded sample."""
+    """A smaller dataset: so many images of each class, or a seeded sample."""
 
     per_class: int | None = None
     sample: int | None = None
@@ -51,7 +51,7 @@ def data_name(data: Data) -> str:
 def open_data(
     suite: Suite, data: Data, *, space: LabelSpace | str | None = None, selection: Selection | None = None
 ) -> tuple[dict[str, Dataset], dict[str, str]]:
-    """The data sets of a suite by ``Setting.dataset``, and why optional settings have none."""
+    """The datasets of a suite by ``Setting.dataset``, and why optional settings have none."""
     chosen = selection or Selection()
     opened: dict[str, Dataset] = {}
     left_out: dict[str, str] = {}
@@ -103,7 +103,7 @@ class _Search:
         self._splits: dict[str, dict[str, Dataset]] = {}
 
     def find(self, setting: Setting) -> Dataset | str:
-        """The setting's data set, or why there is none."""
+        """The setting's dataset, or why there is none."""
         if isinstance(self.data, Mapping) and setting.dataset in self.data:
             return open_dataset(self.data[setting.dataset], space=self.space)
         role, _, below = setting.dataset.partition("/")

@@ -76,7 +76,7 @@ def demo(options: SuiteOptions) -> list[Setting]:
 
 @suite("corruptions")
 def own_data_corrupted(options: SuiteOptions) -> list[Setting]:
-    """Your own data set, clean and under the 15 corruptions x 5 severities."""
+    """Your own dataset, clean and under the 15 corruptions x 5 severities."""
     clean = options.data_name
     names = tuple(corruptions("benchmark"))
     return [Setting(clean, "data"), *corruption_settings(f"{clean}-c", "data", clean, names, options)]
@@ -108,7 +108,7 @@ def imagenet_p(options: SuiteOptions) -> list[Setting]:
 
 @suite("perturbations")
 def own_data_perturbed(options: SuiteOptions) -> list[Setting]:
-    """Your own data set as perturbation sequences of 31 frames (flip probability)."""
+    """Your own dataset as perturbation sequences of 31 frames (flip probability)."""
     names = list(options.corruptions) or perturbations("test")
     return sequence_settings(f"{options.data_name}-p", "data", options.data_name, names)
 
@@ -124,13 +124,13 @@ def _attacked(options: SuiteOptions, attacks: list[ClassifierShift]) -> list[Set
 
 @suite("attacks")
 def own_data_attacked(options: SuiteOptions) -> list[Setting]:
-    """Your own data set, clean and under PGD (L-infinity, L2) and FGSM; torch classifiers only."""
+    """Your own dataset, clean and under PGD (L-infinity, L2) and FGSM; torch classifiers only."""
     return _attacked(options, list(ATTACKS.values()))
 
 
 @suite("autoattack")
 def own_data_under_autoattack(options: SuiteOptions) -> list[Setting]:
-    """Your own data set, clean and under AutoAttack (L-infinity, L2); slow, needs shiftbench[attacks]."""
+    """Your own dataset, clean and under AutoAttack (L-infinity, L2); slow, needs shiftbench[attacks]."""
     return _attacked(
         options,
         [AutoAttack("autoattack.linf.eps2", "linf", 2 / 255), AutoAttack("autoattack.l2.eps0.5", "l2", 0.5)],

@@ -1,4 +1,4 @@
-"""The perturbation sequences of ImageNet-P: one picture, changed a little more in every frame.
+"""The perturbation sequences of ImageNet-P: one image, changed a little more in every frame.
 
 Hendrycks and Dietterich (2019). A classifier should not change its mind from frame to frame; the flip
 probability counts how often it does. The published clips are compressed as video; these frames are not.
@@ -93,7 +93,7 @@ def centre_crop(image: Pixels, side: int) -> Pixels:
 
 @PERTURBATIONS.register("gaussian_noise")
 def _gaussian(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    """The clean picture, then 30 times fresh noise."""
+    """The clean image, then 30 times fresh noise."""
     yield from _noisy(gaussian_noise, (0.03, 0.05, 0.08)[difficulty - 1], centre_crop(image, crop), draws)
 
 
@@ -122,7 +122,7 @@ def _motion(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator
 
 @PERTURBATIONS.register("zoom_blur")
 def _zoom(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    """The running mean of the picture scaled by 1, 1.004, 1.008, ..."""
+    """The running mean of the image scaled by 1, 1.004, 1.008, ..."""
     x = centre_crop(image, crop)
     total = to_float32(x)
     yield x
@@ -161,7 +161,7 @@ def _rotate(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator
 
 @PERTURBATIONS.register("tilt")
 def _tilt(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    """Turned out of the picture plane about both axes, seen from a distance of one diagonal."""
+    """Turned out of the image plane about both axes, seen from a distance of one diagonal."""
     import cv2
 
     height, width = image.shape[:2]

@@ -1,4 +1,4 @@
-"""What is done to a source picture before it is corrupted."""
+"""What is done to a source image before it is corrupted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CentralFraction:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Source pixels to the pixels that are corrupted; a picture that can't be used raises BadImageError."""
+    """Source pixels to the pixels that are corrupted; an image that can't be used raises BadImageError."""
 
     geometry: Geometry | CentralFraction | None
 
@@ -60,7 +60,7 @@ class Preparation:
 
 
 def preparation(size: int | None) -> Preparation:
-    """The published preparation of each size; None keeps pictures as they are.
+    """The published preparation of each size; None keeps images as they are.
 
     * 224: the short side to 256, the middle 224 (ImageNet-C);
     * 299: the middle 87.5 % of both sides, both to 299 (ImageNet-C-299);

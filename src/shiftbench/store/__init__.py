@@ -1,1 +1,1 @@
-"""The workspace on disk: predictions, data set records, provenance."""
+"""The workspace on disk: predictions, dataset records, provenance."""

@@ -1,4 +1,4 @@
-"""Predictions as one long table for other tools: a row an image, classifier and setting.
+"""Predictions as one long table for other tools: one row per image, classifier and setting.
 
 Written result by result, so that a billion rows need no more memory than one result.
 """
@@ -26,7 +26,7 @@ from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
 _FORMATS = (".csv", ".parquet")
-#: Cells in memory at once.
+#: Results in memory at once.
 _AHEAD = 4
 
 

@@ -88,7 +88,7 @@ def workspace_stats(workspace: Workspace) -> Stats:
 
 
 def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Iterator[Damage]:
-    """Read every column of every file against its digest, its spec and its data set; yields what is wrong."""
+    """Read every column of every file against its digest, its spec and its dataset; yields what is wrong."""
     complete = [path for _, _, path in workspace.prediction_files()]
     blocks = [block for folder in workspace.block_folders() for block in blocks_in(folder)]
 

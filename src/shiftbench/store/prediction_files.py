@@ -2,7 +2,7 @@
 
 Columns: ``top1``, ``top2``, ... (int16 where the label space allows it, -1 for a skipped picture),
 ``logit_confidence`` and, when asked for, ``scores``. Row i is row i of the setting: ids and labels are kept
-once, with the data set.
+once, with the dataset.
 
 The confidence p is kept as log(p / (1 - p)) in half precision. Two bytes for p itself would tie everything
 above 0.9995, where most of a good classifier's answers lie, and rank-based measures need their order.

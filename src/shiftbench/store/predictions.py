@@ -18,7 +18,7 @@ SKIPPED = -1
 
 @dataclass(frozen=True)
 class Predictions:
-    """Row i is the i-th image of the setting; a skipped picture has class -1 and confidence nan."""
+    """Row i is the i-th image of the setting; a skipped image has class -1 and confidence nan."""
 
     classifier: str
     setting: str
@@ -30,7 +30,7 @@ class Predictions:
     top: NDArray[np.int32]
     #: The softmax probability of ``top[:, 0]``, over ``space``.
     confidence: NDArray[np.float32]
-    #: All that decided these numbers: data set, classifier, preprocessing, shift, seed, versions.
+    #: All that decided these numbers: dataset, classifier, preprocessing, shift, seed, versions.
     spec: ResultSpec
     #: (N, classes) over ``space``, when the run was asked to keep them.
     scores: Scores | None = None
@@ -42,13 +42,13 @@ class Predictions:
 
     @cached_property
     def readable(self) -> NDArray[np.bool_]:
-        """Rows whose picture could be read."""
+        """Rows whose image could be read."""
         read: NDArray[np.bool_] = self.top[:, 0] != SKIPPED
         return read
 
     @cached_property
     def valid(self) -> NDArray[np.bool_]:
-        """Rows that count: the picture could be read and has one label in the setting's space."""
+        """Rows that count: the image could be read and has one label in the setting's space."""
         counts: NDArray[np.bool_] = self.readable & (self.labels >= 0)
         return counts
 

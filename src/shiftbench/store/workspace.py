@@ -5,7 +5,7 @@ datasets/<name>-<fingerprint>/images.parquet    ids and labels, once
                              /metadata.parquet  further columns of the images, as the last run knew them
                              /record.json       label space and description
                              /source.json       where the images were, as the last run knew
-                             /problems/*.json   pictures that were skipped or converted
+                             /problems/*.json   images that were skipped or converted
 spaces/<name>-<fingerprint>.json                label spaces
 settings/<hash>.json                            notes, families and shift records of a run's settings
 predictions/<classifier>/<setting>/<key>.parquet
@@ -52,7 +52,7 @@ class Result:
     """One classifier in one setting: the unit that is planned, stored and scored.
 
     ``spec`` holds all that decides the predictions; its hash ``key`` names the file. So a run with another
-    seed, data set or weights never overwrites or mixes with an older one.
+    seed, dataset or weights never overwrites or mixes with an older one.
     """
 
     classifier: str
@@ -70,7 +70,7 @@ class Result:
 
 @dataclass(frozen=True)
 class DatasetRecord:
-    """What scoring needs of a data set, without the images."""
+    """What scoring needs of a dataset, without the images."""
 
     name: str
     fingerprint: str
@@ -83,9 +83,9 @@ class DatasetRecord:
 
 @dataclass(frozen=True)
 class SettingRows:
-    """The images of a data set that a setting uses, with their labels over its label space."""
+    """The images of a dataset that a setting uses, with their labels over its label space."""
 
-    #: Positions in the data set, ascending.
+    #: Positions in the dataset, ascending.
     rows: NDArray[np.int64]
     labels: Labels
     label_sets: LabelSets | None = None
@@ -146,7 +146,7 @@ class Workspace:
     def lock_path(self, name: str) -> Location:
         return self.root / "locks" / f"{_file_name(name)}.lock"
 
-    # -- data sets and label spaces ----------------------------------------------------------------------
+    # -- datasets and label spaces ----------------------------------------------------------------------
 
     def record_dataset(
         self,
@@ -171,7 +171,7 @@ class Workspace:
         write_json(folder / "record.json", {**about, "space": space_key(space)})
 
     def record_metadata(self, name: str, fingerprint: str, columns: Mapping[str, Sequence[object]]) -> None:
-        """Keep further columns of a data set's images, as text, for scores by group.
+        """Keep further columns of a dataset's images, as text, for scores by group.
 
         They decide no prediction and are no part of the fingerprint: the last run that knew any is right.
         """
@@ -183,7 +183,7 @@ class Workspace:
             write_table(path, table)
 
     def metadata(self, name: str, fingerprint: str) -> dict[str, list[str | None]]:
-        """The further columns of a data set's images, in the order of its ids; none in older workspaces."""
+        """The further columns of a dataset's images, in the order of its ids; none in older workspaces."""
         path = self._dataset_folder(name, fingerprint) / _METADATA
         try:
             columns: dict[str, list[str | None]] = read_table(path).to_pydict()
@@ -201,7 +201,7 @@ class Workspace:
             write_json(path, value)
 
     def record_problems(self, name: str, fingerprint: str, block: int, problems: list[dict[str, str]]) -> None:
-        """Pictures of one block that were skipped or converted."""
+        """Images of one block that were skipped or converted."""
         path = self._dataset_folder(name, fingerprint) / "problems" / f"{block:09d}.json"
         if problems:
             write_json(path, problems)
@@ -347,10 +347,10 @@ class Workspace:
 def setting_rows(
     labels: Labels, source: LabelSpace, target: LabelSpace, label_sets: LabelSets | None = None
 ) -> SettingRows:
-    """Which images of a data set belong to a setting, and their labels in its label space.
+    """Which images of a dataset belong to a setting, and their labels in its label space.
 
     Images whose class the setting lacks are left out (val restricted to the classes of ImageNet-A), of images with
-    several those that have none of its classes; a data set without any labels is kept whole, with -1.
+    several those that have none of its classes; a dataset without any labels is kept whole, with -1.
     """
     if label_sets is not None:
         sets = relabel_sets(label_sets, source, target)

@@ -47,7 +47,7 @@ class Victim:
         return logits if self.mask is None else logits + self.mask
 
     def losses(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """-log softmax(scores)[label], one value an image."""
+        """-log softmax(scores)[label], one value per image."""
         found: Tensor = import_torch().nn.functional.cross_entropy(self.competing(scores), labels, reduction="none")
         return found
 

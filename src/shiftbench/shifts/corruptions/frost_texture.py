@@ -18,7 +18,7 @@ from shiftbench.shifts.seeds import derive_key
 
 HEIGHT, WIDTH = 512, 768
 Values = NDArray[np.float64]
-#: Chosen, with the layers' weights, so that classifiers lose as much accuracy as under the original pictures.
+#: Chosen, with the layers' weights, so that classifiers lose as much accuracy as under the original images.
 _RELIEF, _GRAIN = 0.2, 0.05
 
 
