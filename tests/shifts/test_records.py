@@ -13,7 +13,7 @@ from shiftbench.shifts.attacks import ATTACKS, AutoAttack, fgsm
 from shiftbench.shifts.base import NoShift, Shift, rebuild_shift, shift_kinds
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, Greyscale, corruptions
-from shiftbench.shifts.frames import frames_of
+from shiftbench.shifts.perturbations import frames_of
 
 SHIFTS: list[Shift] = [
     NoShift(),

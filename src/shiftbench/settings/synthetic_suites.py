@@ -10,8 +10,7 @@ from shiftbench.shifts.attacks import ATTACKS, AutoAttack, ClassifierShift
 from shiftbench.shifts.base import Shift
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corruptions
-from shiftbench.shifts.frames import frames_of
-from shiftbench.shifts.perturbations import perturbations
+from shiftbench.shifts.perturbations import frames_of, perturbations
 
 
 def corruption_settings(

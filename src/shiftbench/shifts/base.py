@@ -187,7 +187,7 @@ shift_kinds: Registry[ShiftBuilder] = Registry(
         "shiftbench.shifts.corruptions.api",
         "shiftbench.shifts.corruptions.greyscale",
         "shiftbench.shifts.compose",
-        "shiftbench.shifts.frames",
+        "shiftbench.shifts.perturbations",
         "shiftbench.shifts.attacks.attack",
     ),
 )
