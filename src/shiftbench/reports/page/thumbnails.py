@@ -113,9 +113,9 @@ class ImageFinder:
 
 
 def _open_source(role: str, given: str, record: DatasetRecord) -> Dataset:
-    """As the run opened it; below a role, the dataset's name says where: ``imagenet-c/fog/3``."""
-    inside = record.name if record.name.startswith(f"{role}/") else role
-    wanted = Suite("images", (Setting(record.name, inside),))
+    """As the run opened it: the whole role, or the dataset below it that has the name: ``imagenet-c/fog/3``."""
+    below = Suite("images", (Setting(record.name, record.name),))
+    wanted = below if below.roles == [role] else Suite("images", (Setting(record.name, role),))
     [dataset] = open_data(wanted, {role: given}, space=record.space)[0].values()
     return dataset
 
