@@ -11,7 +11,7 @@ from PIL import Image
 
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.page.build import empty_page
-from shiftbench.reports.page.payload import Estimate, ModelEntry, Page, Results, SettingEntry
+from shiftbench.reports.page.payload import Estimate, ModelEntry, Page, ResultGrid, SettingEntry
 from shiftbench.reports.page.sections.calibration import CalibrationEntry
 from shiftbench.reports.page.sections.corruptions import CorruptionFamily
 from shiftbench.reports.page.sections.failures import FailureList
@@ -43,7 +43,7 @@ def model(
 Row = Sequence[Estimate | None]
 
 
-def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: ModelEntry) -> Results:
+def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: ModelEntry) -> ResultGrid:
     """A grid of models by settings; all models are standard ones unless given by name."""
     return {
         "settings": list(settings),
@@ -60,14 +60,14 @@ def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: Mo
     }
 
 
-def page_of(results: Results | None, title: str = "a test") -> Page:
+def page_of(results: ResultGrid | None, title: str = "a test") -> Page:
     page = empty_page(title)
     if results is not None:
         page["sections"]["results"] = results
     return page
 
 
-def small_results() -> Results:
+def small_results() -> ResultGrid:
     """Six standard models, one with more data that descends from one of them, and one of the reader's own."""
     hits = {"a": (620, 480), "b": (660, 521), "c": (701, 571), "d": (735, 610), "e": (762, 655), "f": (798, 690)}
     rows: dict[str, Row] = {name: [share(x, 1000), share(y, 1000)] for name, (x, y) in hits.items()}

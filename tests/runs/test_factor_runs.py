@@ -257,5 +257,5 @@ def test_data_that_a_factor_suite_can_not_use(tree: Path, network: Any, tmp_path
     rows = [row for row in deepfashion2_rows(tree) if row["part"] == "train"]
     lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
     (tree / "train.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(SettingError, match=r"test' can't be evaluated: .*train\.csv has no picture for it"):
+    with pytest.raises(SettingError, match=r"test' can't be evaluated: .*train\.csv has no image for it"):
         sb.evaluate(network, REMIXED, tree / "train.csv", tmp_path, progress=False)

@@ -80,7 +80,7 @@ def _row(
 
 
 def _mean_flips(by_clip: np.ndarray[tuple[int, int], np.dtype[np.float64]], level: float, provenance: str) -> Score:
-    """The mean over perturbations; the same pictures are drawn for all of them."""
+    """The mean over perturbations; the same images are drawn for all of them."""
     means = by_clip.mean(axis=1)
     low, high = percentile_interval(resampled_means(means[:, None]), level)
     name = f"mean flip probability over {by_clip.shape[1]}"

@@ -159,7 +159,7 @@ def _dataset(
         raise ClassifierError(
             "nothing says which classes are right",
             expected="a column or array `label` in the files",
-            hint="--truth FILE with the columns id and label, or --data FOLDER with the pictures themselves",
+            hint="--truth FILE with the columns id and label, or --data FOLDER with the images themselves",
         )
     return _joined(setting.name, told, asked), asked
 
@@ -243,7 +243,7 @@ def _gaps(imported: Imported) -> list[str]:
     """One sentence for all models that lack images, and one for those that have too many."""
     problems = (
         (imported.missing, "lack predictions for some images, which are left out of their scores"),
-        (imported.unknown, "have predictions for images that the data set lacks, which are left out"),
+        (imported.unknown, "have predictions for images that the dataset lacks, which are left out"),
     )
     notes = []
     for counts, what in problems:

@@ -271,7 +271,7 @@ def _read(path: Location, rows: int, planned: PlannedResult, *, scores: bool = T
     except UnreachableError:
         raise  # says nothing about the file
     except (FileNotFoundError, StoreError):
-        # Not there, or damaged, edited or exchanged: computed anew.
+        # Not there, or damaged, edited or exchanged: computed again.
         return None
     needs = planned.needs
     if block.top.shape[1] < needs.top_k or (needs.scores and block.scores is None):

@@ -155,7 +155,7 @@ def stacked(images: Sequence[Pixels] | Pixels) -> Pixels:
     if len({image.shape for image in images}) > 1:
         shapes = sorted({image.shape for image in images})
         raise ClassifierError(
-            "pictures of different sizes can't be put in one batch",
+            "images of different sizes can't be put in one batch",
             found=", ".join(map(str, shapes[:3])),
             expected="one size",
             hint="give the classifier a preprocessing with a crop",

@@ -19,7 +19,7 @@ from shiftbench.store.workspace import Result, Workspace
 
 
 class StoredResults:
-    """Complete results of a workspace. Every number is computed anew from their stored predictions."""
+    """Complete results of a workspace. Every number is computed again from their stored predictions."""
 
     def __init__(
         self, workspace: Workspace, results: Sequence[Result], *, left_out: Mapping[str, str] | None = None

@@ -24,7 +24,7 @@ IMAGENETV2 = {
 }
 _PACKINGS = (
     "the published numbers of the two packings of ImageNetV2 (with and without -format-val) differ by up to 0.55 "
-    "points; the data set's name and fingerprint say which files were used"
+    "points; the dataset's name and fingerprint say which files were used"
 )
 
 

@@ -115,14 +115,14 @@ class _Search:
         if isinstance(source, Dataset) or not below:
             if below:
                 what = "a folder" if setting.protocol is None else "a table"
-                raise SettingError(f"{setting.dataset!r} needs {what}, not an opened data set")
+                raise SettingError(f"{setting.dataset!r} needs {what}, not an opened dataset")
             return open_dataset(source, space=self.space)
         if setting.protocol is not None:
             if role not in self._splits:
                 from shiftbench.datasets.factors import open_splits
 
                 self._splits[role] = open_splits(local(place(source)), setting.protocol, space=self.space)
-            return self._splits[role].get(setting.dataset, f"{source} has no picture for it")
+            return self._splits[role].get(setting.dataset, f"{source} has no image for it")
         path = place(source) / below
         if setting.optional and not _lies_there(path):
             return f"there is no {path}"

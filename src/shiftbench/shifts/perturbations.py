@@ -69,13 +69,13 @@ def perturbation_frames(
 ) -> Pixels:
     """The frames (31, crop, crop, 3) of a perturbation; translate has 41.
 
-    ``image`` is the picture before cropping, for ImageNet-P the one whose shorter side was resized to 256 px:
+    ``image`` is the image before cropping, for ImageNet-P the one whose shorter side was resized to 256 px:
     geometric perturbations move it and then cut out the centre, so that borders stay hidden as long as
     possible. ``difficulty`` 1 to 3 sets the noise level of the three kinds of noise; for all others it is the
     step between the frames that a metric compares, and the frames are the same.
 
-    >>> picture = np.zeros((256, 256, 3), np.uint8)
-    >>> perturbation_frames(picture, "rotate").shape, perturbation_frames(picture, "translate").shape
+    >>> image = np.zeros((256, 256, 3), np.uint8)
+    >>> perturbation_frames(image, "rotate").shape, perturbation_frames(image, "translate").shape
     ((31, 224, 224, 3), (41, 224, 224, 3))
     """
     make = PERTURBATIONS.get(name)

@@ -42,7 +42,7 @@ def export_table(
     """Write ``path`` (.csv or .parquet) and return the number of rows.
 
     Columns: classifier, setting, image, label, top1 ... (keys of classes), confidence, correct. Empty are the
-    label of an image without one, and the answers for a skipped picture. ``images`` keeps these ids only.
+    label of an image without one, and the answers for a skipped image. ``images`` keeps these ids only.
     """
     target = place(path)
     if target.suffix.lower() not in _FORMATS:

@@ -1,6 +1,6 @@
 """One block of predictions as one Parquet file that knows whether it is whole.
 
-Columns: ``top1``, ``top2``, ... (int16 where the label space allows it, -1 for a skipped picture),
+Columns: ``top1``, ``top2``, ... (int16 where the label space allows it, -1 for a skipped image),
 ``logit_confidence`` and, when asked for, ``scores``. Row i is row i of the setting: ids and labels are kept
 once, with the dataset.
 

@@ -190,7 +190,7 @@ class Workspace:
         except FileNotFoundError:
             return {}
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"the columns of data set {name!r} can't be read: {error}") from error
+            raise StoreError(f"the columns of dataset {name!r} can't be read: {error}") from error
         return columns
 
     def record_space(self, space: LabelSpace) -> None:
@@ -375,7 +375,7 @@ def _read_dataset(root: Location, folder: Location, name: str, fingerprint: str)
         about = read_json(folder / "record.json")
         table = read_table(folder / "images.parquet")
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise StoreError(f"the record of data set {name!r} can't be read: {error}") from error
+        raise StoreError(f"the record of dataset {name!r} can't be read: {error}") from error
     space = _read_space(root / "spaces" / f"{_file_name(about['space'])}.json")
     labels = table.column("label").to_numpy().astype(np.int32)
     sets = [tuple(own) for own in table.column("labels").to_pylist()] if "labels" in table.column_names else None

@@ -279,10 +279,10 @@ def difference_table(change: Difference) -> Table:
 
 
 def imported_table(done: ImportSummary) -> Table:
-    """What became of the pictures of a source."""
+    """What became of the images of a source."""
     records: list[dict[str, object]] = [{"image": name, "why": why} for name, why in done.refused]
     lead = [
-        f"{done.offered:,} pictures from {done.source}: {done.new:,} new {done.role}s, {done.known:,} known already, "
+        f"{done.offered:,} images from {done.source}: {done.new:,} new {done.role}s, {done.known:,} known already, "
         f"{len(done.refused):,} refused"
     ]
     return Table(
@@ -290,7 +290,7 @@ def imported_table(done: ImportSummary) -> Table:
         records,
         shown=records[:_MOST_SHOWN],
         lead=lead,
-        notes=_more(records, "refused pictures"),
+        notes=_more(records, "refused images"),
         data={
             "source": done.source,
             "role": done.role,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import shiftbench as sb
 from shiftbench.reports.page.build import build_page
-from shiftbench.reports.page.payload import Page, Results
+from shiftbench.reports.page.payload import Page, ResultGrid
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.report_data import ReportData, ReportOptions
 from shiftbench.reports.page.sections import Section, results
@@ -98,11 +98,11 @@ def part_of(page: Page, section: Section[Part]) -> Part:
     return found
 
 
-def results_of(page: Page) -> Results:
+def results_of(page: Page) -> ResultGrid:
     return part_of(page, results.SECTION)
 
 
-def number(grid: Results, model: str, setting: str) -> Any:
+def number(grid: ResultGrid, model: str, setting: str) -> Any:
     """[value, low, high, n] of one cell, or None."""
     row = [entry["name"] for entry in grid["models"]].index(model)
     column = [entry["name"] for entry in grid["settings"]].index(setting)

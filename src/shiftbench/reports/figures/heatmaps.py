@@ -118,7 +118,7 @@ def _map(
     axes = figure.add_subplot()
     shown = np.ma.masked_array(np.nan_to_num(values), mask=hidden)
     axes.set_facecolor("#F2F2F2")
-    # Squares as vectors, not a picture: sharp at any size.
+    # Squares as vectors, not an image: sharp at any size.
     axes.pcolormesh(shown, cmap=colours, norm=norm, edgecolors="white", linewidth=0.4)
     axes.set_ylim(len(rows), 0)
     _write_cells(axes, texts, colours(norm(shown.filled(0.0))), hidden, size)

@@ -58,7 +58,7 @@ class ShiftEntry(TypedDict):
     pivot: float | None
 
 
-class Results(TypedDict):
+class ResultGrid(TypedDict):
     settings: list[SettingEntry]
     models: list[ModelEntry]
     #: estimates[model][setting]

@@ -10,7 +10,7 @@ from functools import cached_property
 from shiftbench.jobs.progress import Advance
 from shiftbench.metrics.base import Score
 from shiftbench.reports.page.columns import own_columns
-from shiftbench.reports.page.payload import Progress, Results
+from shiftbench.reports.page.payload import Progress, ResultGrid
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections.calibration import CalibrationEntry
 from shiftbench.reports.page.sections.corruptions import FamilyScores, read_families
@@ -89,7 +89,7 @@ class ReportData:
         return read_families(self.run, self.level) if self.run else []
 
     @cached_property
-    def grid(self) -> tuple[Results | None, OwnNames]:
+    def grid(self) -> tuple[ResultGrid | None, OwnNames]:
         """Models by settings, and what became of the names of the run."""
         options = self.options
         return results_payload(self._own(), self.published, baseline=options.baseline, level=options.level)

@@ -42,7 +42,7 @@ Folders = Mapping[str, Sequence[Location]]
 
 
 @dataclass(frozen=True, eq=False)
-class ImageSource:
+class ThumbnailSource:
     """A dataset with the content of the run."""
 
     dataset: Dataset
@@ -60,17 +60,17 @@ class ImageFinder:
 
     def __init__(self, workspace: Workspace, folders: Folders) -> None:
         self.workspace, self.folders = workspace, folders
-        self._found: dict[DatasetRef, ImageSource | None] = {}
+        self._found: dict[DatasetRef, ThumbnailSource | None] = {}
         #: For the reader: why datasets have no images.
         self.notes: list[str] = []
 
-    def source(self, dataset: DatasetRef) -> ImageSource | None:
+    def source(self, dataset: DatasetRef) -> ThumbnailSource | None:
         """The dataset, if what was found has this very content."""
         if dataset not in self._found:
             self._found[dataset] = self._look_for(dataset.name, dataset.fingerprint)
         return self._found[dataset]
 
-    def _look_for(self, name: str, fingerprint: str) -> ImageSource | None:
+    def _look_for(self, name: str, fingerprint: str) -> ThumbnailSource | None:
         seen: list[str] = []
         try:
             record = self.workspace.dataset(name, fingerprint)
@@ -85,7 +85,7 @@ class ImageFinder:
                 seen.append(error.message)
                 continue
             if same is not None:
-                return ImageSource(same)
+                return ThumbnailSource(same)
             seen.append(
                 f"its content differs from the {len(record.ids)} images of the run "
                 f"(fingerprint {candidate.fingerprint[:8]}, not {fingerprint[:8]})"
@@ -147,7 +147,7 @@ def _same_content(candidate: Dataset, record: DatasetRecord) -> Dataset | None:
 class Thumbnail:
     """How one small image is made: the whole image, or the image as a model saw it."""
 
-    source: ImageSource
+    source: ThumbnailSource
     image_id: str
     #: None: the whole image.
     geometry: Geometry | None = None
@@ -184,7 +184,7 @@ class Thumbnail:
 
 
 @lru_cache(maxsize=_KEPT_CROPS)
-def _crop(source: ImageSource, image_id: str, geometry: Geometry) -> Pixels:
+def _crop(source: ThumbnailSource, image_id: str, geometry: Geometry) -> Pixels:
     pixels = geometry(source.read(image_id))
     pixels.setflags(write=False)
     return pixels

@@ -76,7 +76,7 @@ def check_attack(
 ) -> list[AttackCheck]:
     """Whether attacks by gradients can be believed for this classifier; a failing check says what is suspicious.
 
-    ``images`` are uint8 pictures in the classifier's geometry, a dozen is enough. Without ``labels`` they are
+    ``images`` are uint8 images in the classifier's geometry, a dozen is enough. Without ``labels`` they are
     driven away from what the classifier takes them for. Images that it takes for another class than their label
     have no part.
     """

@@ -37,7 +37,7 @@ export interface ShiftEntry {
   pivot: number | null;
 }
 
-export interface Results {
+export interface ResultGrid {
   settings: SettingEntry[];
   models: ModelEntry[];
   /** estimates[model][setting] */
@@ -67,7 +67,7 @@ export interface Page {
   progress: Progress | null;
 }
 
-export interface ReliabilityBin {
+export interface DiagramBin {
   confidence: number;
   accuracy: number;
   low: number;
@@ -82,7 +82,7 @@ export interface CalibrationEntry {
   rms: Estimate | null;
   ece: Estimate | null;
   aurra: Estimate | null;
-  bins: ReliabilityBin[];
+  bins: DiagramBin[];
   /** Response rate and the accuracy on what is answered, most confident first; at most some 60 points. */
   curve: [number, number][];
 }
@@ -157,6 +157,6 @@ export interface Sections {
   corruptions?: CorruptionFamily[];
   failures?: Failures;
   methods?: MethodsEntry[];
-  results?: Results;
+  results?: ResultGrid;
   training?: TrainingCurve[];
 }

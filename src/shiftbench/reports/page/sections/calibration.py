@@ -24,7 +24,7 @@ _POINTS = 60
 _PLACES = 4
 
 
-class ReliabilityBin(TypedDict):
+class DiagramBin(TypedDict):
     confidence: float
     accuracy: float
     low: float
@@ -39,7 +39,7 @@ class CalibrationEntry(TypedDict):
     rms: Estimate | None
     ece: Estimate | None
     aurra: Estimate | None
-    bins: list[ReliabilityBin]
+    bins: list[DiagramBin]
     #: Response rate and the accuracy on what is answered, most confident first; at most some 60 points.
     curve: list[tuple[float, float]]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shiftbench.errors import ShiftbenchError, ShiftError
 from shiftbench.jobs.progress import Advance
 from shiftbench.reports.page.sections import Section
-from shiftbench.reports.page.thumbnails import Album, ImageFinder, ImageSource, Thumbnail
+from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail, ThumbnailSource
 from shiftbench.shifts.base import Shift, rebuild_shift
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.shifted_images import ShiftedImage
@@ -225,7 +225,7 @@ def _thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> 
 
 
 def _kept_thumbnails(
-    kept: Mapping[str, ShiftedImage], source: ImageSource, shift: Shift
+    kept: Mapping[str, ShiftedImage], source: ThumbnailSource, shift: Shift
 ) -> Callable[[str], ThumbnailPair]:
     if not kept:
         raise ShiftError(f"{shift.name} gives no pixels without the model, and the run kept none")

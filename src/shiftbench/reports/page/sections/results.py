@@ -15,7 +15,7 @@ from shiftbench.errors import listed
 from shiftbench.labels import label_space
 from shiftbench.reports.formatting import count
 from shiftbench.reports.page.columns import OWN, GridColumn
-from shiftbench.reports.page.payload import ModelEntry, Results, ShiftEntry, rounded
+from shiftbench.reports.page.payload import ModelEntry, ResultGrid, ShiftEntry, rounded
 from shiftbench.reports.page.published import Published, published_columns
 from shiftbench.reports.page.sections import Section
 from shiftbench.store.workspace import space_key
@@ -58,7 +58,7 @@ class OwnNames:
 
 def results_payload(
     own: OwnResults, published: Published | None, *, baseline: str = STANDARD, level: float
-) -> tuple[Results | None, OwnNames]:
+) -> tuple[ResultGrid | None, OwnNames]:
     """The grid (None if empty), and the names of own models and settings on the page."""
     theirs = published_columns(published, level) if published else []
     settings, notes = _own_settings(own, published, theirs)
@@ -74,7 +74,7 @@ def results_payload(
     known = {entry["name"] for entry in entries}
     for entry in entries:
         entry["reference"] = entry["reference"] if entry["reference"] in known else None
-    grid: Results = {
+    grid: ResultGrid = {
         "settings": entries,
         "models": models,
         "estimates": [[column.estimates.get(model["name"]) for column in columns] for model in models],
@@ -244,7 +244,7 @@ def _named_shift(name: str, study: Study) -> ShiftEntry:
     return {"name": name, "x": shift.x, "y": shift.y, "min_x": rounded(shift.min_x / 100), "pivot": pivot}
 
 
-def results(data: ReportData) -> Results | None:
+def results(data: ReportData) -> ResultGrid | None:
     return data.grid[0]
 
 

@@ -7,11 +7,11 @@ import { SCALES } from "./scales.js";
 import { choose, chosen } from "./state.js";
 import { shareText } from "./study.js";
 
-/** @import { Choice, Combobox, Results, ShiftEntry, Study } from "./types.d.ts" */
+/** @import { Choice, Combobox, ResultGrid, ShiftEntry, Study } from "./types.d.ts" */
 
 /**
  * The controls; `set` shows the current choice in them. `showAll` stands elsewhere, in the legend.
- * @type {(results: Results) => {
+ * @type {(results: ResultGrid) => {
  *   node: HTMLElement; showAll: HTMLElement; set(choice: Choice, study: Study, query: string): void }}
  */
 export function axisControls(results) {

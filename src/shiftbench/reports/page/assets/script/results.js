@@ -8,7 +8,7 @@ import { defineSection } from "./sections.js";
 import { choose, chosen, chosenList } from "./state.js";
 import { sortedTable } from "./tables.js";
 
-/** @import { CsvRow, Estimate, ModelEntry, Results, SettingEntry, TableColumn } from "./types.d.ts" */
+/** @import { CsvRow, Estimate, ModelEntry, ResultGrid, SettingEntry, TableColumn } from "./types.d.ts" */
 
 /**
  * @typedef {{ model: ModelEntry; cells: (Estimate | null)[] }} Row
@@ -26,7 +26,7 @@ defineSection({
   build: buildResults,
 });
 
-/** @type {(host: HTMLElement, results: Results) => () => void} */
+/** @type {(host: HTMLElement, results: ResultGrid) => () => void} */
 function buildResults(host, results) {
   const names = results.settings.map((setting) => setting.name);
   const first = firstSettings(results);
@@ -62,7 +62,7 @@ function buildResults(host, results) {
 
 /**
  * What is compared first: the axes of the shifts, and as much else as fits.
- * @type {(results: Results) => string[]}
+ * @type {(results: ResultGrid) => string[]}
  */
 function firstSettings(results) {
   const names = results.settings.map((setting) => setting.name);
@@ -127,7 +127,7 @@ function tableColumn({ setting, at, usual, places, bold }) {
   };
 }
 
-/** @type {(columns: Column[], results: Results) => string[]} */
+/** @type {(columns: Column[], results: ResultGrid) => string[]} */
 function tableNotes(columns, results) {
   const metrics = [...new Set(columns.map(({ setting }) => measured(setting)))].join("; ");
   const sizes = [...new Set(columns.flatMap(({ usual }) => usual ?? []))];

@@ -14,7 +14,7 @@ import { defineSection } from "./sections.js";
 import { choose, chosen, chosenList } from "./state.js";
 import { firstAxes, studyOf } from "./study.js";
 
-/** @import { Choice, Results, Study } from "./types.d.ts" */
+/** @import { Choice, ResultGrid, Study } from "./types.d.ts" */
 
 defineSection({
   id: "robustness",
@@ -24,7 +24,7 @@ defineSection({
   build: buildRobustness,
 });
 
-/** @type {(host: HTMLElement, results: Results) => () => void} */
+/** @type {(host: HTMLElement, results: ResultGrid) => () => void} */
 function buildRobustness(host, results) {
   const slots = categorySlots(results.models.map((model) => model.category || (model.own ? "own" : "")));
   const controls = axisControls(results);
@@ -62,7 +62,7 @@ function buildRobustness(host, results) {
 
 /**
  * The reader's axes where the page has them, else those to begin with.
- * @type {(results: Results) => Choice}
+ * @type {(results: ResultGrid) => Choice}
  */
 function currentChoice(results) {
   const names = new Set(results.settings.map((setting) => setting.name));
@@ -73,12 +73,12 @@ function currentChoice(results) {
   return { x: axis("x"), y: axis("y"), scale: scale.name, showAll: chosen("all") === "1" };
 }
 
-/** @type {WeakMap<Results, { key: string; study: Study }>} */
+/** @type {WeakMap<ResultGrid, { key: string; study: Study }>} */
 const studies = new WeakMap();
 
 /**
  * Searching and hiding do not change the study, so that it is computed once for each choice of axes.
- * @type {(results: Results, choice: Choice) => Study}
+ * @type {(results: ResultGrid, choice: Choice) => Study}
  */
 function cachedStudy(results, choice) {
   const key = JSON.stringify(choice);

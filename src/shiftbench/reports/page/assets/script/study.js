@@ -4,11 +4,11 @@ import { effectiveRobustness, fitBaseline, relativeRobustness, RESAMPLES } from 
 import { count, countOf, few, levelText } from "./format.js";
 import { placeable, SCALES } from "./scales.js";
 
-/** @import { Choice, Estimate, ModelEntry, Point, Results, ScaleName, Study } from "./types.d.ts" */
+/** @import { Choice, Estimate, ModelEntry, Point, ResultGrid, ScaleName, Study } from "./types.d.ts" */
 
 /**
  * The axes to begin with: the first shift, else the first two settings.
- * @type {(results: Results) => { x: string; y: string }}
+ * @type {(results: ResultGrid) => { x: string; y: string }}
  */
 export function firstAxes(results) {
   if (results.shifts.length) return results.shifts[0];
@@ -18,7 +18,7 @@ export function firstAxes(results) {
 
 /**
  * Everything that plot, text and table show for one choice of axes and scale.
- * @type {(results: Results, choice: Choice) => Study}
+ * @type {(results: ResultGrid, choice: Choice) => Study}
  */
 export function studyOf(results, { x, y, scale, showAll }) {
   const names = results.settings.map((setting) => setting.name);
