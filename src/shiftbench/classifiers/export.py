@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.onnx_ import open_session
@@ -97,7 +98,7 @@ def onnx_twin(
     raise ClassifierError("the model can't be run through onnxruntime", found="; ".join(reasons))
 
 
-def _fault(path: Path, inputs: np.ndarray[Any, Any], reference: Scores) -> str | None:
+def _fault(path: Path, inputs: NDArray[np.generic], reference: Scores) -> str | None:
     """Other batch sizes than the exported one are tried too: a trace may have fixed it by accident."""
     try:
         session = open_session(path)
@@ -107,7 +108,7 @@ def _fault(path: Path, inputs: np.ndarray[Any, Any], reference: Scores) -> str |
         return f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def _export_by_tracing(module: Any, inputs: np.ndarray[Any, Any], path: Path, any_size: bool) -> None:
+def _export_by_tracing(module: Any, inputs: NDArray[np.generic], path: Path, any_size: bool) -> None:
     import torch
 
     axes = {0: "batch", 2: "height", 3: "width"} if any_size else {0: "batch"}
@@ -123,7 +124,7 @@ def _export_by_tracing(module: Any, inputs: np.ndarray[Any, Any], path: Path, an
     )
 
 
-def _export_by_dynamo(module: Any, inputs: np.ndarray[Any, Any], path: Path, any_size: bool) -> None:
+def _export_by_dynamo(module: Any, inputs: NDArray[np.generic], path: Path, any_size: bool) -> None:
     import torch
 
     axes = {0: torch.export.Dim("batch")}

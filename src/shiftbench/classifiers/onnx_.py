@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
@@ -103,7 +106,7 @@ class OnnxClassifier(BatchedClassifier):
         _ = self.session  # the graph may fix the batch size, which must be known before the batch is cut
         return super().scores(images)
 
-    def _feed(self, images: Pixels) -> np.ndarray[Any, Any]:
+    def _feed(self, images: Pixels) -> NDArray[np.generic]:
         if self._dtype == np.uint8:
             return np.ascontiguousarray(images if self._channels_last else images.transpose(0, 3, 1, 2))
         return self.preprocessing.normalisation(images).astype(self._dtype, copy=False)
@@ -170,12 +173,11 @@ def image_input(session: Any, name: str) -> Any:
     return entry
 
 
-def import_onnxruntime() -> Any:
+def import_onnxruntime() -> ModuleType:
     try:
-        import onnxruntime
+        return importlib.import_module("onnxruntime")
     except ImportError as error:
         raise MissingExtraError("onnxruntime", "onnx", "running an ONNX model") from error
-    return onnxruntime
 
 
 def load_onnx(target: str, options: Options) -> OnnxClassifier:

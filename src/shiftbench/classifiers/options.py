@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
@@ -124,6 +125,6 @@ def space_for(name: str, classes: int, labels: LabelSpace | None) -> LabelSpace:
     return labels
 
 
-def looks_like_probabilities(scores: np.ndarray[Any, Any]) -> bool:
+def looks_like_probabilities(scores: NDArray[np.floating]) -> bool:
     """Rows of non-negative numbers that sum to one: a softmax is already inside."""
     return bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3))

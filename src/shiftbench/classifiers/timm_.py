@@ -7,7 +7,7 @@ import os
 import socket
 import urllib.parse
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.configs import from_timm
@@ -38,7 +38,7 @@ def load_timm(target: str, options: Options) -> Classifier:
     return from_zoo("timm", parsed, options, create, describe)
 
 
-def import_timm() -> Any:
+def import_timm() -> ModuleType:
     import_torchvision("timm")
     try:
         import timm

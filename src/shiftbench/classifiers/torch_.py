@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 from shiftbench.arrays import Pixels
@@ -317,14 +318,14 @@ def _assumed_preprocessing(name: str, module: Any) -> Preprocessing:
     return Preprocessing()
 
 
-def _channels_last(torch: Any, module: Any) -> Any:
+def _channels_last(torch: ModuleType, module: Any) -> Any:
     try:
         return module.to(memory_format=torch.channels_last)
     except RuntimeError:  # five-dimensional weights have no such layout
         return module
 
 
-def _precision(torch: Any, device: str) -> str:
+def _precision(torch: ModuleType, device: str) -> str:
     if not device.startswith("cuda"):
         return "float32"
     return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
@@ -336,7 +337,7 @@ def torch_device(device: str) -> str:
     return "cuda" if import_torch().cuda.is_available() else "cpu"
 
 
-def import_torch() -> Any:
+def import_torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from types import ModuleType
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.configs import from_torchvision
@@ -48,7 +48,7 @@ def load_torchvision(target: str, options: Options) -> Classifier:
     return from_zoo("torchvision", parsed, options, create, describe)
 
 
-def import_torchvision(extra: str = "torchvision") -> Any:
+def import_torchvision(extra: str = "torchvision") -> ModuleType:
     """The module; timm and transformers import it too, so call this before them.
 
     A torchvision built for CUDA beside a torch built for CPU fails with "operator torchvision::nms does not

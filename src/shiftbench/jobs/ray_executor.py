@@ -18,6 +18,7 @@ import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 from shiftbench.errors import ShiftbenchError, explain
@@ -134,7 +135,7 @@ class RayExecutor(Executor):
         each = max((own.cpus for own in needs), default=1.0)
         return max(1, round(worker_count(self.workers) * each)) + self.reader_cpus
 
-    def _places(self, ray: Any, needs: Resources, readers: _Readers | None) -> int:
+    def _places(self, ray: ModuleType, needs: Resources, readers: _Readers | None) -> int:
         machines = _machines(ray)
         if readers:
             for node in readers.by_node.keys() & machines.keys():
@@ -187,7 +188,7 @@ class _Readers:
 
 
 @contextmanager
-def _reading(ray: Any, reader: Reader | None, cpus: int) -> Iterator[_Readers | None]:
+def _reading(ray: ModuleType, reader: Reader | None, cpus: int) -> Iterator[_Readers | None]:
     """A reader on each machine that can hold one, during the work; None if the job has nothing to prepare."""
     if reader is None:
         yield None
@@ -208,7 +209,7 @@ def _reading(ray: Any, reader: Reader | None, cpus: int) -> Iterator[_Readers | 
             ray.kill(actor)
 
 
-def _reader_on(ray: Any, node: str, cpus: int) -> Any:
+def _reader_on(ray: ModuleType, node: str, cpus: int) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return ray.remote(_Reader).options(
@@ -244,7 +245,9 @@ class _Worker:
 class _Group:
     """The workers with the same resources, and their items."""
 
-    def __init__(self, ray: Any, job: Job[Any], items: Sequence[Hashable], needs: Resources, places: int) -> None:
+    def __init__(
+        self, ray: ModuleType, job: Job[Any], items: Sequence[Hashable], needs: Resources, places: int
+    ) -> None:
         self._job = ray.put(job.threaded(max(1, int(needs.cpus))))
         self._actor = ray.remote(_Worker).options(scheduling_strategy="SPREAD", **needs.options())
         self.agenda = Agenda(items)
@@ -267,7 +270,7 @@ class _Task:
 class _Drive:
     """Gives each worker that is ready an item, until all are done or given up."""
 
-    def __init__(self, ray: Any, groups: Sequence[_Group], advance: Advance) -> None:
+    def __init__(self, ray: ModuleType, groups: Sequence[_Group], advance: Advance) -> None:
         self.ray, self.groups, self.advance = ray, groups, advance
         self.running: dict[Any, _Task] = {}
 
@@ -352,12 +355,12 @@ def _needs_of(name: str, needs: Needs) -> Resources:
     return next((own for pattern, own in needs.items() if fnmatch.fnmatchcase(name, pattern)), Resources())
 
 
-def _machines(ray: Any) -> dict[str, dict[str, float]]:
+def _machines(ray: ModuleType) -> dict[str, dict[str, float]]:
     """The resources of each machine of the cluster."""
     return {node["NodeID"]: dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
 
 
-def _connect(ray: Any, address: str | None, cpus: int) -> bool:
+def _connect(ray: ModuleType, address: str | None, cpus: int) -> bool:
     """Connect to a cluster, or start Ray on this machine; True if it was started here."""
     if ray.is_initialized():
         return False
@@ -401,7 +404,7 @@ def _describe(machine: Mapping[str, float]) -> str:
     return str(Resources(machine.get("CPU", 0.0), machine.get("GPU", 0.0), int(machine.get("memory", 0.0))))
 
 
-def _import_ray() -> Any:
+def _import_ray() -> ModuleType:
     try:
         import ray
         import ray.exceptions

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from shiftbench.errors import listed
 from shiftbench.reports import formatting
@@ -79,7 +78,7 @@ def effective_table(
     )
 
 
-def _extremes(rows: list[dict[str, Any]], what: str, where: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _extremes(rows: list[dict[str, object]], what: str, where: str) -> tuple[list[dict[str, object]], list[str]]:
     """Both ends of a long list, and a note on the rest; a short list whole."""
     cut = len(rows) - 2 * _EXTREMES
     if cut < 2:
@@ -87,7 +86,7 @@ def _extremes(rows: list[dict[str, Any]], what: str, where: str) -> tuple[list[d
     return rows[:_EXTREMES] + rows[-_EXTREMES:], [f"{cut:,} {what} in between are not shown; {where}"]
 
 
-def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+def _renamed(row: dict[str, object]) -> dict[str, object]:
     ends = {"low": "rho_low", "high": "rho_high"}
     return {ends.get(key, key): value for key, value in row.items()}
 
@@ -158,7 +157,7 @@ def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:
 
 def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> Table:
     """One row per pair of shifts."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for first, second, one in pairs:
         row = {"first": first, "second": second, **one.as_dict()}
         for kind in ("pearson", "spearman"):
@@ -168,7 +167,7 @@ def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: floa
     notes = [
         "correlation of effective robustness over the models outside the baseline category; "
         f"{formatting.level_text(level)} intervals on Fisher's scale",
-        *dict.fromkeys(note for row in rows for note in row["notes"]),
+        *dict.fromkeys(note for _, _, one in pairs for note in one.notes),
     ]
     fields = [
         Column("first", "synthetic"),
@@ -346,7 +345,7 @@ def bin_text(one: FrequencyBin, *, last: bool) -> str:
 def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None = None) -> Table:
     """u and v by the formula, in the simulation, and, where there are real models, in their line."""
     found = result.recovered
-    rows: list[dict[str, Any]] = [{"what": "formula", "u": found.u, "v": found.v}]
+    rows: list[dict[str, object]] = [{"what": "formula", "u": found.u, "v": found.v}]
     rows.append({"what": "simulated models", **_coefficients(found.line)})
     if result.line is not None:
         rows.append({"what": "real models", **_coefficients(result.line)})
@@ -381,8 +380,8 @@ def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None 
     return Table(fields, rows, title="the Gaussian difficulty model", lead=lead, notes=notes, data=data)
 
 
-def _coefficients(line: Fit) -> dict[str, Any]:
-    row: dict[str, Any] = {"u": line.slope, "v": line.intercept, "r2": finite_or_none(line.r2)}
+def _coefficients(line: Fit) -> dict[str, object]:
+    row: dict[str, object] = {"u": line.slope, "v": line.intercept, "r2": finite_or_none(line.r2)}
     for name, ends in (("u", line.slope_interval), ("v", line.intercept_interval)):
         row |= {f"{name}_low": ends.low if ends else None, f"{name}_high": ends.high if ends else None}
     return row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -39,7 +40,7 @@ def timm_network(
     return _with_weights(timm, model, classes, Path(weights))
 
 
-def _with_weights(timm: Any, model: str, classes: int, path: Path) -> nn.Module:
+def _with_weights(timm: ModuleType, model: str, classes: int, path: Path) -> nn.Module:
     state = load_weights(path)
     network = timm.create_model(model, num_classes=classes)
     trained = _classes_of(state, network.pretrained_cfg.get("classifier"))

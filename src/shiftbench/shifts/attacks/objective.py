@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.errors import ClassifierError, MissingExtraError
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def import_torch() -> Any:
+def import_torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:

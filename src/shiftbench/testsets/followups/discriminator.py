@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,9 @@ from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.followups.linear_splits import by_logistic_regression
 from shiftbench.testsets.followups.splits import deal, shuffled_groups
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 Rows = NDArray[np.generic]
 #: Trains on rows and their origins, then predicts the origins of other rows.
@@ -192,12 +196,12 @@ def by_network(
         _train(torch, network, _images(torch, rows, side), torch.from_numpy(origins), epochs)
         network.eval()
         with torch.inference_mode():
-            scores = torch.cat([network(part) for part in _images(torch, others, side).split(512)])
+            scores = torch.cat([network(part) for part in torch.split(_images(torch, others, side), 512)])
     guesses: IntArray = scores.argmax(dim=1).numpy()
     return guesses
 
 
-def _network(torch: Any) -> Any:
+def _network(torch: ModuleType) -> nn.Module:
     layers: list[object] = []
     channels = 3
     for filters in (16, 32, 64):
@@ -208,10 +212,12 @@ def _network(torch: Any) -> Any:
             torch.nn.MaxPool2d(2),
         ]
         channels = filters
-    return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(channels, 2))
+    layers += [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(channels, 2)]
+    network: nn.Module = torch.nn.Sequential(*layers)
+    return network
 
 
-def _train(torch: Any, network: Any, images: Any, origins: Any, epochs: int) -> None:
+def _train(torch: ModuleType, network: nn.Module, images: Tensor, origins: Tensor, epochs: int) -> None:
     optimiser = torch.optim.SGD(network.parameters(), _RATE, momentum=0.9, weight_decay=5e-4)
     steps = epochs * max(1, -(-len(images) // _BATCH))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -227,6 +233,6 @@ def _train(torch: Any, network: Any, images: Any, origins: Any, epochs: int) -> 
             schedule.step()
 
 
-def _images(torch: Any, rows: NDArray[np.uint8], side: int) -> Any:
-    images = torch.from_numpy(np.ascontiguousarray(rows)).reshape(-1, side, side, 3).permute(0, 3, 1, 2)
+def _images(torch: ModuleType, rows: NDArray[np.uint8], side: int) -> Tensor:
+    images: Tensor = torch.from_numpy(np.ascontiguousarray(rows)).reshape(-1, side, side, 3).permute(0, 3, 1, 2)
     return (images.float() - 120) / 64
