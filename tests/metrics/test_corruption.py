@@ -73,7 +73,7 @@ def test_a_baseline_that_corruption_does_not_hurt_gives_no_ratio() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(SettingError, match="one error a severity"):
+    with pytest.raises(SettingError, match="one error per severity"):
         corruption_errors({"fog": [0.5, 0.5]})
     with pytest.raises(SettingError, match="not fractions"):
         corruption_errors({"fog": [50.0] * 5})

@@ -70,7 +70,7 @@ class OnnxClassifier(BatchedClassifier):
         return network_fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
 
     def rows(self) -> int:
-        """At least one image a thread, and two.
+        """At least one image per thread, and two.
 
         With fewer, onnxruntime divides one image's convolutions and products among the threads, or takes the
         kernels for vectors, and the last bits change. A graph of fixed batch size needs all its rows.

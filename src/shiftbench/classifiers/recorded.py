@@ -259,7 +259,7 @@ def _checked_top(top: object, count: int, name: str, space: LabelSpace) -> Top:
 def _checked_confidence(confidence: object, count: int, name: str) -> Confidence:
     values = np.asarray(confidence, np.float32)
     if values.shape != (count,):
-        raise ClassifierError(f"{name} has not one confidence an image", found=values.shape, expected=f"({count},)")
+        raise ClassifierError(f"{name} needs one confidence per image", found=values.shape, expected=f"({count},)")
     outside = values[(values < 0) | (values > 1)]
     if len(outside):
         raise ClassifierError(

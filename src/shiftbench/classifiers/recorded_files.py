@@ -163,7 +163,7 @@ def _unknown_classes(strange: Sequence[str], space: LabelSpace, source: str) -> 
 
 
 def read_columns(path: Path) -> dict[str, object]:
-    """Titles to lists or arrays of one length a file, or to arrays of any shape for NPZ."""
+    """Titles to lists or arrays of one length per file, or to arrays of any shape for NPZ."""
     if not path.is_file():
         raise ClassifierError(f"file not found: {path}")
     reader = _READERS.get(path.suffix.lower())
@@ -298,7 +298,7 @@ def _long(path: Path, columns: Columns) -> PredictionFile:
 
 
 def _wide(path: Path, columns: Columns, ids: Sequence[str] | None) -> PredictionFile:
-    """One row an image, one column a model."""
+    """One row per image, one column per model."""
     known = {*_ID_ARRAYS, *_TRUTH_COLUMNS}
     models = [title for title in columns if title.lower() not in known]
     answers = tuple(Answers(model, ids, columns[model]) for model in models)

@@ -42,30 +42,32 @@ app = typer.Typer(
     "From a workspace or a table of results; no model is run.",
 )
 
-Classifiers = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these. Repeatable.")]
-Named = Annotated[list[str] | None, typer.Option("--name", help="A model whose name is written. Repeatable.")]
-Settings = Annotated[list[str] | None, typer.Option("--setting", "-s", help="Default: the only one. Repeatable.")]
+Classifiers = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these models (repeatable).")]
+Named = Annotated[list[str] | None, typer.Option("--name", help="Model to label by name (repeatable).")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--setting", "-s", help="Settings to draw (repeatable; default: the only one).")
+]
 Family = Annotated[
-    str | None, typer.Option(help="Which corruptions, where there are several: imagenet-c of imagenet-c.fog.3.")
+    str | None, typer.Option(help="Family of corruptions if there are several: imagenet-c of imagenet-c.fog.3.")
 ]
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Where a figure goes, and how large it is."""
+    """Output file and size of a figure."""
 
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file: .svg, .pdf or .png.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output file: .svg, .pdf or .png.")]
     width: Annotated[
         str, typer.Option(help="single (8.5 cm, one column of a paper), double (17.5 cm), or centimetres.")
     ] = ""
-    notes: Annotated[bool, typer.Option("--notes/--no-notes", help="Notes below the figure; else only said.")] = True
+    notes: Annotated[bool, typer.Option("--notes/--no-notes", help="Print notes below the figure too.")] = True
     dpi: Annotated[float, typer.Option(min=50, max=1200, help="Dots per inch of a .png.")] = 300
 
     def width_or(self, default: str) -> str:
         return self.width or default
 
     def check(self) -> None:
-        """Before the work: an impossible file or width."""
+        """Reject an invalid file name or width before the work starts."""
         from shiftbench.reports.figures.style import check_format, width_in_cm
 
         check_format(self.output)
@@ -90,10 +92,10 @@ def scatter_command(
     shift: Annotated[
         list[str] | None,
         typer.Option(
-            "--shift", help="A panel: a testbed shift (imagenetv2), SETTING@REFERENCE, or a setting. Repeatable."
+            "--shift", help="A panel: a testbed shift (imagenetv2), SETTING@REFERENCE, or a setting (repeatable)."
         ),
     ] = None,
-    x: Annotated[str | None, typer.Option("--x", help="The reference setting. Default: val.")] = None,
+    x: Annotated[str | None, typer.Option("--x", help="Reference setting (default: val).")] = None,
     y: Annotated[str | None, typer.Option("--y", help="The setting under shift, for one panel.")] = None,
     scale: Scale = "logit",
     min_x: MinX = None,
@@ -104,7 +106,7 @@ def scatter_command(
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples of the models, for the band.")] = 1000,
     level: Level = 0.95,
 ) -> None:
-    """Accuracy under shift against accuracy without, every model a point.
+    """Accuracy under shift against accuracy without, one point per model.
 
     With the baseline models' line and its bootstrap band, y = x, and exact intervals where the numbers of images are
     known. Your own models (--own) are drawn on top and named.
@@ -139,12 +141,12 @@ def corruptions_command(
     table: ResultsOptions,
     family: Family = None,
     clean: Annotated[
-        str | None, typer.Option(help="The setting at severity 0. Default: the corruptions' own reference, or val.")
+        str | None, typer.Option(help="Setting at severity 0 (default: the reference of the corruptions, or val).")
     ] = None,
     classifier: Classifiers = None,
     level: Level = 0.95,
 ) -> None:
-    """Accuracy over severity, one small panel a corruption, one line a classifier.
+    """Accuracy over severity, one small panel per corruption, one line per model.
 
     \b
     shiftbench figure corruptions -w WORKSPACE -o corruptions.svg
@@ -192,12 +194,12 @@ def heatmap_command(
     baseline: Annotated[
         str | None,
         typer.Option(
-            help="Divide by this model's errors. Default: a workspace over ImageNet by the published AlexNet."
+            help="Divide by the errors of this model (default, for ImageNet workspaces: the published AlexNet)."
         ),
     ] = None,
     classifier: Classifiers = None,
 ) -> None:
-    """Corruption errors by classifier and corruption, the number in every result.
+    """Corruption errors by model and corruption, as a heat map with numbers.
 
     From a workspace the very numbers of `table --mce`; from a table of results mean errors over the severities, or,
     with --baseline, divided by those of one of its models.
@@ -234,7 +236,7 @@ def reliability_command(
     bins: Annotated[int, typer.Option(min=1, max=100, help="Bins of equal width.")] = 15,
     level: Level = 0.95,
 ) -> None:
-    """Reliability diagrams: is a classifier right as often as it is confident?
+    """Reliability diagrams: is a model right as often as it is confident?
 
     One panel for each classifier and setting: accuracy with its exact interval at the mean confidence of every bin,
     and how many images fall into the bin.
@@ -259,7 +261,7 @@ def response_command(
     classifier: Classifiers = None,
     level: Level = 0.95,
 ) -> None:
-    """Response-rate accuracy curves: how right is a classifier that answers only when it is confident?
+    """Response-rate accuracy curves: accuracy of a model that answers only if it is confident.
 
     One curve for each classifier and setting, with the area under it (AURRA) in the legend.
 
@@ -290,10 +292,10 @@ def correlations_command(
     kinds: LineOptions,
     synthetic: Annotated[
         list[str] | None,
-        typer.Option("--synthetic", "-s", help="Rows: settings, SETTING@REFERENCE or testbed shifts. Default: all."),
+        typer.Option("--synthetic", "-s", help="Rows: settings, SETTING@REFERENCE or testbed shifts (default: all)."),
     ] = None,
     natural: Annotated[
-        list[str] | None, typer.Option("--natural", "-n", help="Columns. Default: all the testbed's natural shifts.")
+        list[str] | None, typer.Option("--natural", "-n", help="Columns (default: all natural shifts of the testbed).")
     ] = None,
     x: Annotated[str, typer.Option("--x", help="The reference of settings named without one.")] = "val",
     scale: Scale = "logit",
@@ -349,7 +351,7 @@ def bins_command(
     drawn: Drawn,
     chosen: Bins,
     x: Annotated[
-        str | None, typer.Option("--x", help="Draw against accuracy in this setting, one point a model and bin.")
+        str | None, typer.Option("--x", help="Draw against accuracy in this setting, one point per model and bin.")
     ] = None,
 ) -> None:
     """Accuracy by selection frequency: are images that few people would select harder?

@@ -65,7 +65,7 @@ def _check_lengths(errors: Mapping[str, Sequence[float]], severities: Sequence[f
     for corruption, values in errors.items():
         if len(values) != len(severities):
             raise SettingError(
-                f"{corruption!r} does not have one error a severity",
+                f"{corruption!r} needs one error per severity",
                 found=f"{len(values)} errors",
                 expected=f"{len(severities)}, for {_listed(severities)}",
                 hint="pass severities=... when fewer were evaluated",

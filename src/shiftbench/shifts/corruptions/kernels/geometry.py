@@ -42,7 +42,7 @@ def zoom_sum(
     channels: int,
     out: NDArray[np.uint8],
 ) -> None:
-    """Mean of the image and its zooms; the tables have one row a zoom factor.
+    """Mean of the image and its zooms; the tables have one row per zoom factor.
 
     Sums run in the order of the factors, in float32, as the published code adds them; a + f * (b - a) leaves
     flat regions exactly unchanged.
@@ -233,7 +233,7 @@ def box_pixelate(
 ) -> None:
     """Box-filter RGB rows down in 22-bit fixed point (columns first, each pass rounded), repeat back up.
 
-    Weight tables have one row an output pixel, zero where the box ends early.
+    Weight tables have one row per output pixel, zero where the box ends early.
     """
     height = image.shape[0]
     small_w, taps_x = x_weight.shape
