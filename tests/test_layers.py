@@ -23,10 +23,9 @@ from shiftbench import workshops
 from shiftbench.testsets import frozen
 
 ROOT = Path(shiftbench.__file__).parent
-#: From the bottom of the package to the top, as in docs/architecture.md. Attacks are shifts that need a classifier's
-#: gradients, and no classifier needs a shift, so classifiers come first.
+#: From the bottom of the package to the top, as in docs/architecture.md.
 LAYERS = (
-    "_version", "arrays", "errors", "registry", "io", "jobs", "outputs", "labels", "datasets", "classifiers", "shifts",
+    "_version", "arrays", "errors", "registry", "io", "jobs", "outputs", "labels", "datasets", "shifts", "classifiers",
     "settings", "store", "metrics", "runs", "studies", "published", "reports", "api", "testsets", "hardening",
     "workshops", "cli",
 )  # fmt: skip

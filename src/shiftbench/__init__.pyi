@@ -3,11 +3,11 @@ from .api import Run as Run
 from .api import evaluate as evaluate
 from .classifiers.base import Classifier as Classifier
 from .classifiers.loading import load_classifier as load_classifier
-from .classifiers.preprocessing import Geometry as Geometry
 from .classifiers.preprocessing import Normalisation as Normalisation
 from .classifiers.preprocessing import Preprocessing as Preprocessing
 from .datasets.base import Dataset as Dataset
 from .datasets.catalogue import open_dataset as open_dataset
+from .datasets.geometry import Geometry as Geometry
 from .errors import ShiftbenchError as ShiftbenchError
 from .labels.catalogue import label_space as label_space
 from .labels.space import LabelSpace as LabelSpace

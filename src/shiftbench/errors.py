@@ -98,7 +98,7 @@ class MissingExtraError(ShiftbenchError):
 
 
 def explain(error: Exception) -> str:
-    """Our own errors speak for themselves; for others the place is told too."""
+    """The text of our own errors; for others also where they were raised."""
     if isinstance(error, ShiftbenchError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1:]

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shiftbench.classifiers.preprocessing import Geometry, Preprocessing
+from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.datasets.geometry import Geometry
 
 SMALL = Preprocessing(Geometry(36, 32))
 

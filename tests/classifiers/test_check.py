@@ -10,7 +10,8 @@ import pytest
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.classifiers.preprocessing import Geometry, Preprocessing
+from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import mean_colours
 

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision
-from shiftbench.classifiers.preprocessing import Geometry, Normalisation
+from shiftbench.classifiers.preprocessing import Normalisation
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.datasets.geometry import Geometry
 
 IMAGES = [sample_images(1, size)[0] for size in ((375, 500), (401, 333), (90, 120))]
 

@@ -23,8 +23,9 @@ from shiftbench.classifiers.defences import (
     with_defences,
 )
 from shiftbench.classifiers.function import FunctionClassifier
-from shiftbench.classifiers.preprocessing import Geometry, Preprocessing
+from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.samples import sample_images
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, UnknownNameError
 from shiftbench.labels.space import LabelSpace
 

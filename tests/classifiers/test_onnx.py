@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.onnx_ import OnnxClassifier
-from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Attention, Small

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from shiftbench.classifiers.options import Options, with_sidecar
-from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION, Geometry, Preprocessing
+from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION, Preprocessing
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError
 from shiftbench.labels.space import LabelSpace
 

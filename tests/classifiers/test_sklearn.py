@@ -12,8 +12,9 @@ from PIL import Image
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.options import Options
-from shiftbench.classifiers.preprocessing import Geometry, Preprocessing
+from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.sklearn_ import _grey, from_estimator
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.labels.space import LabelSpace
 

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.folder import open_folder
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import DatasetError, ShiftbenchError, ShiftError, StoreError, UnknownNameError
 from shiftbench.io.locks import file_lock
 from shiftbench.outputs.record import WORKSHOP

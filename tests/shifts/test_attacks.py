@@ -20,9 +20,10 @@ from torch import Tensor, nn
 import shiftbench as sb
 from shiftbench.classifiers.defences import Defended
 from shiftbench.classifiers.onnx_ import OnnxClassifier
-from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.torch_ import TorchClassifier
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, DatasetError, MissingExtraError, ShiftError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import LabelSpace

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, cast
 
-from shiftbench.classifiers.preprocessing import Geometry, Interpolation, Normalisation, Preprocessing, ResizeRule, Size
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
 from shiftbench.errors import ClassifierError
 
 #: Pillow's numbers for its filters, as Hugging Face's files write them.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.preprocessing import Geometry
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import Scores

@@ -17,13 +17,8 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.export import twin_path
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.options import Options, space_for
-from shiftbench.classifiers.preprocessing import (
-    CAFFE_NORMALISATION,
-    LITE_NORMALISATION,
-    Geometry,
-    Normalisation,
-    Preprocessing,
-)
+from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION, LITE_NORMALISATION, Normalisation, Preprocessing
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.registry_packages import Package, extract
 from shiftbench.errors import MissingExtraError, UnknownNameError
 from shiftbench.io.hashing import digest, file_digest

@@ -22,8 +22,9 @@ from shiftbench.classifiers.options import (
     looks_like_probabilities,
     space_for,
 )
-from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, MissingExtraError
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.space import LabelSpace, Scores

@@ -34,7 +34,7 @@ _TOP = 5
 
 @dataclass(frozen=True)
 class Lookup:
-    """One row an asked-for image: classes best first (-1 where unknown), confidence (nan), scores if recorded."""
+    """One row per requested image: classes best first (-1 where unknown), confidence (nan), scores if recorded."""
 
     top: Top
     confidence: Confidence

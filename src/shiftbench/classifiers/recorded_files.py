@@ -275,7 +275,7 @@ def _beside(
 
 
 def _long(path: Path, columns: Columns) -> PredictionFile:
-    """One row a model and image."""
+    """One row per model and image."""
     ids, scores, classes = _ids(columns), _score_table(columns, None), _class_table(columns)
     if ids is None:
         raise unnamed(path.name, tuple(columns))

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier
 from shiftbench.classifiers.options import Options
-from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores

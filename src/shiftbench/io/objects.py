@@ -222,7 +222,7 @@ class ObjectPath:
         return (path for path in self._below(deep=True) if fnmatchcase(path.name, pattern))
 
     def _below(self, *, deep: bool) -> list[ObjectPath]:
-        """What lies in this folder, or anywhere below it; the paths know what the listing told about them."""
+        """What lies in this folder, or anywhere below it; the paths keep what the listing reported."""
         listing = self._list(deep=deep)
         inside = f"{self._key}/"
         names = (

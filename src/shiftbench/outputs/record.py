@@ -1,7 +1,7 @@
 """The record file of an output folder: how its files were made, and which source images could not be used.
 
 Everything that decides the bytes is in the record. A later run continues the folder if it agrees and is refused if it
-does not: images of two seeds can't be told apart by looking at them.
+does not: images of two seeds look alike.
 """
 
 from __future__ import annotations

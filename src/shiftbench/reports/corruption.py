@@ -30,7 +30,7 @@ def corruption_table(
     by_type: bool = True,
     level: float = 0.95,
 ) -> Table:
-    """One row a classifier: its clean error, mCE, relative mCE, mean error, and CE of every type.
+    """One row per model: its clean error, mCE, relative mCE, mean error, and CE of every type.
 
     ``family`` is one of ``corruption_families``, ``clean`` the setting without corruption. ``baseline`` divides: the
     published AlexNet errors, or the name of a model among the results.

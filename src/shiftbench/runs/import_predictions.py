@@ -211,7 +211,7 @@ def _store(
 def _plan(store: Workspace, setting: Setting, dataset: Dataset, classifier: RecordedPredictions) -> PlannedResult:
     """As for a run, but the model is one and the same in all settings, whatever it answered in this one."""
     with warnings.catch_warnings():
-        # Missing images are told once for all models.
+        # Missing images are reported once for all models.
         warnings.simplefilter("ignore", UserWarning)
         planned = plan_result(classifier, setting, dataset, _NEEDS, 0, store)
     spec = replace(

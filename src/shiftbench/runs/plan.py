@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import SettingError, StoreError
 from shiftbench.io.errors import UnreachableError
 from shiftbench.io.paths import Location

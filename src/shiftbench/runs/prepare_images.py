@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, ClassifierError, explain
 from shiftbench.jobs.base import Problem
 from shiftbench.jobs.threads import on_threads

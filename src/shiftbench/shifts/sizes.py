@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.preprocessing import Geometry, centre_crop
+from shiftbench.datasets.geometry import Geometry, centre_crop
 from shiftbench.datasets.images import MAX_PIXELS, bad_image
 from shiftbench.errors import ShiftError
 from shiftbench.shifts.corruptions.api import MIN_SIDE

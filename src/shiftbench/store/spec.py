@@ -17,7 +17,7 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CO
 from shiftbench.settings.base import Member, Setting
 
 if TYPE_CHECKING:
-    from shiftbench.classifiers.preprocessing import Geometry
+    from shiftbench.datasets.geometry import Geometry
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 JsonObject = Mapping[str, Json]
@@ -116,9 +116,8 @@ class GeometryRecord(_Part):
     """Resize and crop before the shift, as stored."""
 
     def rebuild(self) -> Geometry:
-        from shiftbench.classifiers.preprocessing import (
-            Preprocessing,  # brings an image library, which scores do not need
-        )
+        # Brings an image library, which scores do not need.
+        from shiftbench.classifiers.preprocessing import Preprocessing
 
         return Preprocessing.from_dict({"geometry": dict(self.values)}).geometry
 

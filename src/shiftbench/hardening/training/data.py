@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.subset import of_classes, per_class, sample
 from shiftbench.errors import BadImageError, LabelError, listed
 from shiftbench.hardening.errors import TrainingError

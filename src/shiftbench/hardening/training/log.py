@@ -49,7 +49,7 @@ _NO_SERIES = ("epoch", "step", "seconds")
 
 
 def training_curves(folders: Iterable[str | Path]) -> list[TrainingCurve]:
-    """One curve a run; a folder that holds runs, such as an experiment's, gives all of theirs."""
+    """One curve per run; a folder that holds runs, such as an experiment's, gives all of theirs."""
     found = []
     for folder in map(Path, folders):
         runs = [folder] if (folder / LOG).is_file() else sorted(path.parent for path in folder.glob(f"*/{LOG}"))

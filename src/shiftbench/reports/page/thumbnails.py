@@ -15,9 +15,9 @@ from typing import Protocol
 from PIL import Image
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets, open_dataset, open_named
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.paths import Location

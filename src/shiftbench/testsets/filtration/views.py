@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.defences import TenCrop
-from shiftbench.classifiers.preprocessing import Geometry, centre_crop
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.geometry import Geometry, centre_crop
 from shiftbench.errors import ClassifierError
 from shiftbench.io.hashing import digest
 from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image

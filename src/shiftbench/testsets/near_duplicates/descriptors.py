@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.preprocessing import Geometry
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, ShiftbenchError
 from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
 from shiftbench.testsets.near_duplicates.penultimate import Layer, features_of

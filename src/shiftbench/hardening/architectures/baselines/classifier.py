@@ -22,9 +22,10 @@ from scipy.linalg import cho_factor, cho_solve
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier
-from shiftbench.classifiers.preprocessing import Geometry, Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.datasets.arrays import ArrayDataset, InMemory
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.hashing import digest
