@@ -37,6 +37,41 @@ class Run(StoredResults):
 
         return score_table(self.scores(metric, level=level) if metric else self.shown_scores(level=level))
 
+    def metrics(self, metric: str | None = None) -> dict[str, float]:
+        """All scores as a flat dict, for a logger.
+
+        A key is composed of the names of what was evaluated:
+
+        - ``setting/metric`` for a setting of its own: ``val/top1``;
+        - ``family/corruption/severity/metric`` for a corrupted setting: ``imagenet-c/fog/3/top1``;
+        - ``family/corruption/metric`` for the mean over its severities: ``imagenet-c/fog/top1``, ``imagenet-c/fog/CE``;
+        - ``family/metric`` for the mean over all corruptions of the family: ``imagenet-c/top1``, ``imagenet-c/mCE``.
+
+        If the run has several models, the model's name comes first: ``resnet50/imagenet-c/mCE``. Spaces in a metric's
+        name become ``_``. Sequences of frames have ``flip_probability`` and ``top-5_distance`` in place of ``top1``.
+        Values are fractions (an mCE of 76.7 is 0.767). Numbers that are not defined are left out, and so are the
+        means of a family whose corruptions were evaluated at different severities. A mean over fewer corruptions or
+        severities than the benchmark has is ``partial_mCE``, never ``mCE``.
+
+        Args:
+            metric: Names of metrics, separated by commas, to use instead of each setting's own. Then only single
+                settings are scored.
+
+        Returns:
+            Key to value, in the order of the results.
+
+        Raises:
+            StoreError: Two results have the same key, such as two seeds in one workspace.
+
+        Example:
+            >>> run = evaluate(model, "corruptions", data="photos")  # doctest: +SKIP
+            >>> run.metrics()["photos-c/top1"]  # doctest: +SKIP
+            0.713
+        """
+        from shiftbench.reports.score_rows import flat_metrics, score_rows
+
+        return flat_metrics(score_rows(self, metric))
+
     def corruption_table(self, family: str | None = None, *, baseline: str | None = None, level: float = 0.95) -> Table:
         """mCE, relative mCE and the corruption error of every type, with intervals.
 
