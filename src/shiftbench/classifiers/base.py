@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 from shiftbench.arrays import Pixels
+from shiftbench.classifiers.facts import Fact
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -39,6 +40,14 @@ class Classifier(ABC):
     origin: tuple[str, Any] | None = None
     #: What holds the torch classifier behind another engine's, where no spec could load it again.
     twin: Any = None
+    #: What is known about the model and where it comes from. Not part of ``describe``: a result is the same result
+    #: whether its preprocessing was assumed or given.
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Names of the facts that had to be assumed ("resize", "mean", ...); empty if all are known or given."""
+        return tuple(fact.name for fact in self.facts if fact.source == "assumed")
 
     @property
     @abstractmethod

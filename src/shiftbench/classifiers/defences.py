@@ -222,7 +222,7 @@ class Defended(Classifier):
         self.defences = tuple(_defence(one, classifier) for one in chosen)
         self.views = int(np.prod([defence.views for defence in self.defences]))
         self.name = "+".join([classifier.name, *(defence.name for defence in self.defences)])
-        self.space, self.engine = classifier.space, classifier.engine
+        self.space, self.engine, self.facts = classifier.space, classifier.engine, classifier.facts
         self.outputs: Outputs = classifier.outputs if self.views == 1 else "probabilities"
         self.batch_size = max(1, classifier.batch_size // self.views)
         geometry = classifier.preprocessing.geometry

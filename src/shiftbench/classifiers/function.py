@@ -11,6 +11,7 @@ import numpy as np
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier
+from shiftbench.classifiers.facts import assumed_facts
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError
@@ -75,7 +76,7 @@ def from_function(function: ScoreFunction, options: Options) -> FunctionClassifi
             f"unknown label space of {name}",
             hint='pass labels=..., for example labels="imagenet-1k"',
         )
-    return FunctionClassifier(
+    classifier = FunctionClassifier(
         function,
         name=name,
         space=options.labels,
@@ -83,6 +84,10 @@ def from_function(function: ScoreFunction, options: Options) -> FunctionClassifi
         outputs=options.outputs or "logits",
         batch_size=options.batch_size,
     )
+    if options.preprocessing is None:
+        # The function normalises for itself.
+        classifier.facts = assumed_facts(classifier.preprocessing, "resize", "crop")
+    return classifier
 
 
 def source_of(function: Any) -> str:

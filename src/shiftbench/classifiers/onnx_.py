@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
+from shiftbench.classifiers.facts import assumed_facts
 from shiftbench.classifiers.options import (
     Options,
     available_threads,
@@ -203,7 +204,10 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
             device=device,
         )
 
-    return probed(make, sample_images(4, side), name, options)
+    classifier = probed(make, sample_images(4, side), name, options)
+    if options.preprocessing is None:
+        classifier.facts = assumed_facts(preprocessing)
+    return classifier
 
 
 def probed(

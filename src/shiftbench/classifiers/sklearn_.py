@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier
+from shiftbench.classifiers.facts import assumed_facts
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry
@@ -95,7 +96,7 @@ def from_estimator(estimator: object, options: Options, transform: Transform | N
     if not hasattr(estimator, "classes_"):
         raise ClassifierError(f"{name} is not fitted", found="no attribute classes_", hint="call fit first")
     space = options.labels or LabelSpace(name, tuple(str(key) for key in estimator.classes_))
-    return SklearnClassifier(
+    classifier = SklearnClassifier(
         estimator,
         name=name,
         space=space,
@@ -103,6 +104,9 @@ def from_estimator(estimator: object, options: Options, transform: Transform | N
         transform=transform,
         batch_size=options.batch_size,
     )
+    if options.preprocessing is None:
+        classifier.facts = assumed_facts(classifier.preprocessing, "resize", "mean", "std")
+    return classifier
 
 
 def _assumed_preprocessing(estimator: object, name: str, transform: Transform | None) -> Preprocessing:

@@ -17,6 +17,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
 from shiftbench.classifiers.export import onnx_twin, twin_path
+from shiftbench.classifiers.facts import assumed_facts
 from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime
 from shiftbench.classifiers.options import Options, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
@@ -117,6 +118,8 @@ def from_module(
         batch_size=options.batch_size,
         device=device,
     )
+    if options.preprocessing is None and not getattr(module, "pretrained_cfg", None):
+        trial.facts = assumed_facts(preprocessing)
     images = images[: trial.batch_size]
     reference = trial_scores(name, images, trial.forward if exportable else trial.padded_forward)
     trial.space = space_for(name, reference.shape[1], options.labels)
@@ -125,6 +128,7 @@ def from_module(
     if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
         return trial
     classifier = _through_onnxruntime(trial, images, reference, options)
+    classifier.facts = trial.facts
     if is_object and classifier is not trial:
         # No spec could load it again when its gradients are asked for.
         classifier.twin = _Kept(trial)
