@@ -1,5 +1,7 @@
 from ._version import __version__ as __version__
+from .api import IncompleteRunError as IncompleteRunError
 from .api import Run as Run
+from .api import StrictRunError as StrictRunError
 from .api import evaluate as evaluate
 from .classifiers.base import Classifier as Classifier
 from .classifiers.loading import load_classifier as load_classifier
@@ -8,6 +10,7 @@ from .classifiers.preprocessing import Preprocessing as Preprocessing
 from .datasets.base import Dataset as Dataset
 from .datasets.catalogue import open_dataset as open_dataset
 from .datasets.geometry import Geometry as Geometry
+from .errors import ResultWarning as ResultWarning
 from .errors import ShiftbenchError as ShiftbenchError
 from .labels.catalogue import label_space as label_space
 from .labels.space import LabelSpace as LabelSpace

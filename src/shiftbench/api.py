@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from shiftbench._version import __version__
-from shiftbench.errors import SettingError, ShiftbenchError, StoreError
+from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, StoreError
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import find_label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.runs.execute import collect_needs, execute, load_classifiers, plan_results
+from shiftbench.runs.execute import collect_needs, execute, input_warnings, load_classifiers, plan_results
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
@@ -197,6 +197,23 @@ class IncompleteRunError(ShiftbenchError):
         self.run = run
 
 
+class StrictRunError(ShiftbenchError):
+    """A strict run ended with warnings. Everything is stored.
+
+    Attributes:
+        run: The run, complete.
+        warnings: What was found; each has a ``code``.
+    """
+
+    def __init__(self, run: Run, found: Sequence[ResultWarning]) -> None:
+        super().__init__(
+            f"{len(found)} warnings in a strict run",
+            found="\n            ".join(map(str, found)),
+            hint="correct or confirm what they are about; the results are stored",
+        )
+        self.run, self.warnings = run, list(found)
+
+
 class SharedRun(Run):
     """What is complete after one job of several that share a run; the last of them finds everything."""
 
@@ -236,6 +253,7 @@ def evaluate(
     trust: bool = False,
     console: Console | None = None,
     shard: Shard | str | None = None,
+    strict: bool = False,
 ) -> Run:
     """Evaluate classifiers under the settings of a suite; what is already in the workspace is not run again.
 
@@ -249,6 +267,9 @@ def evaluate(
 
     ``shard`` ("3/8") computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
     order or at once, on one workspace; the job that finds a result's last block joins it.
+
+    ``strict`` raises StrictRunError, after everything is stored, where there would be warnings: permuted labels, chance
+    level, assumed preprocessing, skipped images, missing predictions.
     """
     own_shard = Shard.parse(shard) if isinstance(shard, str) else shard
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
@@ -276,6 +297,10 @@ def evaluate(
         raise IncompleteRunError(outcome.failures, run, len(planned))
     if own_shard is not None:
         run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
-    for warning in run.warnings():
-        warnings.warn(warning, stacklevel=2)
+    found = [*input_warnings(loaded.values(), datasets.values()), *run.skipped(), *run.warnings()]
+    if strict and found:
+        raise StrictRunError(run, found)
+    for warning in found:
+        if warning.code != "assumed-preprocessing":  # loading the model has warned of it
+            warnings.warn(warning, stacklevel=2)
     return run

@@ -1,10 +1,50 @@
-"""Errors that say what was found, what was expected and what to do."""
+"""Errors that say what was found, what was expected and what to do, and warnings about results."""
 
 from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import EllipsisType
+from typing import Literal
+
+#: Whether the user of this process types commands: messages then name options instead of arguments.
+_on_command_line = False
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Inside, ``argument`` gives the options of commands. The command line runs in this context."""
+    global _on_command_line
+    before, _on_command_line = _on_command_line, True
+    try:
+        yield
+    finally:
+        _on_command_line = before
+
+
+def argument(name: str, value: object = ..., *, flag: str | None = None) -> str:
+    """An argument as the user writes it: in Python, or as an option of a command.
+
+    Args:
+        name: The argument's name in Python.
+        value: Its value; left open if not given. A mapping stands for a repeated option (``--data ROLE=FOLDER``).
+        flag: The option, if it is not called like the argument.
+
+    Example:
+        >>> argument("labels", "folders"), argument("keep_scores", True), argument("labels")
+        ("labels='folders'", 'keep_scores=True', 'labels=...')
+        >>> with naming_options():
+        ...     argument("labels", "folders"), argument("keep_scores", True), argument("labels")
+        ('--labels folders', '--keep-scores', '--labels')
+    """
+    if not _on_command_line:
+        return f"{name}={'...' if isinstance(value, EllipsisType) else repr(value)}"
+    option = flag or "--" + name.replace("_", "-")
+    if isinstance(value, Mapping):
+        return " ".join(f"{option} {key}={each}" for key, each in value.items())
+    return option if isinstance(value, EllipsisType | bool) else f"{option} {value}"
 
 
 class ShiftbenchError(Exception):
@@ -95,6 +135,42 @@ class MissingExtraError(ShiftbenchError):
             f"{purpose} needs the package {package!r}, which is not installed",
             hint=f"pip install 'shiftbench[{extra}]'",
         )
+
+
+#: What a warning about a result is about. A strict run fails on every one but ``own-classes``, which is a note.
+WarningCode = Literal[
+    "permuted-labels",
+    "chance-level",
+    "assumed-preprocessing",
+    "missing-predictions",
+    "skipped-images",
+    "own-classes",
+]
+
+
+class ResultWarning(UserWarning):
+    """A sign that a result may be wrong, or an assumption behind it.
+
+    Attributes:
+        code: What it is about, for programs; the text is for people.
+
+    Example:
+        >>> warning = ResultWarning("top-1 is at chance level", "chance-level")
+        >>> warning.code, str(warning), warning.is_note
+        ('chance-level', 'top-1 is at chance level', False)
+    """
+
+    def __init__(self, message: str, code: WarningCode) -> None:
+        super().__init__(message, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it only says what was done, and fails no strict run."""
+        return self.code == "own-classes"
 
 
 def explain(error: Exception) -> str:

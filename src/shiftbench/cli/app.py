@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from shiftbench._version import __version__
+from shiftbench.errors import naming_options
 
 #: Command: module of this package, what it defines there, and the line of `shiftbench --help`.
 COMMANDS = {
@@ -44,6 +45,10 @@ class _LazyCommands(TyperGroup):
 
     Context, formatter and command are classes of the click that Typer brings with it, under no public name.
     """
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        with naming_options():
+            return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: object) -> list[str]:
         return list(COMMANDS)

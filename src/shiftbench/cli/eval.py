@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.options import (
@@ -22,7 +23,7 @@ from shiftbench.cli.options import (
     WorkspacePath,
     grouped,
 )
-from shiftbench.errors import listed
+from shiftbench.errors import ResultWarning, listed
 
 if TYPE_CHECKING:
     from shiftbench.api import Run
@@ -65,6 +66,14 @@ def evaluate_command(
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Store all scores, not only the top five classes.")
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit with code 3 if there are warnings: permuted labels, chance level, assumed preprocessing, "
+            "skipped images. Results are printed and stored all the same.",
+        ),
+    ] = False,
     shown: OutputOptions,
 ) -> None:
     """Evaluate models under the settings of a suite.
@@ -97,9 +106,10 @@ def evaluate_command(
         shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
           --shard $SLURM_ARRAY_TASK_ID/8
     """
-    from shiftbench.api import IncompleteRunError, evaluate
+    from shiftbench.api import IncompleteRunError, StrictRunError, evaluate
 
-    chosen, failed = executor.executor(), None
+    chosen = executor.executor()
+    failed: IncompleteRunError | StrictRunError | None = None
     loading: dict[str, Any] = {"trust": models.trust, "device": models.device, "batch_size": models.batch_size}
     with stoppable(), kept_warnings() as warned:
         try:
@@ -118,22 +128,40 @@ def evaluate_command(
                 keep_scores=keep_scores,
                 progress=not shown.quiet,
                 console=errors,
+                strict=strict,
             )
-        except IncompleteRunError as error:
+        except (IncompleteRunError, StrictRunError) as error:
             run, failed = error.run, error
+    if isinstance(failed, StrictRunError):
+        warned += [one for one in failed.warnings if one.code != "assumed-preprocessing"]  # loading warned of it
     report_run(run, warned, shown.level, as_json=shown.json)
+    if isinstance(failed, StrictRunError):
+        errors.print(f"[bold red]strict:[/] {len(failed.warnings)} warnings; exit code 3", highlight=False)
+        raise typer.Exit(3)
     if failed is not None:
         raise failed
 
 
 @contextmanager
-def kept_warnings() -> Iterator[list[str]]:
-    """Collects the warnings issued inside, to be printed once the progress bars are gone."""
-    words: list[str] = []
+def kept_warnings() -> Iterator[list[Warning]]:
+    """Collects our warnings issued inside, once each, to be printed when the progress bars are gone."""
+    kept: list[Warning] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        yield words
-    words += [str(warning.message) for warning in caught if warning.category is UserWarning]
+        yield kept
+    ours = [one.message for one in caught if one.category in (UserWarning, ResultWarning)]
+    kept += {str(one): one for one in ours if isinstance(one, Warning)}.values()
+
+
+def warning_data(found: Sequence[Warning]) -> list[dict[str, str]]:
+    """Warnings as JSON-able data; those of other packages have no code."""
+    return [{"code": getattr(one, "code", "other"), "message": str(one)} for one in found]
+
+
+def print_warnings(found: Sequence[Warning]) -> None:
+    for one in found:
+        title = "[dim]note:[/]" if isinstance(one, ResultWarning) and one.is_note else "[yellow]warning:[/]"
+        errors.print(f"{title} {escape(str(one))}", highlight=False)
 
 
 def _defended(spec: str, names: str, labels: str | None, **loading: Any) -> Classifier | str:
@@ -147,12 +175,12 @@ def _defended(spec: str, names: str, labels: str | None, **loading: Any) -> Clas
     return with_defences(load_classifier(spec, labels=find_label_space(labels), **loading), names)
 
 
-def report_run(run: Run, caught: Sequence[str], level: float, *, as_json: bool) -> None:
+def report_run(run: Run, caught: Sequence[Warning], level: float, *, as_json: bool) -> None:
     """The tables, then skipped images, warnings, settings left out, and where everything is stored."""
     from shiftbench.api import SharedRun
 
     if as_json:
-        print_json({**run.summary(level=level), "warnings": list(caught)})
+        print_json({**run.summary(level=level), "warnings": warning_data(caught)})
     else:
         for report in run.overview(level=level):
             output.print(report)
@@ -160,8 +188,8 @@ def report_run(run: Run, caught: Sequence[str], level: float, *, as_json: bool) 
     print_problems(run)
     if isinstance(run, SharedRun):
         errors.print(run.word, highlight=False)
-    for warning in caught:
-        errors.print(f"[yellow]warning:[/] {warning}", highlight=False)
+    # Skipped images are listed above.
+    print_warnings([one for one in caught if getattr(one, "code", None) != "skipped-images"])
     for reason in dict.fromkeys(run.left_out.values()):
         names = [name for name, why in run.left_out.items() if why == reason]
         errors.print(f"left out: {listed(names, 8)}: {reason}", style="dim", markup=False, highlight=False)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.eval import kept_warnings, parse_data
+from shiftbench.cli.eval import kept_warnings, parse_data, print_warnings
 from shiftbench.cli.extras import needing
 from shiftbench.cli.options import ExecutorOptions, OutputOptions, grouped
 
@@ -71,8 +71,7 @@ def experiment_command(
             console=errors,
             command=_command(name, scale, seeds, data, change),
         )
-    for warning in dict.fromkeys(warned):
-        errors.print(f"[yellow]warning:[/] {warning}", highlight=False)
+    print_warnings(warned)
     report = experiment_table(study)
     if markdown is not None:
         errors.print(f"written: {report.write(markdown)}", style="dim", highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, print_json, stoppable
-from shiftbench.cli.eval import kept_warnings, report_run
+from shiftbench.cli.eval import kept_warnings, report_run, warning_data
 from shiftbench.cli.options import DEFAULT_WORKSPACE, OutputOptions, WorkspacePath, grouped
 
 
@@ -109,7 +109,7 @@ def import_command(
     run = Run(imported.results.workspace, imported.results.results)
     if shown.json:
         matching = {"matched_by": imported.matched_by, "missing": imported.missing, "unknown": imported.unknown}
-        print_json({**run.summary(level=shown.level), **matching, "warnings": warned})
+        print_json({**run.summary(level=shown.level), **matching, "warnings": warning_data(warned)})
         return
     report_run(run, warned, shown.level, as_json=False)
     if imported.matched_by not in ("id", "order"):

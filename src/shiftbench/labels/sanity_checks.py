@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.errors import ResultWarning
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -23,17 +24,20 @@ _ALPHA = 1e-3
 _MOST_CELLS = 25_000_000
 
 
-def outcome_warnings(labels: Ints, top1: Ints, space: LabelSpace, *, chosen_to_fool: bool = False) -> list[str]:
+def outcome_warnings(
+    labels: Ints, top1: Ints, space: LabelSpace, *, chosen_to_fool: bool = False, about: str = ""
+) -> list[ResultWarning]:
     """Warnings for the user; empty if nothing looks wrong.
 
     Images without a label or a prediction (-1) do not count. ``chosen_to_fool`` means that the images were
     selected for being misclassified: then low accuracy and systematic confusion of classes are expected.
+    ``about`` begins the messages.
 
     >>> right = np.arange(10).repeat(20)
     >>> outcome_warnings(right, right, label_space("cifar-10"))
     []
-    >>> outcome_warnings(right, (right + 1) % 10, label_space("cifar-10"))[0][-45:]
-    'predictions are one class ahead of the labels'
+    >>> outcome_warnings(right, (right + 1) % 10, label_space("cifar-10"))[0].code
+    'permuted-labels'
     """
     labels, top1 = np.asarray(labels), np.asarray(top1)
     valid = (labels >= 0) & (top1 >= 0)
@@ -47,9 +51,9 @@ def outcome_warnings(labels: Ints, top1: Ints, space: LabelSpace, *, chosen_to_f
     if best:
         direct = float((labels == top1).mean())
         text = f"labels look permuted: top-1 is {direct:.1%} as labelled, but {best[0]:.1%} if {best[1]}"
-        return [text.replace("%", " %")]
+        return [ResultWarning(about + text.replace("%", " %"), "permuted-labels")]
     chance = None if chosen_to_fool else _chance_level(labels, top1, space)
-    return [chance] if chance else []
+    return [ResultWarning(about + chance, "chance-level")] if chance else []
 
 
 def _chance_level(labels: Ints, top1: Ints, space: LabelSpace) -> str | None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ResultWarning, ShiftbenchError
 from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import is_object
@@ -38,6 +38,9 @@ from shiftbench.runs.plan import (
 from shiftbench.settings.base import Suite
 from shiftbench.store.spec import SettingRecord
 from shiftbench.store.workspace import Result, Workspace
+
+if TYPE_CHECKING:
+    from shiftbench.classifiers.recorded import RecordedPredictions
 
 #: So many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
 _WORTH_CATALOGUING = 200
@@ -65,6 +68,29 @@ def load_classifiers(
             classifier.name, number = f"{base}-{number}", number + 1
         loaded[classifier.name] = classifier
     return loaded
+
+
+def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset]) -> list[ResultWarning]:
+    """What is known before a run to weaken its results: assumed preprocessing, images without a recorded prediction."""
+    found = []
+    for classifier in classifiers:
+        if classifier.assumed:
+            text = f"{classifier.name}: assumed preprocessing ({', '.join(classifier.assumed)})"
+            found.append(ResultWarning(text, "assumed-preprocessing"))
+        if classifier.recorded is not None:
+            found += [gap for dataset in datasets for gap in _gaps(classifier.recorded, dataset)]
+    return found
+
+
+def _gaps(recorded: RecordedPredictions, dataset: Dataset) -> list[ResultWarning]:
+    missing, _ = recorded.coverage(dataset.ids)
+    if not missing:
+        return []
+    text = (
+        f"{recorded.name} has no prediction for {len(missing)} of {len(dataset)} images of {dataset.name}, "
+        f"such as {missing[0]!r}; they are left out of its scores"
+    )
+    return [ResultWarning(text, "missing-predictions")]
 
 
 def collect_needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:

@@ -27,7 +27,7 @@ from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.fingerprint import combine
 from shiftbench.datasets.images import bad_image
-from shiftbench.errors import ClassifierError, DatasetError, SettingError, StoreError, listed
+from shiftbench.errors import ClassifierError, DatasetError, ResultWarning, SettingError, StoreError, listed
 from shiftbench.io.paths import Location
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.labels import label_space
@@ -210,10 +210,7 @@ def _store(
 
 def _plan(store: Workspace, setting: Setting, dataset: Dataset, classifier: RecordedPredictions) -> PlannedResult:
     """As for a run, but the model is one and the same in all settings, whatever it answered in this one."""
-    with warnings.catch_warnings():
-        # Missing images are reported once for all models.
-        warnings.simplefilter("ignore", UserWarning)
-        planned = plan_result(classifier, setting, dataset, _NEEDS, 0, store)
+    planned = plan_result(classifier, setting, dataset, _NEEDS, 0, store)
     spec = replace(
         planned.result.spec, classifier=ClassifierRecord(classifier.identity), answers=classifier.fingerprint
     )
@@ -239,7 +236,7 @@ def _clear_old(store: Workspace, results: Sequence[Result], wished: bool) -> Non
         store.predictions_path(result).unlink()
 
 
-def _gaps(imported: Imported) -> list[str]:
+def _gaps(imported: Imported) -> list[ResultWarning]:
     """One sentence for all models that lack images, and one for those that have too many."""
     problems = (
         (imported.missing, "lack predictions for some images, which are left out of their scores"),
@@ -249,7 +246,8 @@ def _gaps(imported: Imported) -> list[str]:
     for counts, what in problems:
         if counts:
             models = listed([f"{model}: {count:,}" for model, count in counts.items()], 3)
-            notes.append(f"{len(counts)} of {len(imported.results.results)} models {what} ({models})")
+            text = f"{len(counts)} of {len(imported.results.results)} models {what} ({models})"
+            notes.append(ResultWarning(text, "missing-predictions"))
     return notes
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -172,13 +171,6 @@ def _recorded_needs(
             hint="evaluate it on settings whose images are used as they are (--suite clean)",
         )
     classifier.check_ids(dataset.ids)
-    missing, _ = classifier.coverage(dataset.ids)
-    if missing:
-        warnings.warn(
-            f"{classifier.name} has no prediction for {len(missing)} of {len(dataset)} images of {dataset.name}, "
-            f"such as {missing[0]!r}; they are left out of its scores",
-            stacklevel=2,
-        )
     answer = classifier.lookup(dataset.ids[:1], space)
     return Needs(min(needs.top_k, answer.top.shape[1]), scores=needs.scores and answer.scores is not None)
 

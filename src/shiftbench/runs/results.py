@@ -8,7 +8,7 @@ from functools import reduce
 from operator import or_
 from typing import Self
 
-from shiftbench.errors import StoreError, UnknownNameError
+from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, listed
 from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.sanity_checks import outcome_warnings
@@ -98,14 +98,24 @@ class StoredResults:
             for problem in self.workspace.problems(name, fingerprint)
         ]
 
-    def warnings(self) -> list[str]:
-        """Signs of wrong labels or preprocessing on images as they are (corrupted ones may be beyond a classifier)."""
+    def skipped(self) -> list[ResultWarning]:
+        """A warning for each dataset of which images could not be used."""
+        skipped = [problem for problem in self.problems() if problem["action"] == "skipped"]
         found = []
+        for dataset in dict.fromkeys(problem["dataset"] for problem in skipped):
+            ids = [problem["id"] for problem in skipped if problem["dataset"] == dataset]
+            text = f"{len(ids)} images of {dataset} can't be used and are left out of all scores: {listed(ids)}"
+            found.append(ResultWarning(text, "skipped-images"))
+        return found
+
+    def warnings(self) -> list[ResultWarning]:
+        """Signs of wrong labels or preprocessing on images as they are (corrupted ones may be beyond a classifier)."""
+        found: list[ResultWarning] = []
         for result in self.results:
             if result.spec.shift.kind != "none" or result.spec.source is not None:
                 continue
             p = self.workspace.read(result, top_k=1, confidence=False, scores=False)
             fooling = self.workspace.setting_record(result).chosen_to_fool
-            signs = outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling)
-            found += [f"{result.classifier} on {result.setting}: {sign}" for sign in signs]
+            about = f"{result.classifier} on {result.setting}: "
+            found += outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling, about=about)
         return found

@@ -30,7 +30,7 @@ def build_page(data: ReportData) -> Page:
     page["sections"] = {name: part for name, part in parts.items() if part}
     if data.run is not None:
         signs = StoredResults(data.run.workspace, data.complete).warnings()
-        page["warnings"] = [*_problems(data.run), *signs, *data.warnings]
+        page["warnings"] = [*_problems(data.run), *map(str, signs), *data.warnings]
     return page
 
 
