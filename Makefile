@@ -8,13 +8,14 @@ SYSTEM := 'chromium|chromium-browser|google-chrome=chromium' 'initdb|/usr/lib/po
 PYTEST_OPTIONS ?=
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint javascript unit soak bench performance clean help
+.PHONY: demo test lint javascript unit soak docs bench performance clean help
 
 help:
 	@echo "make demo         four real classifiers on real photographs, clean and corrupted"
 	@echo "make test         lint, types and the whole test suite"
 	@echo "make bench        all benchmarks, and docs/performance.md from them"
 	@echo "make soak         the long tests"
+	@echo "make docs         the documentation site in site/, its tutorials run and its links checked"
 
 demo: $(VENV)/.demo
 	$(BIN)/shiftbench demo
@@ -42,6 +43,10 @@ unit: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/pytest -m soak $(PYTEST_OPTIONS)
 
+# Neither the build nor the built site asks anything of the network.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
@@ -64,4 +69,4 @@ $(VENV)/.dev: $(VENV)/.base scripts/system-packages pyproject.toml constraints.t
 	touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) demo-workspace .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-workspace site .mypy_cache .ruff_cache

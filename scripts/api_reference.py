@@ -1,13 +1,14 @@
-"""Writes docs/api.md: every public name, its signature and the first paragraph of its docstring.
+"""Writes docs/api.md, every public name with its signature and the first paragraph of its docstring, and docs/cli.md.
 
 Public is what a package exports by ``__all__``; the packages are listed here. Run ``python scripts/api_reference.py``;
-``tests/test_public_api.py`` checks that the page is current.
+``tests/test_public_api.py`` checks that both pages are current.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
@@ -40,6 +41,28 @@ def page() -> str:
     return LEAD + "".join(_package(name, seen) for name in PACKAGES)
 
 
+def about(package: str) -> str:
+    """The first line of a package's docstring."""
+    return _first_line(importlib.import_module(package))
+
+
+def documented(package: str) -> list[str]:
+    """Where the public classes and functions of a package are defined, without those of earlier packages."""
+    earlier = {home for name in PACKAGES[: PACKAGES.index(package)] for home in _homes(name)}
+    return [home for home in _homes(package) if home not in earlier]
+
+
+def _homes(package: str) -> list[str]:
+    module = importlib.import_module(package)
+    found = [getattr(module, name) for name in sorted(module.__all__, key=str.lower) if not name.startswith("_")]
+    homes = [f"{thing.__module__}.{thing.__qualname__}" for thing in found if _is_documented(thing)]
+    return list(dict.fromkeys(homes))
+
+
+def _is_documented(found: object) -> bool:
+    return inspect.isclass(found) or inspect.isfunction(found)
+
+
 def _package(name: str, seen: set[int]) -> str:
     """Objects that an earlier package documents are only listed."""
     package = importlib.import_module(name)
@@ -60,9 +83,8 @@ def _package(name: str, seen: set[int]) -> str:
 
 
 def _entry(name: str, found: object) -> list[str]:
-    documented = inspect.isclass(found) or inspect.isfunction(found)
     title = f"### {name}\n"
-    if not documented:
+    if not _is_documented(found):
         return [title, f"`{type(found).__name__}`", ""]
     return [title, f"```text\n{name}{_signature(found)}\n```\n", _first_paragraph(found.__doc__), *_methods(found), ""]
 
@@ -111,5 +133,13 @@ def _first_line(member: object) -> str:
     return _first_paragraph(getattr(member, "__doc__", None)).split("\n")[0]
 
 
-if __name__ == "__main__":
+def main() -> None:
+    from scripts import cli_reference
+
     PAGE.write_text(page(), encoding="utf-8")
+    cli_reference.PAGE.write_text(cli_reference.page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(PAGE.parents[1]))
+    main()

@@ -6,17 +6,19 @@ import ast
 import importlib
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from scripts import api_reference
+from scripts import api_reference, cli_reference
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_the_reference_is_current() -> None:
+@pytest.mark.parametrize("reference", [api_reference, cli_reference], ids=["api", "cli"])
+def test_the_reference_is_current(reference: ModuleType) -> None:
     """If not: python scripts/api_reference.py"""
-    assert api_reference.PAGE.read_text(encoding="utf-8") == api_reference.page()
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page()
 
 
 @pytest.mark.parametrize("name", api_reference.PACKAGES)

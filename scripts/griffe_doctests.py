@@ -1,0 +1,22 @@
+"""Shows the doctests of docstrings as code: an extension of griffe, which mkdocstrings reads our source with."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+# The lines from a prompt to the next empty line.
+DOCTEST = re.compile(r"^([ \t]*)>>> .*(?:\n[ \t]*\S.*)*", re.MULTILINE)
+
+
+class Doctests(griffe.Extension):
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = DOCTEST.sub(_fenced, obj.docstring.value)
+
+
+def _fenced(match: re.Match[str]) -> str:
+    shown = re.sub(r"[ \t]*# doctest: .*", "", match[0])
+    return f"{match[1]}```pycon\n{shown}\n{match[1]}```"
