@@ -25,6 +25,7 @@ from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from shiftbench.metrics.detection import AnomalyScore
+    from shiftbench.reports.placement import Placements
     from shiftbench.reports.table import Table
 
 
@@ -160,6 +161,26 @@ class Run(StoredResults):
             diagrams=diagrams,
             level=level,
         )
+
+    def baselines(self, *, level: float = 0.95) -> Placements:
+        """Where the models of this run stand among the published models of their settings.
+
+        The papers' printed accuracies serve as the line for one's own model: ImageNetV2 (67 models), CIFAR-10.1 (34),
+        ImageNet-R, -A, -C and -O. A result is placed only if it is the same measurement: setting, label space and
+        number of images; the others are listed in ``unplaced``, with the reason.
+
+        Args:
+            level: Level of the intervals.
+
+        Returns:
+            The placements; each has its ``sentence``, its distance from the line (``effective``) and its source.
+
+        Example:
+            ``[one.sentence for one in run.baselines()]``
+        """
+        from shiftbench.reports.placement import place_models
+
+        return place_models(self, level=level)
 
     def report(self, path: str | Path) -> Path:
         """Everything about this run in one HTML file."""

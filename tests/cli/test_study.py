@@ -12,8 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
+from shiftbench.api import Run
 from shiftbench.cli.app import app
 from shiftbench.studies import StudyError, fit
+from tests.reports.recorded import record
 from tests.runs.helpers import colour_folder
 
 V2 = "imagenetv2-matched-frequency-format-val"
@@ -320,3 +322,22 @@ def test_own_model_among_the_others(tables: tuple[Path, Path], tmp_path: Path) -
     said = " ".join(call(*base, "--own", tmp_path / "mine.csv").stdout.split())
     assert "mine lies 6." in said and "points above the line [" in said
     assert call("fit", "-r", tables[0], "--x", "val", "--y", "v2", "--own", tmp_path / "mine.csv").exit_code == 2
+
+
+def test_one_model_against_the_published_ones(tmp_path: Path) -> None:
+    record(tmp_path / "w", "val", 50_000, 38_500)
+    record(tmp_path / "w", V2, 10_000, 6_600, reference="val")
+    result = call("effective", "-w", tmp_path / "w", "--y", V2, "--published", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    mine = next(row for row in found["models"] if row["model"] == "mine")
+    [placed] = Run.open(tmp_path / "w").baselines()
+    assert placed.effective is not None and found["n"] == 67 and found["scale"] == "probit"
+    assert mine["rho"] == pytest.approx(placed.effective.rho) and not mine["baseline"]
+    assert mine["rho_low"] == pytest.approx(placed.effective.low, abs=1e-4)
+    record(tmp_path / "w", "imagenet-r", 100, 50, space="imagenet-r-200")
+    with pytest.raises(StudyError, match="compared"):
+        CliRunner().invoke(
+            app, ["study", "fit", "-w", str(tmp_path / "w"), "--y", "imagenet-r", "--published"], standalone_mode=False,
+            catch_exceptions=False,
+        )  # fmt: skip

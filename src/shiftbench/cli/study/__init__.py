@@ -21,7 +21,8 @@ app.command(
 app.command(
     "effective",
     help="Effective robustness of every model: accuracy under shift beyond what its accuracy predicts.\n\n"
-    "\b\nshiftbench study effective -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear",
+    "\b\nshiftbench study effective -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear\n"
+    "shiftbench study effective -w WORKSPACE --y imagenetv2-matched-frequency --published",
 )(lines.line_command)
 app.command("relative")(lines.relative_command)
 app.command("correlate")(lines.correlate_command)

@@ -14,6 +14,7 @@ from shiftbench.cli.study.options import (
     ModelsFile,
     Own,
     Pivot,
+    Published,
     ResultsOptions,
     Scale,
     SizeX,
@@ -22,6 +23,7 @@ from shiftbench.cli.study.options import (
     open_study,
     place_own,
     predictions_in,
+    published_study,
     set_sizes,
 )
 from shiftbench.io.paths import Location
@@ -50,6 +52,7 @@ def line_command(
     ctx: typer.Context,
     table: ResultsOptions,
     own: Own = None,
+    published: Published = False,
     *,
     kinds: LineOptions,
     x: Annotated[str | None, typer.Option("--x", help="Reference setting, such as val.")] = None,
@@ -57,7 +60,10 @@ def line_command(
     shift: Annotated[
         str | None, typer.Option("--shift", help="One of the testbed's shifts (imagenetv2, ...): its x, y, threshold.")
     ] = None,
-    scale: Scale = "logit",
+    scale: Annotated[
+        str | None,
+        typer.Option("--scale", help="logit, probit or linear (default: logit; with --published, as published)."),
+    ] = None,
     min_x: MinX = None,
     pivot: Pivot = None,
     n_x: SizeX = None,
@@ -68,9 +74,13 @@ def line_command(
 ) -> None:
     from shiftbench.reports.study_tables import effective_table
 
-    study = open_study(table, kinds)
-    mine = place_own(study, own)
-    chosen = choose_shift(study, x=x, y=y, name=shift, min_x=min_x, pivot=pivot)
+    if published:
+        study, chosen, usual, mine = published_study(table.workspace, y)
+    else:
+        study, usual = open_study(table, kinds), "logit"
+        mine = place_own(study, own)
+        chosen = choose_shift(study, x=x, y=y, name=shift, min_x=min_x, pivot=pivot)
+    scale = scale or usual
     set_sizes(study, {chosen.x: n_x, chosen.y: n_y})
     if resampling.bootstrap == "models":
         result = study.effective(

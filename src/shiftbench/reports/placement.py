@@ -1,0 +1,271 @@
+"""Where one's own models stand among the published models of the package: above or below their line.
+
+A result is placed only where it is the same measurement: the same setting, label space and number of images, scored by
+the same metric. What can't be placed is named, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
+from shiftbench.errors import ShiftbenchError
+from shiftbench.labels.catalogue import label_space
+from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.corruption import SEVERITIES
+from shiftbench.metrics.detection import detect
+from shiftbench.published.baselines import PROVENANCE, Baseline, Side, baselines
+from shiftbench.reports.corruption import all_corruption_scores, corruption_families
+from shiftbench.reports.formatting import count, interval, number
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.display_names import classifier_titles
+from shiftbench.store.workspace import Result, space_key
+from shiftbench.studies.base import FRACTION
+from shiftbench.studies.fits import Fit
+from shiftbench.studies.robustness import Effective, effective_robustness
+from shiftbench.studies.scales import get_scale
+
+#: A line is used beyond the models that it was fitted to by at most this share of their range, on its scale.
+_BEYOND = 0.5
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One own model among the published models of a setting. All numbers are fractions.
+
+    Attributes:
+        model: The own model.
+        setting: Its setting under shift.
+        reference: The setting without shift; None where no line can be drawn.
+        baseline: The published models, their settings and their source.
+        score: The own accuracy (or AUPR) in ``setting``.
+        clean: The own accuracy in ``reference``.
+        effective: Distance from the line, with an interval that joins the images of both settings and the fit; None
+            without a line.
+        line_models: Number of models that the line was fitted to.
+        lower: Number of published models with a lower score.
+        notes: What a reader must know to compare.
+    """
+
+    model: str
+    setting: str
+    reference: str | None
+    baseline: Baseline
+    score: Score
+    clean: Score | None
+    effective: Effective | None
+    line_models: int
+    lower: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """``1.2 points above the line of 67 published models [0.3, 2.1]``."""
+        if self.effective is None:
+            name = self.score.metric.upper()
+            return f"{name} higher than that of {self.lower} of {self.baseline.n} published models"
+        rho, low, high = self.effective.rho, self.effective.low, self.effective.high
+        if rho < 0:
+            low, high = -high, -low
+        side = "above" if rho >= 0 else "below"
+        text = f"{number(abs(rho), 1)} points {side} the line of {self.line_models} published models"
+        beyond = ", extrapolated" if self.effective.extrapolated else ""
+        return f"{text} {interval(low, high, 1)}{beyond}"
+
+    def as_dict(self) -> dict[str, object]:
+        """JSON-able; distances in percentage points."""
+        effective = self.effective
+        ends = None if effective is None else [100 * effective.low, 100 * effective.high]
+        return {
+            "model": self.model,
+            "setting": self.setting,
+            "reference": self.reference,
+            "score": self.score.as_dict(),
+            "points_above_line": None if effective is None else 100 * effective.rho,
+            "interval": ends,
+            "expected": None if effective is None else effective.expected,
+            "extrapolated": effective is not None and effective.extrapolated,
+            "line_models": self.line_models,
+            "scale": self.baseline.scale if effective is not None else None,
+            "published_models": self.baseline.n,
+            "lower": self.lower,
+            "source": self.baseline.source,
+            "sentence": self.sentence,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class Unplaced:
+    """A result of a setting with published models that can't be compared with them, and why."""
+
+    model: str
+    setting: str
+    baseline: Baseline
+    why: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {"model": self.model, "setting": self.setting, "source": self.baseline.source, "why": self.why}
+
+
+@dataclass(frozen=True)
+class Placements:
+    """All models of a run among the published ones.
+
+    Attributes:
+        placed: One entry for each model and setting with published models.
+        unplaced: Results that are not comparable, with the reason.
+        level: Level of the intervals.
+    """
+
+    placed: tuple[Placement, ...]
+    unplaced: tuple[Unplaced, ...]
+    level: float
+
+    def __iter__(self) -> Iterator[Placement]:
+        return iter(self.placed)
+
+    def __len__(self) -> int:
+        return len(self.placed)
+
+    def as_dict(self) -> dict[str, object]:
+        """JSON-able."""
+        placed, unplaced = ([one.as_dict() for one in found] for found in (self.placed, self.unplaced))
+        return {"placed": placed, "unplaced": unplaced, "level": self.level}
+
+
+class _NotComparableError(Exception):
+    """Carries the reason."""
+
+
+def place_models(run: StoredResults, *, level: float = 0.95) -> Placements:
+    """Every model of a run among the published models of its settings."""
+    titles = classifier_titles(run.results)
+    placed: list[Placement] = []
+    unplaced: list[Unplaced] = []
+    for title in dict.fromkeys(titles[result.key] for result in run.results):
+        own = StoredResults(run.workspace, [result for result in run.results if titles[result.key] == title])
+        settings = {*own.settings, *corruption_families(run.workspace, own.results)}
+        for baseline, setting in ((one, name) for one in baselines() for name in one.settings if name in settings):
+            try:
+                placed.append(_place(title, own, baseline, setting, level))
+            except _NotComparableError as why:
+                unplaced.append(Unplaced(title, setting, baseline, str(why)))
+    return Placements(tuple(placed), tuple(unplaced), level)
+
+
+def _place(title: str, own: StoredResults, baseline: Baseline, setting: str, level: float) -> Placement:
+    score = _score(own, baseline, setting, level)
+    values = [y for _, y in baseline.values().values()]
+    notes = (*([baseline.alike[setting]] if setting in baseline.alike else []), PROVENANCE)
+    lower = sum(y < score.value for y in values)
+    place = Placement(title, setting, None, baseline, score, None, None, 0, lower, notes)
+    if baseline.x is None:
+        return place
+    clean = _top1(own, _only(own, baseline.x), level)
+    line = baseline.line(level)
+    return replace(
+        place,
+        reference=baseline.x.setting,
+        clean=clean,
+        effective=effective_of(title, clean, score, line),
+        line_models=len(line.models),
+    )
+
+
+def effective_of(model: str, clean: Score, shifted: Score, line: Fit) -> Effective:
+    """The distance of one model from a line, its interval from both scores' intervals and the line's band."""
+    x, y, level = clean.value, shifted.value, shifted.level
+    _check_range(x, line)
+    [row] = effective_robustness([x], [y], line, models=[model], n_x=clean.n, level=level, unit=FRACTION).rows
+    # Zou and Donner's rule adds squares: what the images of y bring can be added afterwards.
+    down, up = math.hypot(row.rho - row.low, y - shifted.low), math.hypot(row.high - row.rho, shifted.high - y)
+    return replace(row, low=row.rho - down, high=row.rho + up)
+
+
+def _check_range(x: float, line: Fit) -> None:
+    """Far from the models that it was fitted to, a line says nothing."""
+    scale = get_scale(line.scale)
+    low, high, at = (float(scale.forward(np.asarray(value))) for value in (*line.x_range, x))
+    room = _BEYOND * (high - low)
+    if not low - room <= at <= high + room:
+        ends = " to ".join(number(end, 1) for end in line.x_range)
+        raise _NotComparableError(
+            f"its accuracy of {number(x, 1)} % without shift is too far from those of the published models, "
+            f"{ends} %, for their line"
+        )
+
+
+def _score(own: StoredResults, baseline: Baseline, setting: str, level: float) -> Score:
+    if baseline.family:
+        return _family_score(own, baseline, setting, level)
+    result = _only(own, replace(baseline.y, setting=setting))
+    if baseline.metric == "top1":
+        return _top1(own, result, level)
+    assert baseline.inside is not None
+    read = [own.workspace.read(one, top_k=1, scores=False) for one in (_only(own, baseline.inside), result)]
+    try:
+        return detect(read[0], read[1], "max_softmax", published=True, level=level).aupr
+    except ShiftbenchError as error:  # predictions that were recorded without confidences
+        raise _NotComparableError(error.message) from None
+
+
+def _family_score(own: StoredResults, baseline: Baseline, family: str, level: float) -> Score:
+    """The mean accuracy over the benchmark's corruptions, in the released files only."""
+    places = corruption_families(own.workspace, own.results)[family]
+    members = [result for result in own.results if result.setting in places.values()]
+    if any(result.spec.source != "on-disk" for result in members):
+        raise _NotComparableError("corrupted in memory; the published accuracies are those of the released files")
+    wanted = {(name, severity) for name in BENCHMARK_CORRUPTIONS for severity in SEVERITIES}
+    if set(places) < wanted:
+        raise _NotComparableError(
+            f"{len(wanted - set(places))} of {len(wanted)} corruptions and severities are missing"
+        )
+    for result in members:
+        _check(result, replace(baseline.y, setting=result.setting))
+    [(_, scores, _)] = all_corruption_scores(own.workspace, own.results, family, None, None, level)
+    return accuracy_of(scores.mean_error)
+
+
+def accuracy_of(error: Score) -> Score:
+    """A score of errors as one of accuracies."""
+    name = error.metric.replace("error", "accuracy")
+    low, high = 1 - error.high, 1 - error.low
+    return replace(error, metric=name, value=1 - error.value, low=low, high=high, higher_is_better=True)
+
+
+def _top1(own: StoredResults, result: Result, level: float) -> Score:
+    return metrics.get("top1")(own.workspace.read(result, top_k=1, confidence=False, scores=False), level=level)
+
+
+def _only(own: StoredResults, side: Side) -> Result:
+    """The own result on one side of a baseline, if it is the same measurement."""
+    found = [result for result in own.results if result.setting == side.setting]
+    if not found:
+        raise _NotComparableError(f"there is no result on {side.setting}")
+    if len(found) > 1:
+        raise _NotComparableError(f"there are {len(found)} different results on {side.setting}")
+    _check(found[0], side)
+    return found[0]
+
+
+def _check(result: Result, side: Side) -> None:
+    expected = _space_key(side.space)
+    if result.spec.space != expected:
+        raise _NotComparableError(f"{side.setting} is scored over {result.spec.space}, not {expected}")
+    if result.spec.images != side.images:
+        raise _NotComparableError(
+            f"{side.setting} has {count(result.spec.images)} images here, {count(side.images)} in the publication"
+        )
+    if result.spec.shift.kind != "none":
+        raise _NotComparableError(f"{side.setting} is shifted here ({result.spec.shift.name})")
+
+
+@lru_cache(maxsize=8)
+def _space_key(name: str) -> str:
+    return space_key(label_space(name))
