@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from shiftbench._version import __version__
-from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, StoreError
+from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, StoreError, listed
+from shiftbench.io import html
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from shiftbench.reports.table import Table
 
 
+#: Results whose numbers a notebook shows.
+_MOST_SHOWN = 500
+
+
 class Run(StoredResults):
     """StoredResults to look at: tables, comparisons and the report, computed from the stored predictions."""
 
@@ -37,6 +42,34 @@ class Run(StoredResults):
         from shiftbench.reports.scores import score_table
 
         return score_table(self.scores(metric, level=level) if metric else self.shown_scores(level=level))
+
+    def __repr__(self) -> str:
+        models = f"{len(self.classifiers)} models" if len(self.classifiers) != 1 else self.classifiers[0]
+        return f"<{type(self).__name__}: {models} in {len(self.settings)} settings, workspace {self.workspace.root}>"
+
+    def _repr_html_(self) -> str:
+        """Models, the tables of the overview, warnings, and what was left out."""
+        about = f"{listed(self.classifiers, 3)} in {len(self.settings)} settings; workspace {self.workspace.root}"
+        parts = [html.title(type(self).__name__, about)]
+        if len(self.results) > _MOST_SHOWN:  # reading them all takes too long for something that is only displayed
+            parts.append(
+                html.notes([f"{len(self.results):,} results: choose some with Run.open(workspace, models, settings)"])
+            )
+        else:
+            from shiftbench.reports.writers import to_html
+
+            parts += [to_html(table) for table in self._shown_tables()]
+            parts += [html.warning(str(line)) for line in self.warnings()]
+        parts.append(html.notes(f"{name} left out: {why}" for name, why in self.left_out.items()))
+        return html.block(*parts)
+
+    def _shown_tables(self) -> list[Table]:
+        from shiftbench.reports.table import Table
+
+        try:
+            return self.overview()
+        except ShiftbenchError as error:  # corruptions at different severities have no mean
+            return [self.table(), Table([], [], notes=[error.message])]
 
     def metrics(self, metric: str | None = None) -> dict[str, float]:
         """All scores as a flat dict, for a logger.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.facts import Fact
 from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.io import html
 from shiftbench.labels.space import LabelSpace, Scores
 
 if TYPE_CHECKING:
@@ -93,4 +94,29 @@ class Classifier(ABC):
         return reload, (*self.origin, self.name)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}: {len(self.space)} classes of {self.space.name}, {self.engine}>"
+        return f"<{type(self).__name__} {self.name!r}: {self._about}>"
+
+    @property
+    def _about(self) -> str:
+        return f"{len(self.space)} classes of {self.space.name}, {self.engine}"
+
+    def _repr_html_(self) -> str:
+        """What is known about the model; what was only assumed is marked."""
+        geometry, normalisation = self.preprocessing.geometry, self.preprocessing.normalisation
+        known: dict[str, object] = {
+            "resize": geometry.resize,
+            "crop": geometry.crop,
+            "mean": normalisation.mean,
+            "std": normalisation.std,
+            "colour order": normalisation.colour_order,
+            "outputs": self.outputs,
+        }
+        known |= {fact.name: fact.value for fact in self.facts}
+        sources = {fact.name: fact.source for fact in self.facts}
+        rows = [(html.text(name), html.text(value), html.small(sources.get(name, ""))) for name, value in known.items()]
+        assumed = f"assumed, not known: {', '.join(self.assumed)}; scores are wrong if that is not how it was trained"
+        return html.block(
+            html.title(self.name, self._about),
+            html.table(("", "", ""), rows, left=3),
+            html.warning(assumed) if self.assumed else "",
+        )

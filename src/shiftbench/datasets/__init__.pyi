@@ -1,6 +1,7 @@
 from .arrays import from_arrays as from_arrays
 from .base import Dataset as Dataset
 from .base import DecodedImage as DecodedImage
+from .base import LabelledImage as LabelledImage
 from .catalogue import dataset_kinds as dataset_kinds
 from .catalogue import named_datasets as named_datasets
 from .catalogue import open_dataset as open_dataset

@@ -9,10 +9,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.errors import LabelError
+from shiftbench.errors import LabelError, listed
+from shiftbench.io import html
 
 Scores = NDArray[np.float32]
 Labels = NDArray[np.int32]
+#: Classes that a notebook lists.
+_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,17 @@ class LabelSpace:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def __repr__(self) -> str:
+        return f"<LabelSpace {self.name!r}: {len(self)} classes: {listed(self.names, 3)}>"
+
+    def _repr_html_(self) -> str:
+        shown = zip(range(_SHOWN), self.keys, self.names, strict=False)
+        return html.block(
+            html.title(f"label space {self.name}", f"{len(self)} classes"),
+            html.table(("index", "key", "name"), [tuple(map(html.text, row)) for row in shown], left=3),
+            html.notes([f"and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []),
+        )
 
     def __contains__(self, key: str) -> bool:
         return key in self._positions

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
+from shiftbench.io import html
 from shiftbench.registry import Registry
 from shiftbench.store.predictions import Predictions
 
@@ -15,6 +17,8 @@ class Score:
     """A value with its interval, its n and where it comes from.
 
     >>> score = Score("top1", 0.75, 0.5, 0.9, n=20)
+    >>> score
+    Score(top1 75 % [50, 90], n=20)
     >>> score.as_dict()["value"]
     0.75
     """
@@ -30,6 +34,20 @@ class Score:
     #: "%" values are fractions that tables show times 100.
     unit: str = "%"
     higher_is_better: bool = True
+
+    def __repr__(self) -> str:
+        return f"Score({self.metric} {self.text}, n={self.n})"
+
+    @property
+    def text(self) -> str:
+        """The value and its interval, with the unit: ``94.5 % [91.23, 96.79]``."""
+        times = 100 if self.unit == "%" else 1
+        value, low, high = (f"{times * number:.4g}" for number in (self.value, self.low, self.high))
+        return f"{value} {self.unit}".rstrip() + ("" if math.isnan(self.low) else f" [{low}, {high}]")
+
+    def _repr_html_(self) -> str:
+        about = f"n = {self.n:,}; {100 * self.level:g} % interval: {self.method}"
+        return html.block(html.title(f"{self.metric} {self.text}", about), html.notes([self.provenance]))
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

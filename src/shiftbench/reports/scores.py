@@ -196,8 +196,8 @@ class ScoreGrid:
         placed: dict[tuple[str, _Key], Score] = {}
         for entry in self.entries:
             key = (entry.classifier, _key(entry))
-            # repr, because nan is not equal to itself
-            if key in placed and repr(placed[key]) != repr(entry.score):
+            # As text, because nan is not equal to itself.
+            if key in placed and str(placed[key].as_dict()) != str(entry.score.as_dict()):
                 raise ShiftbenchError(
                     f"two different scores for {entry.classifier!r} in {entry.setting!r} have one provenance",
                     found=f"{entry.score.metric} {placed[key].value:g} and {entry.score.value:g}",

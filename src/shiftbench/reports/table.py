@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io import html
 from shiftbench.reports import formatting, writers
 
 if TYPE_CHECKING:
@@ -188,6 +189,18 @@ class Table:
         with console.capture() as capture:
             console.print(Group(*self.renderables(width, ascii_only=ascii_only)))
         return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        pieces = [one for one in (self, *self.parts) if one.shown]
+        title = self.title or next((one.title for one in pieces if one.title), "")
+        rows, columns = sum(len(one.shown) for one in pieces), max((len(one.columns) for one in pieces), default=0)
+        return f"<Table {title!r}: {rows} rows, {columns} columns>"
+
+    def _repr_html_(self) -> str:
+        return html.block(writers.to_html(self))
 
     def to_markdown(self) -> str:
         return writers.to_markdown(self)

@@ -1,14 +1,15 @@
-"""Tables as Markdown, CSV and LaTeX."""
+"""Tables as Markdown, HTML, CSV and LaTeX."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shiftbench.io import html
 from shiftbench.reports import formatting
 
 if TYPE_CHECKING:
-    from shiftbench.reports.table import CellText, Table
+    from shiftbench.reports.table import CellText, Column, Table
 
 
 def to_markdown(table: Table) -> str:
@@ -42,6 +43,57 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left
     """GitHub's pipe table; the first ``left`` columns to the left, numbers to the right."""
     rule = ["---"] * left + ["---:"] * (len(header) - left)
     return "".join(f"| {' | '.join(row)} |\n" for row in [header, rule, *rows])
+
+
+#: A table of one kind of number with more columns than this is turned, if that makes it narrower.
+_WIDE = 6
+
+
+def to_html(table: Table) -> str:
+    """What notebooks show: title, lead, table, the tables below it, notes, diagrams."""
+    parts = [html.title(table.title)] if table.title else []
+    parts.append("".join(f"<div>{html.text(line)}</div>" for line in table.lead))
+    if table.shown:
+        turned = table.turned and len(table.columns) > max(_WIDE, len(table.shown) + 1)
+        parts.append(_turned_html(table) if turned else _plain_html(table))
+    parts += [to_html(part) for part in table.parts]
+    parts.append(html.notes(table.notes))
+    parts += [
+        f"{html.title(diagram.title)}<pre>{html.text(chr(10).join(diagram.draw(80, False)))}</pre>"
+        for diagram in table.diagrams
+    ]
+    return "".join(parts)
+
+
+def _plain_html(table: Table) -> str:
+    rows = [[_html_cell(column.cell(row)) for column in table.columns] for row in table.shown]
+    if any(column.n for column in table.columns):
+        rows.append([html.small("n"), *(html.small(column.n) for column in table.columns[1:])])
+    return html.table([_html_heading(column) for column in table.columns], rows, left=_text_columns(table))
+
+
+def _turned_html(table: Table) -> str:
+    first, *others = table.columns
+    with_n = any(column.n for column in others)
+    head = [html.text(table.turned), *(html.text(first.cell(row).value) for row in table.shown), *["n"] * with_n]
+    rows = [
+        [
+            _html_heading(one).replace("<br>", " "),
+            *(_html_cell(one.cell(row)) for row in table.shown),
+            *[html.small(one.n)] * with_n,
+        ]
+        for one in others
+    ]
+    return html.table(head, rows)
+
+
+def _html_heading(column: Column) -> str:
+    return html.text(column.heading) + (f"<br>{html.small(column.subheading)}" if column.subheading else "")
+
+
+def _html_cell(cell: CellText) -> str:
+    value = f"<b>{html.text(cell.value)}</b>" if cell.bold else html.text(cell.value)
+    return f"{value}{html.text(cell.mark)}" + (f" {html.small(cell.interval)}" if cell.interval else "")
 
 
 def to_latex(table: Table) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from shiftbench.errors import SettingError
+from shiftbench.io import html
 from shiftbench.registry import Registry
 from shiftbench.shifts.base import NoShift, Shift
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 #: How shifted images come to be. Their numbers differ, so a table keeps them apart.
 Source = Literal["in-memory", "jpeg-85", "on-disk"]
+#: Settings that a notebook lists.
+_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,10 @@ class Setting:
     #: Its images were selected because models mistake them: accuracy near chance is no sign of an error.
     chosen_to_fool: bool = False
 
+    def __repr__(self) -> str:
+        shift = "" if self.shift.kind == "none" else f" under {self.shift.name}"
+        return f"<Setting {self.name!r}: {self.metric} on {self.dataset}{shift}>"
+
     @property
     def shifted(self) -> bool:
         """Whether the images are changed on the way; released files were changed before."""
@@ -91,6 +98,21 @@ class Suite:
     def roles(self) -> list[str]:
         """The datasets it needs, in order."""
         return list(dict.fromkeys(setting.dataset.split("/")[0] for setting in self.settings))
+
+    def __repr__(self) -> str:
+        return f"<Suite {self.name!r}: {len(self.settings)} settings on {', '.join(self.roles)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            tuple(map(html.text, (one.name, one.dataset, one.shift.name, one.metric, one.reference or "")))
+            for one in self.settings[:_SHOWN]
+        ]
+        more = len(self.settings) - _SHOWN
+        return html.block(
+            html.title(f"suite {self.name}", f"{len(self.settings)} settings on {', '.join(self.roles)}"),
+            html.table(("setting", "dataset", "shift", "metric", "reference"), rows, left=5),
+            html.notes([f"and {more} more"] if more > 0 else []),
+        )
 
     def default_data(self, role: str) -> str | None:
         """What fills a role where the user names nothing."""

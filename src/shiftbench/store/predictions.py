@@ -9,11 +9,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.io import html
 from shiftbench.labels.multilabel import LabelSets, multi_hot
 from shiftbench.labels.space import Labels, LabelSpace, Scores
 from shiftbench.store.spec import ResultSpec
 
 SKIPPED = -1
+#: Images that a notebook lists.
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,33 @@ class Predictions:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"<Predictions of {self.classifier} on {self.setting}: {self._about}>"
+
+    @property
+    def _about(self) -> str:
+        valid = int(self.valid.sum())
+        right = f", top-1 {self.correct.mean():.1%}" if valid and self.spec.judged_by_image else ""
+        return f"{len(self):,} images ({valid:,} count), {len(self.space)} classes of {self.space.name}{right}"
+
+    def _repr_html_(self) -> str:
+        names = (*self.space.names, "–")  # -1: no label, or not read
+        rows = [
+            (
+                html.text(self.ids[i]),
+                html.text(names[self.labels[i]]),
+                html.text(names[self.top[i, 0]]),
+                "" if np.isnan(self.confidence[i]) else f"{self.confidence[i]:.3f}",
+            )
+            for i in range(min(len(self), _SHOWN))
+        ]
+        return html.block(
+            html.title(f"{self.classifier} on {self.setting}", self._about),
+            html.table(("image", "label", "prediction", "confidence"), rows, left=3),
+            html.notes([f"first {_SHOWN} of {len(self):,} images"] if len(self) > _SHOWN else []),
+            html.notes([self.provenance]),
+        )
 
     @cached_property
     def readable(self) -> NDArray[np.bool_]:

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from shiftbench.arrays import Pixels
+from shiftbench.io.html import LONGEST
 from shiftbench.io.parquet import read_table, write_table
 from shiftbench.io.paths import Location
 
-#: Images per result, as many as the report lists mistakes; and the longest side of each.
-MOST_SHIFTED_IMAGES, LONGEST_SIDE = 12, 112
+#: Images per result, as many as the report lists mistakes.
+MOST_SHIFTED_IMAGES = 12
 _SUFFIX = ".images"
 
 
@@ -36,7 +37,7 @@ class ShiftedImage:
         from PIL import Image  # scores do not need it
 
         image = Image.fromarray(pixels)
-        image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
+        image.thumbnail((LONGEST, LONGEST), Image.Resampling.LANCZOS)
         file = io.BytesIO()
         image.save(file, "WEBP", lossless=True)
         return cls(image_id, confidence, file.getvalue())

@@ -19,8 +19,9 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.subset import sample, take
+from shiftbench.io.html import LONGEST, thumbnail
 from shiftbench.reports.page.sections import failures, methods
-from shiftbench.reports.page.thumbnails import LONGEST, ImageFinder, Thumbnail, thumbnail
+from shiftbench.reports.page.thumbnails import ImageFinder, Thumbnail
 from shiftbench.settings.base import Setting, suites
 from shiftbench.settings.roles import Selection
 from shiftbench.shifts.attacks import Attack

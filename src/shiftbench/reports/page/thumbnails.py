@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,28 +10,25 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 
-from PIL import Image
-
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets, open_dataset, open_named
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io.html import image_url, thumbnail
 from shiftbench.io.paths import Location
 from shiftbench.settings.base import Setting, Suite
 from shiftbench.settings.roles import open_data
 from shiftbench.shifts.base import Shift
-from shiftbench.store.shifted_images import LONGEST_SIDE, ShiftedImage
+from shiftbench.store.shifted_images import ShiftedImage
 from shiftbench.store.spec import DatasetRef, canonical_json
 from shiftbench.store.workspace import DatasetRecord, Workspace
 
-LONGEST = LONGEST_SIDE
 #: Bytes of all thumbnails in a file: a page of about 3 MB opens quickly and can be mailed.
 BUDGET = 2_000_000
 #: The folder of the live viewer's thumbnails, relative to the page.
 THUMBNAILS = "images"
-_QUALITY = 50
 #: Cropped images in memory while many settings are made of them; about 60 MB at 224 pixels.
 _KEPT_CROPS = 400
 
@@ -180,7 +175,7 @@ class Thumbnail:
         return thumbnail(self.pixels())
 
     def data_url(self) -> str:
-        return f"data:image/webp;base64,{base64.b64encode(self.webp()).decode()}"
+        return image_url(self.webp())
 
 
 @lru_cache(maxsize=_KEPT_CROPS)
@@ -188,15 +183,6 @@ def _crop(source: ThumbnailSource, image_id: str, geometry: Geometry) -> Pixels:
     pixels = geometry(source.read(image_id))
     pixels.setflags(write=False)
     return pixels
-
-
-def thumbnail(pixels: Pixels) -> bytes:
-    """WebP of at most ``LONGEST`` pixels per side; a small image is not enlarged."""
-    image = Image.fromarray(pixels)
-    image.thumbnail((LONGEST, LONGEST), Image.Resampling.LANCZOS)
-    file = io.BytesIO()
-    image.save(file, "WEBP", quality=_QUALITY, method=4)
-    return file.getvalue()
 
 
 class Album(Protocol):

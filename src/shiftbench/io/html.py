@@ -1,0 +1,109 @@
+"""What notebooks show: tables, facts and small images as HTML.
+
+Colours are those of the page, so that it can be read in light and dark notebooks; nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from shiftbench.arrays import Pixels
+
+#: Longest side of a small image, in pixels.
+LONGEST = 112
+_QUALITY = 50
+_STYLE = """<style>
+.shiftbench{line-height:1.4;overflow-x:auto}
+.shiftbench table{border-collapse:collapse;margin:.3em 0 .6em;font-variant-numeric:tabular-nums;color:inherit}
+.shiftbench th,.shiftbench td{padding:.15em .7em;text-align:right;white-space:nowrap;border:0;vertical-align:top}
+.shiftbench thead th{border-bottom:1px solid rgba(128,128,128,.6);vertical-align:bottom}
+.shiftbench tbody td{border-bottom:1px solid rgba(128,128,128,.18)}
+.shiftbench th.l,.shiftbench td.l{text-align:left}
+.shiftbench small{opacity:.72;font-size:88%;font-weight:normal}
+.shiftbench .title{font-weight:600;margin-top:.4em}
+.shiftbench .warning{border-left:3px solid #d08700;padding-left:.6em;margin:.4em 0}
+.shiftbench .grid{display:flex;flex-wrap:wrap;gap:.6em;margin:.4em 0}
+.shiftbench figure{margin:0;width:112px}
+.shiftbench figure img{display:block;margin:0;max-width:112px;max-height:112px;min-width:64px;object-fit:contain}
+.shiftbench figcaption{font-size:85%;overflow-wrap:anywhere}
+.shiftbench pre{line-height:1.2;background:none;color:inherit}
+</style>"""
+
+
+def block(*parts: str) -> str:
+    """One output of a notebook; the parts are HTML."""
+    return f'<div class="shiftbench">{_STYLE}{"".join(parts)}</div>'
+
+
+def text(value: object) -> str:
+    """Any value as HTML."""
+    return escape(str(value))
+
+
+def title(name: str, about: str = "") -> str:
+    """A heading; ``about`` follows in small type."""
+    return f'<div class="title">{text(name)}{f" {small(about)}" if about else ""}</div>'
+
+
+def small(words: str) -> str:
+    return f"<small>{text(words)}</small>"
+
+
+def notes(lines: Iterable[str]) -> str:
+    return "".join(f"<div>{small(line)}</div>" for line in lines)
+
+
+def warning(message: str) -> str:
+    return f'<div class="warning">{text(message)}</div>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """Cells are HTML; the first ``left`` columns are text, the others numbers."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        marks = (' class="l"' if i < left else "" for i in range(len(cells)))
+        return f"<tr>{''.join(f'<{tag}{mark}>{cell}</{tag}>' for mark, cell in zip(marks, cells, strict=True))}</tr>"
+
+    header = f"<thead>{line('th', head)}</thead>" if any(head) else ""
+    return f"<table>{header}<tbody>{''.join(line('td', row) for row in rows)}</tbody></table>"
+
+
+def facts(entries: Mapping[str, object]) -> str:
+    """Names and values below each other; empty values are left out."""
+    shown = [(small(name), text(value)) for name, value in entries.items() if value not in (None, "")]
+    return table(("", ""), shown, left=2)
+
+
+def grid(figures: Iterable[str]) -> str:
+    return f'<div class="grid">{"".join(figures)}</div>'
+
+
+def figure(pixels: Pixels, caption: str, about: str = "") -> str:
+    """A small image with its caption; ``about`` is shown where the mouse rests on it."""
+    url = image_url(thumbnail(pixels))
+    image = f'<img src="{url}" alt="{text(caption)}" title="{text(about)}">'
+    return f"<figure>{image}<figcaption>{text(caption)}</figcaption></figure>"
+
+
+def missing_figure(caption: str, about: str = "") -> str:
+    """In place of an image that can't be shown."""
+    return f'<figure title="{text(about)}">{small("not readable")}<figcaption>{text(caption)}</figcaption></figure>'
+
+
+def image_url(webp: bytes) -> str:
+    """The image itself as a URL."""
+    return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"
+
+
+def thumbnail(pixels: Pixels) -> bytes:
+    """WebP of at most ``LONGEST`` pixels per side; a small image is not enlarged."""
+    from PIL import Image
+
+    image = Image.fromarray(pixels)
+    image.thumbnail((LONGEST, LONGEST), Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    image.save(file, "WEBP", quality=_QUALITY, method=4)
+    return file.getvalue()
