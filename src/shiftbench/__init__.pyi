@@ -19,6 +19,7 @@ from .runs.import_predictions import import_predictions as import_predictions
 from .settings.base import Setting as Setting
 from .settings.roles import Selection as Selection
 from .shifts.base import Shift as Shift
+from .shifts.corruptions import Corrupt as Corrupt
 from .shifts.corruptions import corrupt as corrupt
 from .shifts.corruptions import corruptions as corruptions
 from .shifts.write import write_corruptions as write_corruptions

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from shiftbench.errors import ShiftError, UnknownNameError
 from shiftbench.shifts.corruptions import Corruption, Greyscale, corrupt, corruption, corruptions
@@ -26,12 +27,14 @@ def test_impossible_severities(severity: Any) -> None:
 @pytest.mark.parametrize(
     ("image", "says"),
     (
-        (np.zeros((32, 32, 3)), "8-bit"),
-        (np.zeros((32, 32, 3), np.int32), "8-bit"),
-        ([[1, 2], [3, 4]], "8-bit"),
-        (np.zeros((32, 32, 4), np.uint8), r"image\[..., :3\]"),
-        (np.zeros((32, 32, 1), np.uint8), "not an image"),
-        (np.zeros((3, 32, 32), np.uint8), "not an image"),
+        (np.zeros((32, 32, 3), np.int32), "type of pixel values"),
+        (np.full((32, 32, 3), 1.5), "corrupt before Normalize"),
+        (np.full((32, 32, 3), -0.1, np.float32), "corrupt before Normalize"),
+        (np.full((32, 32, 3), np.nan), "on \\[0, 1\\]"),
+        ([[1, 2], [3, 4]], "not an image"),
+        (np.zeros((32, 32, 2), np.uint8), "not an image"),
+        (np.zeros((16, 32, 32), np.uint8), "not an image"),
+        (Image.new("P", (32, 32)), "convert"),
         (np.zeros(32, np.uint8), "not an image"),
         (np.zeros((2, 2, 32, 32, 3), np.uint8), "not an image"),
         (np.zeros((1, 1, 3), np.uint8), "too small"),

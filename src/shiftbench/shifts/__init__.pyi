@@ -5,6 +5,7 @@ from .attacks import check_attack as check_attack
 from .attacks import published_attacks as published_attacks
 from .base import NoShift as NoShift
 from .base import Shift as Shift
+from .corruptions import Corrupt as Corrupt
 from .corruptions import Corruption as Corruption
 from .corruptions import corrupt as corrupt
 from .corruptions import corruption as corruption

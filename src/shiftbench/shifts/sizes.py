@@ -12,7 +12,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.geometry import Geometry, centre_crop
 from shiftbench.datasets.images import MAX_PIXELS, bad_image
 from shiftbench.errors import ShiftError
-from shiftbench.shifts.corruptions.api import MIN_SIDE
+from shiftbench.shifts.corruptions.image_kinds import MIN_SIDE
 
 
 @dataclass(frozen=True)

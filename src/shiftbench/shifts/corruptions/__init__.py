@@ -12,5 +12,15 @@ from __future__ import annotations
 from shiftbench.shifts.corruptions.api import GENERATOR_VERSION, Corruption, corrupt
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruption, corruptions
 from shiftbench.shifts.corruptions.greyscale import Greyscale
+from shiftbench.shifts.corruptions.transform import Corrupt
 
-__all__ = ["CORRUPTIONS", "GENERATOR_VERSION", "Corruption", "Greyscale", "corrupt", "corruption", "corruptions"]
+__all__ = [
+    "CORRUPTIONS",
+    "GENERATOR_VERSION",
+    "Corrupt",
+    "Corruption",
+    "Greyscale",
+    "corrupt",
+    "corruption",
+    "corruptions",
+]

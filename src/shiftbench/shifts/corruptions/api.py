@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -17,18 +18,19 @@ from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, Definition
 from shiftbench.shifts.corruptions.frost import PROCEDURAL, resolve_textures, texture_source
 from shiftbench.shifts.corruptions.greyscale import luma
+from shiftbench.shifts.corruptions.image_kinds import Unpacked, unpack
 from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import TABLES, parameters
 from shiftbench.shifts.seeds import SEED_SCHEME, derive_key
 
+Image = TypeVar("Image")
 GENERATOR_VERSION = "1"
-MIN_SIDE = 8
 _SIZE_RULE = "table of the nearest published side (32, 64, 224, 299) to the shorter side; lengths scaled"
 _RULES = {"testbed": "224 px table at every size"}
 
 
 def corrupt(
-    image: Pixels,
+    image: Image,
     name: str,
     severity: float = 1,
     *,
@@ -36,42 +38,96 @@ def corrupt(
     image_id: str | Sequence[str] | None = None,
     rng: np.random.RandomState | None = None,
     **options: Any,
-) -> Pixels:
-    """A corrupted copy of one uint8 image (H, W, 3) or (H, W), or of a batch (N, H, W, 3).
+) -> Image:
+    """Corrupt one image or a batch, reproducibly.
 
-    The pixels depend on (seed, image id, corruption, severity) and the input alone. ``image_id`` is a string
-    for one image, a sequence of strings for a batch; without it a single image has the id "0" and the images
-    of a batch "0", "1", ... With ``rng`` the numbers are drawn from that RandomState in the order of the
-    published ImageNet-C code instead, for a batch image after image, and seed and ids play no part.
+    The pixels depend on (seed, image id, corruption, severity) and the input alone. The kernels work on 8 bits:
+    16-bit and float values are rounded to 256 levels first. An alpha channel passes unchanged. A greyscale image is
+    corrupted as three equal channels and brought back by its luma, except for noise, which is drawn once per pixel.
 
-    Options: ``frost_textures`` (frost: a folder, "package" or "procedural"), ``true_swap`` (glass_blur).
-    A greyscale image is corrupted as three equal channels and brought back by its luma, except for noise,
-    which is drawn once for each pixel.
+    For fresh noise at every call, as in training, use :class:`~shiftbench.Corrupt`.
 
-    >>> import numpy as np
-    >>> image = np.zeros((64, 64, 3), np.uint8)
-    >>> corrupt(image, "fog", severity=3, seed=0, image_id="cat.jpg").shape
-    (64, 64, 3)
-    >>> batch = np.stack([image, image])
-    >>> bool((corrupt(batch, "snow", 2)[0] == corrupt(image, "snow", 2)).all())
-    True
+    Args:
+        image: A PIL image (L, RGB, RGBA, I;16), NumPy array or torch tensor; uint8, uint16 or floats on [0, 1];
+            (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels, or a batch (N, H, W, C) or (N, C, H, W).
+        name: A corruption; ``shiftbench.corruptions("registered")`` lists them.
+        severity: 1 to 5, whole or not.
+        seed: Seed of the benchmark; the results of different seeds are independent.
+        image_id: A string for one image, a sequence of strings for a batch. Images with the same id get the same
+            noise. Without it, a single image has the id "0" and those of a batch "0", "1", ...; a warning is issued
+            when different images are corrupted so.
+        rng: Draw the numbers from this RandomState in the order of the published ImageNet-C code instead, for a
+            batch image after image; seed and ids play no part.
+        **options: ``frost_textures`` (frost: a folder, "package" or "procedural"), ``true_swap`` (glass_blur).
+
+    Returns:
+        A corrupted copy of the same kind, type, shape and device as ``image``.
+
+    Raises:
+        ShiftError: If the image, severity, ids or options are invalid.
+        UnknownNameError: If no such corruption is registered.
+
+    Example:
+        >>> import numpy as np
+        >>> image = np.zeros((64, 64, 3), np.uint8)
+        >>> corrupt(image, "fog", severity=3, seed=0, image_id="cat.jpg").shape
+        (64, 64, 3)
+        >>> batch = np.stack([image, image])
+        >>> bool((corrupt(batch, "snow", 2)[0] == corrupt(image, "snow", 2)).all())
+        True
     """
     shift = Corruption(name, severity, options)
-    array = _checked(image)
-    if array.ndim < 4:
-        if image_id is not None and not isinstance(image_id, str):
-            raise ShiftError("one image has one id", found=f"{type(image_id).__name__}", expected="a string")
-        return shift.apply(
-            array, shift.draws(seed, "0" if image_id is None else image_id) if rng is None else PublishedDraws(rng)
+    given = unpack(image)
+    ids = image_ids(image_id, given)
+    if rng is not None:
+        published = PublishedDraws(rng)
+        return cast("Image", given.map(lambda pixels, _: shift.apply(pixels, published)))
+    draws = [shift.draws(seed, one) for one in ids or default_ids(given)]
+    corrupted = given.map(lambda pixels, i: shift.apply(pixels, draws[i]))
+    if ids is None and any(one.used for one in draws):
+        _warn_of_shared_noise(given.pixels, seed)
+    return cast("Image", corrupted)
+
+
+def image_ids(image_id: str | Sequence[str] | None, image: Unpacked) -> list[str] | None:
+    """One id per image, checked; None if none were given."""
+    if image_id is None:
+        return None
+    if not image.batch:
+        if not isinstance(image_id, str):
+            raise ShiftError("one image has one id", found=type(image_id).__name__, expected="a string")
+        return [image_id]
+    ids = [image_id] if isinstance(image_id, str) else [str(i) for i in image_id]
+    if len(ids) != len(image.pixels):
+        raise ShiftError(
+            "a batch needs one id for each image", found=f"{len(ids)} ids", expected=f"{len(image.pixels)} ids"
         )
-    ids = _batch_ids(image_id, len(array))
-    if rng is None:
-        return shift.batch(array, image_ids=ids, seed=seed)
-    draws = PublishedDraws(rng)
-    out = np.empty_like(array)
-    for i in range(len(array)):
-        out[i] = shift.apply(array[i], draws)
-    return out
+    return ids
+
+
+def default_ids(image: Unpacked) -> list[str]:
+    return [str(i) for i in range(len(image.pixels))] if image.batch else ["0"]
+
+
+#: The last seed and image that were corrupted without an id, until the warning was given.
+_unnamed: tuple[int, bytes] | None = None
+_warned = False
+
+
+def _warn_of_shared_noise(pixels: Pixels, seed: int) -> None:
+    """Once per process. A few hundred pixels distinguish images well enough for a warning, at no cost."""
+    global _unnamed, _warned
+    if _warned:
+        return
+    sampled = pixels.reshape(-1)[:: 1 + pixels.size // 512].tobytes()
+    if _unnamed is not None and _unnamed[0] == seed and _unnamed[1] != sampled:
+        _warned = True
+        warnings.warn(
+            "corrupt() was called for different images without image_id: they get the same noise. Pass image_id=... "
+            "(a file name, for example), or use shiftbench.Corrupt for fresh noise at every call.",
+            stacklevel=3,
+        )
+    _unnamed = (seed, sampled)
 
 
 @dataclass(frozen=True)
@@ -109,7 +165,10 @@ class Corruption(Shift):
         return f"{self.corruption}.{self.severity:g}"
 
     def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
-        return self.apply(_checked(image), self.draws(seed, image_id))
+        given = unpack(image)
+        image_ids(image_id, given)
+        corrupted: Pixels = given.map(lambda pixels, _: self.apply(pixels, self.draws(seed, image_id)))
+        return corrupted
 
     def draws(self, seed: int, image_id: str) -> KeyedDraws:
         return KeyedDraws(derive_key(seed, "corruption", self.corruption, self.severity, image_id))
@@ -190,40 +249,3 @@ def _check_severity(severity: float) -> None:
             expected="a number from 1 to 5, whole or not",
             hint="leave the shift out for a clean image",
         )
-
-
-def _checked(image: Pixels) -> Pixels:
-    shape = getattr(image, "shape", None)
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
-        found = f"{type(image).__name__} of {getattr(image, 'dtype', 'no dtype')}"
-        raise ShiftError(
-            "corruptions work on 8-bit images",
-            found=found,
-            expected="a uint8 NumPy array",
-            hint="for floats on [0, 1]: (image * 255).round().astype('uint8')",
-        )
-    grey, colour = image.ndim == 2, image.ndim in (3, 4) and image.shape[-1] == 3
-    if not grey and not colour:
-        raise ShiftError(
-            "not an image or a batch of images",
-            found=f"an array of shape {shape}",
-            expected="(H, W, 3), (H, W) or (N, H, W, 3)",
-            hint="drop an alpha channel with image[..., :3]" if image.shape[-1:] == (4,) else None,
-        )
-    height, width = image.shape[-2:] if grey else image.shape[-3:-1]
-    if min(height, width) < MIN_SIDE:
-        raise ShiftError(
-            "the image is too small to corrupt",
-            found=f"{height} x {width} px",
-            expected=f"at least {MIN_SIDE} px on each side",
-        )
-    return image
-
-
-def _batch_ids(image_id: str | Sequence[str] | None, n: int) -> list[str]:
-    if image_id is None:
-        return [str(i) for i in range(n)]
-    ids = [image_id] if isinstance(image_id, str) else [str(i) for i in image_id]
-    if len(ids) != n:
-        raise ShiftError("a batch needs one id for each image", found=f"{len(ids)} ids", expected=f"{n} ids")
-    return ids

@@ -73,6 +73,11 @@ class KeyedDraws:
         self.key = key
         self._requests = 0
 
+    @property
+    def used(self) -> bool:
+        """Whether any number was drawn."""
+        return self._requests > 0
+
     def stretch(self) -> tuple[np.uint64, np.uint64, np.uint64]:
         """Both key halves and the first counter of a stretch that nobody else uses."""
         start = self._requests << 40
