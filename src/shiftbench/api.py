@@ -22,6 +22,7 @@ from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
 from shiftbench.settings.roles import Data, Selection, data_name, data_sources, open_data
+from shiftbench.store.run_records import Call
 from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -325,6 +326,7 @@ def evaluate(
     ``strict`` raises StrictRunError, after everything is stored, where there would be warnings: permuted labels, chance
     level, assumed preprocessing, skipped images, missing predictions.
     """
+    arguments = dict(locals())
     own_shard = Shard.parse(shard) if isinstance(shard, str) else shard
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     textures = None if frost_textures is None else str(frost_textures)
@@ -337,7 +339,8 @@ def evaluate(
     loaded = load_classifiers(classifiers, own, trust=trust, device=device, batch_size=batch_size, threads=threads)
     needs = collect_needs(metric, chosen, keep_scores)
     planned = plan_results(chosen, left_out, loaded, datasets, needs, seed, store)
-    for wanted, given in data_sources(chosen, data).items():
+    sources = data_sources(chosen, data)
+    for wanted, given in sources.items():
         if wanted in datasets:
             store.record_source(datasets[wanted].name, datasets[wanted].fingerprint, given)
     if not planned:
@@ -345,7 +348,8 @@ def evaluate(
             f"suite {chosen.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
         )
     context = RunContext(store.root, datasets, loaded, tuple(planned), seed, f"shiftbench {__version__}")
-    outcome = execute(context, find_executor(executor, workers), own_shard, progress, console)
+    call = Call("evaluate", evaluate, arguments, dict(sources.values()))
+    outcome = execute(context, find_executor(executor, workers), own_shard, progress, console, call)
     run = Run(store, outcome.complete, left_out=left_out)
     if outcome.failures:
         raise IncompleteRunError(outcome.failures, run, len(planned))

@@ -40,6 +40,9 @@ COMMANDS = {
 }  # fmt: skip
 
 
+_ARGUMENTS = "shiftbench.arguments"
+
+
 class _LazyCommands(TyperGroup):
     """Imports the module of a command only if it is called: `eval` does not pay for `testset`.
 
@@ -49,6 +52,20 @@ class _LazyCommands(TyperGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         with naming_options():
             return super().main(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        # For the record of a run.
+        from shiftbench.store.run_records import command_line
+
+        token = command_line.set(("shiftbench", *ctx.meta[_ARGUMENTS]))
+        try:
+            return super().invoke(ctx)
+        finally:
+            command_line.reset(token)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: object) -> list[str]:
         return list(COMMANDS)

@@ -109,10 +109,7 @@ class ReportContent:
         needed = self.data is None
         if self.workspace is None and not needed and not (self.folder / "workspace.json").is_file():
             return None
-        run = Run.open(self.folder)
-        _check_names("classifier", self.classifier or (), run.classifiers)
-        _check_names("setting", self.setting or (), run.settings)
-        run = Run.open(run.workspace, self.classifier or (), self.setting or ())
+        run = Run.open(self.folder, self.classifier or (), self.setting or ())
         if not run.results and needed:
             raise StoreError(
                 f"nothing to report: {self.folder} holds no finished results",
@@ -169,14 +166,6 @@ def bars(*, show: bool = True) -> Bar:
     from shiftbench.jobs.progress import progress_bar
 
     return lambda what, total: progress_bar(what, total, show=show, console=errors)
-
-
-def _check_names(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    from shiftbench.errors import UnknownNameError
-
-    for name in wanted:
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
 
 
 def parse_images(values: Sequence[str]) -> dict[str, list[Location]]:

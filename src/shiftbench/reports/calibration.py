@@ -15,7 +15,6 @@ from shiftbench.reports import formatting
 from shiftbench.reports.scores import Entries, in_one_column, named, score_table
 from shiftbench.reports.table import Diagram, Table
 from shiftbench.reports.writers import plain
-from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
@@ -95,20 +94,19 @@ def _to_calibrate(
     workspace: Workspace, results: Sequence[Result], setting: str, fit: str | None
 ) -> Iterator[tuple[str, Predictions, Predictions | None]]:
     chosen = [result for result in results if result.setting == setting]
-    titles = classifier_titles([result for result in results if result.setting in (setting, fit)])
     for result in chosen:
         other = None
         if fit is not None:
-            same = [one for one in results if one.setting == fit and titles[one.key] == titles[result.key]]
+            same = [one for one in results if one.setting == fit and one.title == result.title]
             if len(same) != 1:
                 raise ShiftbenchError(
-                    f"which predictions of {titles[result.key]!r} should its temperature be fitted on?",
+                    f"which predictions of {result.title!r} should its temperature be fitted on?",
                     found=f"{len(same)} in the setting {fit!r}",
                     expected="one",
                     hint="evaluate it there with --keep-scores" if not same else "keep one dataset per workspace",
                 )
             other = workspace.read(same[0])
-        yield titles[result.key], workspace.read(result), other
+        yield result.title, workspace.read(result), other
 
 
 def _comparable(done: Calibrated) -> Predictions:

@@ -12,7 +12,6 @@ from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
 from shiftbench.reports.scores import score_table
 from shiftbench.reports.table import Table
-from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Result, Workspace
 
 if TYPE_CHECKING:
@@ -133,7 +132,6 @@ def all_corruption_scores(
     """(classifier, scores, clean predictions) of every classifier with corrupted settings."""
     grids: dict[str, dict[Place, Predictions]] = {}
     cleans: dict[str, dict[Place, Predictions]] = {}
-    titles = classifier_titles(results)
     members = corruption_families(workspace, results).get(family, {})
     places = {setting: place for place, setting in members.items()}
     for result in results:
@@ -141,7 +139,7 @@ def all_corruption_scores(
         if place is not None:
             rows = cleans if result.setting == clean else grids
             _add_once(
-                rows.setdefault(titles[result.key], {}),
+                rows.setdefault(result.title, {}),
                 place,
                 workspace.read(result, top_k=1, confidence=False, scores=False),
             )

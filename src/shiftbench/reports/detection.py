@@ -11,7 +11,6 @@ from shiftbench.metrics.probabilities import gives_probabilities
 from shiftbench.reports import formatting
 from shiftbench.reports.scores import in_one_column, named, score_table
 from shiftbench.reports.table import Table
-from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
@@ -105,15 +104,14 @@ def _pair(results: Sequence[Result], inside: str | None, outside: str | None) ->
 
 def _same_classifier(results: Sequence[Result], known: str, unknown: str) -> list[tuple[str, Result, Result]]:
     chosen = [result for result in results if result.setting in (known, unknown)]
-    titles = classifier_titles(chosen)
     pairs = [
-        (titles[one.key], one, other)
+        (one.title, one, other)
         for one in chosen
         for other in chosen
-        if (one.setting, other.setting) == (known, unknown) and titles[one.key] == titles[other.key]
+        if (one.setting, other.setting) == (known, unknown) and one.title == other.title
     ]
     if not pairs:
-        seen = {name: sorted({titles[c.key] for c in chosen if c.setting == name}) for name in (known, unknown)}
+        seen = {name: sorted({c.title for c in chosen if c.setting == name}) for name in (known, unknown)}
         raise ShiftbenchError(
             "no classifier has seen both sets",
             found="; ".join(f"{name}: {', '.join(classifiers)}" for name, classifiers in seen.items()),

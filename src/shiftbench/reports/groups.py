@@ -13,7 +13,6 @@ from shiftbench.metrics.base import Score
 from shiftbench.metrics.groups import per_group, worst_group
 from shiftbench.reports.scores import score_table
 from shiftbench.reports.table import Table
-from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
@@ -39,14 +38,14 @@ def group_table(
     """
     looked_up = None if table is None else read_groups(table, by)
     used = results if table is not None else _with_column(workspace, results, by)
-    titles, settings = classifier_titles(used), list(dict.fromkeys(result.setting for result in used))
+    settings = list(dict.fromkeys(result.setting for result in used))
     several = len(settings) > 1
     entries: list[tuple[str, str, Score]] = []
     remarks: list[str] = []
     for result in used:
         predictions = workspace.read(result, top_k=1, confidence=False, scores=False)
         groups = looked_up or _recorded(workspace, predictions, by)
-        title, where = titles[result.key], f"{result.setting} " if several else ""
+        title, where = result.title, f"{result.setting} " if several else ""
         rows = per_group(predictions, groups, level=level)
         for row in rows:
             score = Score("top1", row.value, row.low, row.high, row.n, level, provenance=predictions.provenance)

@@ -12,7 +12,6 @@ from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampl
 from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
 from shiftbench.reports.scores import Entries, score_table
 from shiftbench.reports.table import Table
-from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Result, Workspace
 
 #: Cells by (row title, perturbation), in order of frames.
@@ -48,10 +47,9 @@ def perturbation_families(workspace: Workspace, results: Sequence[Result]) -> di
 
 
 def _sequences(workspace: Workspace, results: Sequence[Result], family: str) -> _Sequences:
-    titles = classifier_titles(results)
     found: _Sequences = {}
     for result in perturbation_families(workspace, results).get(family, ()):
-        found.setdefault((titles[result.key], result.spec.shift.name), []).append(result)
+        found.setdefault((result.title, result.spec.shift.name), []).append(result)
     for sequence in found.values():
         sequence.sort(key=lambda result: result.spec.shift.frame or 0)
     return found

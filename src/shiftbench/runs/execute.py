@@ -36,6 +36,7 @@ from shiftbench.runs.plan import (
     work_items,
 )
 from shiftbench.settings.base import Suite
+from shiftbench.store.run_records import Call, ModelRun, hidden, recorded_run
 from shiftbench.store.spec import SettingRecord
 from shiftbench.store.workspace import Result, Workspace
 
@@ -143,12 +144,53 @@ class Outcome:
 
 
 def execute(
-    context: RunContext, executor: Executor, shard: Shard | None, progress: bool, console: Console | None
+    context: RunContext, executor: Executor, shard: Shard | None, progress: bool, console: Console | None, call: Call
 ) -> Outcome:
+    """Compute what is missing, and keep a record of the run."""
     workspace = Workspace(context.root)
+    todo = _not_passing(context.results, lambda planned: is_complete(workspace, planned))
+    with recorded_run(workspace, call, _model_runs(workspace, context, todo, shard)) as record:
+        outcome = _compute(workspace, context, todo, executor, shard, progress, console)
+        if outcome.failures:
+            record.status, record.error = "incomplete", str(outcome.failures[0])
+    return outcome
+
+
+def _model_runs(
+    workspace: Workspace, context: RunContext, todo: Sequence[PlannedResult], shard: Shard | None
+) -> list[ModelRun]:
+    missing = {planned.result.key for planned in todo}
+    started = {folder.name for folder in workspace.block_folders()} if todo else set()
+    models: dict[str, ModelRun] = {}
+    for planned in context.results:
+        name, key = planned.result.classifier, planned.result.key
+        classifier = context.classifiers[name]
+        source = classifier.origin[0] if classifier.origin else f"<{type(classifier).__qualname__}>"
+        one = models.setdefault(
+            name,
+            ModelRun(
+                id=planned.result.model_id,
+                source=hidden(source),
+                fingerprint=classifier.fingerprint,
+                assumed=list(classifier.assumed),
+            ),
+        )
+        shared = key in started or shard is not None
+        (one.reused if key not in missing else one.shared if shared else one.computed).append(key)
+    return list(models.values())
+
+
+def _compute(
+    workspace: Workspace,
+    context: RunContext,
+    todo: Sequence[PlannedResult],
+    executor: Executor,
+    shard: Shard | None,
+    progress: bool,
+    console: Console | None,
+) -> Outcome:
     blocks = all_items(context.results, context.datasets)
     own = blocks if shard is None else list(shard.of(blocks))
-    todo = _not_passing(context.results, lambda planned: is_complete(workspace, planned))
     items, to_do, done = missing_items(workspace, todo, own)
     failures: list[Failure] = []
     if items:

@@ -39,6 +39,7 @@ from shiftbench.runs.plan import PlannedResult, is_complete, plan_result
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, build_suite, suites
 from shiftbench.store.prediction_files import PredictionBlock, write_block
+from shiftbench.store.run_records import Call, ModelRun, recorded_run
 from shiftbench.store.spec import ClassifierRecord, SettingRecord
 from shiftbench.store.workspace import Result, Workspace
 
@@ -84,6 +85,7 @@ def import_predictions(
     dataset lacks are refused, unless ``allow_unknown``; so are other predictions of a model that the workspace has
     already, unless ``replace_old``.
     """
+    arguments = dict(locals())
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     chosen = setting if isinstance(setting, Setting) else find_setting(setting)
     chosen = chosen if reference is None else replace(chosen, reference=reference)
@@ -97,8 +99,17 @@ def import_predictions(
     beside = data is None and truth is None
     found = Matching(dataset, in_order=in_order or beside, allow_unknown=allow_unknown)
     classifiers = [record(one, found.ids_of(one, file), space, file.source) for file in read for one in file.answers]
-    with progress_bar("models", len(classifiers), show=progress, console=console) as report:
-        results, missing = _store(store, chosen, dataset, classifiers, replace_old, report)
+    planned = _plan_all(store, chosen, dataset, classifiers)
+    old = _other_answers(store, [one.result for one in planned], replace_old)
+    call = Call("import", import_predictions, arguments, {} if data is None else {chosen.dataset: str(data)})
+    with (
+        recorded_run(store, call, _model_runs(store, planned, classifiers, old)),
+        progress_bar("models", len(classifiers), show=progress, console=console) as report,
+    ):
+        for one in old:
+            store.predictions_path(one).unlink()
+        missing = _store(store, dataset, planned, classifiers, report)
+    results = [one.result for one in planned]
     result = Imported(StoredResults(store, results), found.rule, missing, found.unknown)
     for warning in [*_gaps(result), *result.results.warnings()]:
         warnings.warn(warning, stacklevel=2)
@@ -180,21 +191,41 @@ def _joined(name: str, told: Sequence[Truth], space: LabelSpace) -> LabelsOnly:
     return LabelsOnly(name, space, list(known), list(known.values()))
 
 
-def _store(
-    store: Workspace,
-    setting: Setting,
-    dataset: Dataset,
-    classifiers: Sequence[RecordedPredictions],
-    replace_old: bool,
-    report: Advance,
-) -> tuple[list[Result], dict[str, int]]:
-    """The results, written unless they are there, and how many images models lack."""
+def _plan_all(
+    store: Workspace, setting: Setting, dataset: Dataset, classifiers: Sequence[RecordedPredictions]
+) -> list[PlannedResult]:
     store.record_dataset(
         dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe()
     )
     planned = [_plan(store, setting, dataset, classifier) for classifier in classifiers]
     store.record_settings({one.result.spec.setting_key(setting.name): SettingRecord.of(setting) for one in planned})
-    _clear_old(store, [one.result for one in planned], replace_old)
+    return planned
+
+
+def _model_runs(
+    store: Workspace,
+    planned: Sequence[PlannedResult],
+    classifiers: Sequence[RecordedPredictions],
+    old: Sequence[Result],
+) -> list[ModelRun]:
+    made = []
+    for one, classifier in zip(planned, classifiers, strict=True):
+        key = [one.result.key]
+        model = ModelRun(id=one.result.model_id, fingerprint=classifier.fingerprint)
+        model.removed = [other.key for other in old if other.classifier == one.result.classifier]
+        model.reused, model.computed = (key, []) if is_complete(store, one) else ([], key)
+        made.append(model)
+    return made
+
+
+def _store(
+    store: Workspace,
+    dataset: Dataset,
+    planned: Sequence[PlannedResult],
+    classifiers: Sequence[RecordedPredictions],
+    report: Advance,
+) -> dict[str, int]:
+    """Write the results unless they are there; how many images models lack."""
     missing: dict[str, int] = {}
     for one, classifier in zip(planned, classifiers, strict=True):
         found = classifier.lookup([dataset.ids[row] for row in one.rows], one.space)
@@ -205,7 +236,7 @@ def _store(
         lacking = int((found.top[:, 0] == MISSING).sum())
         missing |= {classifier.name: lacking} if lacking else {}
         report(1)
-    return [one.result for one in planned], missing
+    return missing
 
 
 def _plan(store: Workspace, setting: Setting, dataset: Dataset, classifier: RecordedPredictions) -> PlannedResult:
@@ -217,8 +248,8 @@ def _plan(store: Workspace, setting: Setting, dataset: Dataset, classifier: Reco
     return replace(planned, result=replace(planned.result, spec=spec))
 
 
-def _clear_old(store: Workspace, results: Sequence[Result], wished: bool) -> None:
-    """Other answers of the same model in the same setting would make two numbers of one."""
+def _other_answers(store: Workspace, results: Sequence[Result], wished: bool) -> list[Result]:
+    """Other answers of the same model in the same setting, to be replaced: they would make two numbers of one."""
     fresh = {result.classifier: result for result in results}
     old = [
         result
@@ -232,8 +263,7 @@ def _clear_old(store: Workspace, results: Sequence[Result], wished: bool) -> Non
             found=", ".join(result.classifier for result in old[:5]),
             hint="--replace puts the new ones in their place; or name another workspace",
         )
-    for result in old:
-        store.predictions_path(result).unlink()
+    return old
 
 
 def _gaps(imported: Imported) -> list[ResultWarning]:

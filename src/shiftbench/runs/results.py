@@ -13,44 +13,80 @@ from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.sanity_checks import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
-from shiftbench.store.display_names import classifier_titles
+from shiftbench.store.models import AmbiguousModelError, ModelVersion, ModelVersions
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
+
+
+class NoResultsError(StoreError):
+    """Nothing was evaluated yet that was asked for."""
 
 
 class StoredResults:
     """Complete results of a workspace. Every number is computed again from their stored predictions."""
 
     def __init__(
-        self, workspace: Workspace, results: Sequence[Result], *, left_out: Mapping[str, str] | None = None
+        self,
+        workspace: Workspace,
+        results: Sequence[Result],
+        *,
+        left_out: Mapping[str, str] | None = None,
+        models: ModelVersions | None = None,
     ) -> None:
-        self.workspace, self.results = workspace, list(results)
+        self.workspace = workspace
         #: Optional settings that were not evaluated, and why.
         self.left_out = dict(left_out or {})
-        self._titles = classifier_titles(self.results)
+        #: All versions of the models in the workspace that share a name with one of these.
+        self.models = models or _all_versions(workspace, results)
+        self.results = [self.models.named(result) for result in results]
 
     @classmethod
     def open(
         cls, workspace: str | Location | Workspace, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
     ) -> Self:
-        """What earlier runs left in a workspace; empty arguments mean all."""
+        """What earlier runs left in a workspace.
+
+        Args:
+            workspace: Folder, URL or opened workspace.
+            classifiers: Only these models: names, or ids (``name@hash``) where a name has several versions.
+            settings: Only these settings.
+
+        Raises:
+            UnknownNameError: A model or setting that the workspace does not hold; the nearest names are suggested.
+        """
         store = workspace if isinstance(workspace, Workspace) else Workspace(workspace, create=False)
-        return cls(store, list(store.results(classifiers, settings)))
+        everything = list(store.results())
+        models = ModelVersions.of(store, everything)
+        chosen = select_results(everything, models, list(classifiers), list(settings))
+        return cls(store, chosen, models=models)
 
     @property
     def classifiers(self) -> list[str]:
-        return list(dict.fromkeys(result.classifier for result in self.results))
+        """The models as tables call them: by name, or by id where the workspace has several versions of a name."""
+        return list(dict.fromkeys(result.title for result in self.results))
 
     @property
     def settings(self) -> list[str]:
         return list(dict.fromkeys(result.setting for result in self.results))
 
     def predictions(self, classifier: str | None = None, setting: str | None = None) -> Predictions:
-        """The predictions of one result; the names may be left out where there is only one."""
+        """The predictions of one result.
+
+        Args:
+            classifier: Name or id of a model; may be left out where there is only one.
+            setting: May be left out where there is only one.
+
+        Raises:
+            UnknownNameError: No such model or setting.
+            AmbiguousModelError: The name has several versions: pass an id.
+        """
+        if classifier is not None:
+            classifier = self.models.title(self.find_model(classifier))
+        self.of_setting(setting)
         found = [
             result
             for result in self.results
-            if classifier in (None, result.classifier) and setting in (None, result.setting)
+            if classifier in (None, result.title) and setting in (None, result.setting)
         ]
         if len(found) != 1:
             raise StoreError(
@@ -76,12 +112,21 @@ class StoredResults:
             predictions = self.workspace.read(
                 result, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores
             )
-            return [(self._titles[result.key], result.setting, one(predictions, level=level)) for one in chosen]
+            return [(result.title, result.setting, one(predictions, level=level)) for one in chosen]
 
         # On a disk more threads than cores only wait for the interpreter; in an object store they wait for answers.
         threads = None if is_object(self.workspace.root) else worker_count(None)
         with ThreadPoolExecutor(threads) as pool:
             return [entry for entries in pool.map(score, self.results) for entry in entries]
+
+    def find_model(self, name: str) -> ModelVersion:
+        """The model that a name or id stands for."""
+        found = [one for one in self.models.find(name) if self.models.title(one) in self.classifiers]
+        if not found:
+            raise UnknownNameError("model", name, self.classifiers)
+        if len(found) > 1:
+            raise AmbiguousModelError(name, found)
+        return found[0]
 
     def of_setting(self, setting: str | None) -> list[Result]:
         found = [result for result in self.results if setting in (None, result.setting)]
@@ -116,6 +161,33 @@ class StoredResults:
                 continue
             p = self.workspace.read(result, top_k=1, confidence=False, scores=False)
             fooling = self.workspace.setting_record(result).chosen_to_fool
-            about = f"{result.classifier} on {result.setting}: "
+            about = f"{result.title} on {result.setting}: "
             found += outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling, about=about)
         return found
+
+
+def _all_versions(workspace: Workspace, results: Sequence[Result]) -> ModelVersions:
+    names = {result.classifier for result in results}
+    return ModelVersions.of(workspace, [*workspace.results(names), *results] if names else [])
+
+
+def select_results(
+    results: Sequence[Result], models: ModelVersions, classifiers: Sequence[str], settings: Sequence[str]
+) -> list[Result]:
+    """The results of these models in these settings; empty arguments mean all."""
+    if not results and (classifiers or settings):
+        raise NoResultsError("the workspace holds no results yet", expected=listed([*classifiers, *settings]))
+    wanted = {(one.stored_as, one.record.version) for name in classifiers for one in models.find(name)}
+    known = dict.fromkeys(result.setting for result in results)
+    for setting in settings:
+        if setting not in known:
+            raise UnknownNameError("setting", setting, known)
+    found = [
+        result
+        for result in results
+        if (not wanted or (result.classifier, result.spec.classifier.version) in wanted)
+        and result.setting in (settings or known)
+    ]
+    if not found and (classifiers or settings):
+        raise NoResultsError(f"no results of {listed(classifiers)} in {listed(settings)} yet")
+    return found

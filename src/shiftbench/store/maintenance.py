@@ -20,6 +20,7 @@ from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, local
 from shiftbench.jobs.progress import Advance
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
+from shiftbench.store.run_records import read_runs
 from shiftbench.store.workspace import Result, Workspace, blocks_in
 
 #: A writer is done with its temporary file, or dead, after so many seconds.
@@ -99,6 +100,8 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
 
     with ThreadPoolExecutor() as pool:
         yield from (damage for damage in pool.map(check, [*complete, *blocks]) if damage is not None)
+    for path in read_runs(workspace)[1]:
+        yield Damage(str(path.relative_to(workspace.root)), "it is not a record of a run")
 
 
 def file_count(workspace: Workspace) -> int:

@@ -76,6 +76,11 @@ class DatasetRef(_Part):
 class ClassifierRecord(_Part):
     """Which model, with which weights and preprocessing: ``Classifier.describe()``."""
 
+    @cached_property
+    def version(self) -> str:
+        """A hash of everything that decides the scores: the second half of the id ``name@hash``."""
+        return hashlib.blake2b(canonical_json(self.values).encode(), digest_size=4).hexdigest()
+
     @property
     def fingerprint(self) -> str:
         return self._text("fingerprint")

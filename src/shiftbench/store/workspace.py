@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import PurePosixPath
@@ -55,13 +55,26 @@ class Result:
     seed, dataset or weights never overwrites or mixes with an older one.
     """
 
+    #: The name that the model was evaluated under: that of its folder.
     classifier: str
     setting: str
     spec: ResultSpec
+    #: What the model is called now, and in tables: its id where the workspace holds several versions of that name.
+    name: str = field(default="", compare=False)
+    title: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.classifier)
+        object.__setattr__(self, "title", self.title or self.name)
 
     @property
     def key(self) -> str:
         return self.spec.key
+
+    @property
+    def model_id(self) -> str:
+        """``name@hash``: one version of a model, with its weights and preprocessing."""
+        return f"{self.name}@{self.spec.classifier.version}"
 
     @property
     def relative(self) -> PurePosixPath:
@@ -331,7 +344,7 @@ class Workspace:
         block = read_block(self.predictions_path(result), top_k=top_k, confidence=confidence, scores=scores)
         ids, space, used = self._images_of(result.spec)
         return Predictions(
-            result.classifier,
+            result.title,
             result.setting,
             space,
             ids,

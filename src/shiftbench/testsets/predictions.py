@@ -87,19 +87,20 @@ def _predictions(
 ) -> list[Predictions]:
     # Sets of one project that share their references also share the setting.
     names = [frozen.name] if part == "images" else [frozen.part_name(part), f"{frozen.project}-reference"]
-    run = StoredResults.open(workspace, classifiers, names)
-    if not run.results:
+    run = StoredResults.open(workspace, classifiers)
+    results = [result for result in run.results if result.setting in names]
+    if not results:
         raise WorkshopError(
             f"no predictions on {frozen.part_name(part)!r} in the workspace {workspace}",
             hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}",
         )
     expected = frozen.fingerprint if part == "images" else frozen.reference_fingerprint
-    for result in run.results:
+    for result in results:
         if result.spec.dataset.fingerprint != expected:
             raise WorkshopError(
-                f"the predictions of {result.classifier!r} were made on other images than those of {frozen.name!r}"
+                f"the predictions of {result.title!r} were made on other images than those of {frozen.name!r}"
             )
-    return [run.workspace.read(result) for result in run.results]
+    return [run.workspace.read(result) for result in results]
 
 
 def predictions_of(project: Project, set_name: str, workspace: str | Location) -> list[PredictedImage]:

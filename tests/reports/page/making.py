@@ -18,7 +18,6 @@ from shiftbench.reports.page.report_data import ReportData, ReportOptions
 from shiftbench.reports.page.sections import Section, results
 from shiftbench.reports.page.sections.failures import FailureList, draft_failures, illustrate
 from shiftbench.reports.page.thumbnails import FileAlbum, ImageFinder
-from shiftbench.store.display_names import classifier_titles
 from tests.runs.helpers import COLOURS, brightest_channel
 
 Part = TypeVar("Part")
@@ -86,7 +85,8 @@ class Mistakes(NamedTuple):
 def mistakes_of(run: sb.Run, *folders: Path, most: int = 12, budget: float = 1e9) -> Mistakes:
     """The mistakes alone, without the scores and calibration of a whole page."""
     finder, album = ImageFinder(run.workspace, {"": folders}), FileAlbum(budget)
-    drafts, notes = draft_failures(run.workspace, run.results, classifier_titles(run.results), finder, most=most)
+    titles = {result.key: result.title for result in run.results}
+    drafts, notes = draft_failures(run.workspace, run.results, titles, finder, most=most)
     notes += illustrate(drafts, album)
     return Mistakes([draft.payload() for draft in drafts], album.urls, notes)
 

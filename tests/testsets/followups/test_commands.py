@@ -242,7 +242,7 @@ def _answer(site: Site, name: str, habit: Any, most: int = 1000) -> int:
         (("hard", "ANIMALS", "-w", "nowhere"), "nowhere"),
         (("hard", "ANIMALS", "-w", "W", "--share", "5"), "invalid share of images"),
         (("hard", "ANIMALS", "-w", "W", "--set", "x"), "unknown set 'x'"),
-        (("hard", "ANIMALS", "-w", "W", "-c", "x"), "no predictions on"),
+        (("hard", "ANIMALS", "-w", "W", "-c", "x"), "unknown model 'x'"),
         (("balance", "ANIMALS", "-w", "W", "--per-class", "500"), "cannot draw 500 images per class"),
         (("discriminator", "cifar-10-test", "cifar-11"), "cifar-11"),
         (("discriminator", "cifar-10-test", "testset:ANIMALS", "--folds", "1"), "invalid number of folds"),

@@ -124,19 +124,9 @@ def set_sizes(study: Study, sizes: dict[str, float | None]) -> None:
 def predictions_in(workspace: Location, setting: str, classifiers: Sequence[str] = ()) -> list[Predictions]:
     """The predictions in one setting of a workspace, of all classifiers or of these."""
     from shiftbench.api import Run
-    from shiftbench.errors import UnknownNameError
 
-    run = Run.open(workspace)
-    for kind, names, known in (("setting", [setting], run.settings), ("classifier", classifiers, run.classifiers)):
-        for name in names:
-            if name not in known:
-                raise UnknownNameError(f"{kind} of {workspace}", name, known)
-    results = [
-        result
-        for result in run.results
-        if result.setting == setting and (not classifiers or result.classifier in classifiers)
-    ]
-    return [run.workspace.read(result) for result in results]
+    run = Run.open(workspace, classifiers, [setting])
+    return [run.workspace.read(result) for result in run.results]
 
 
 def place_own(study: Study, own: Path | None) -> list[str]:

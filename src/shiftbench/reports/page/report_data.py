@@ -18,7 +18,6 @@ from shiftbench.reports.page.sections.results import OwnNames, OwnResults, resul
 from shiftbench.reports.page.sections.training import TrainingCurve
 from shiftbench.reports.page.thumbnails import Album, Folders
 from shiftbench.runs.results import StoredResults
-from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Result
 from shiftbench.studies.models import STANDARD, Models
 
@@ -104,15 +103,14 @@ class ReportData:
     @cached_property
     def titles(self) -> dict[str, str]:
         """What the model of a result is called on the page, by the result's key."""
-        return {key: self.model_name(title) for key, title in classifier_titles(self.results).items()}
+        return {result.key: self.model_name(result.title) for result in self.results}
 
     def _own(self) -> OwnResults:
         if self.run is None or not self.results:
             return OwnResults(models=self.options.models)
-        titles = classifier_titles(self.results)
         return OwnResults(
             own_columns(self.run, self.scores, self.families, self.level),
-            list(dict.fromkeys(titles[result.key] for result in self.results)),
+            list(dict.fromkeys(result.title for result in self.results)),
             frozenset(name for family in self.families if family.scores for name in family.settings),
             self.options.models,
             [_SO_FAR] if self.progress else [],

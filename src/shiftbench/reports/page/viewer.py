@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from shiftbench.errors import ShiftbenchError, StoreError
+from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.io.paths import Location
 from shiftbench.reports.page.build import build_page, empty_page
 from shiftbench.reports.page.payload import Page, Progress
@@ -22,7 +22,7 @@ from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.report_data import CalibrationCache, ReportData, ReportOptions
 from shiftbench.reports.page.thumbnails import LiveAlbum, Thumbnail
 from shiftbench.reports.page.write import page_json
-from shiftbench.runs.results import StoredResults
+from shiftbench.runs.results import NoResultsError, StoredResults
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace, blocks_in
@@ -122,7 +122,10 @@ class Viewer:
             workspace = None
         if workspace is None:
             return build_page(ReportData(None, self.published, self.options, album)), {}
-        run = StoredResults.open(workspace, self.classifiers, self.settings)
+        try:
+            run = StoredResults.open(workspace, self.classifiers, self.settings)
+        except (NoResultsError, UnknownNameError) as error:
+            return self._waiting(f"waiting for its first result: {error.message}"), {}
         if not run.results and self.published is None:
             return self._waiting(f"waiting for the first results in {self.workspace}"), {}
         progress = run_progress(workspace, run.results)
@@ -196,7 +199,7 @@ class GrowingWorkspace(Workspace):
         firsts = np.searchsorted(used.rows, [int(path.stem) for path in paths]).tolist()
         rows = [first + i for first, block in zip(firsts, blocks, strict=True) for i in range(len(block))]
         return Predictions(
-            result.classifier,
+            result.title,
             result.setting,
             space,
             [ids[row] for row in rows],

@@ -16,7 +16,6 @@ from shiftbench.reports.page.payload import Estimate, score_estimate
 from shiftbench.reports.page.sections import Section
 from shiftbench.runs.results import StoredResults
 from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
-from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Result
 
 if TYPE_CHECKING:
@@ -108,11 +107,10 @@ def _family(run: StoredResults, prefix: str, places: Mapping[Place, str], level:
     ordered = [name for name in corruptions("all") if name in names]
     clean = results[0].spec.reference
     baseline = ALEXNET if _divisible_by_alexnet(run, results, names) else None
-    titles = classifier_titles(run.results)
     by_title: dict[str, list[Result]] = {}
     for result in run.results:
         if result.setting in settings or result.setting == clean:
-            by_title.setdefault(titles[result.key], []).append(result)
+            by_title.setdefault(result.title, []).append(result)
     scores, notes = _scores(run, prefix, by_title, clean, baseline, level)
     return FamilyScores(
         prefix,

@@ -13,7 +13,6 @@ from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.sections.corruptions import FamilyScores
 from shiftbench.runs.results import StoredResults
-from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.prediction_files import read_made_by
 from shiftbench.store.spec import ClassifierRecord, ResultSpec
 from shiftbench.store.workspace import Result
@@ -77,8 +76,7 @@ def count_of_images(n: int) -> str:
 
 
 def _classifiers(run: StoredResults) -> MethodsEntry:
-    titles = classifier_titles(run.results)
-    first = {titles[result.key]: result.spec.classifier for result in reversed(run.results)}
+    first = {result.title: result.spec.classifier for result in reversed(run.results)}
     items = [f"{title}: {_classifier(first[title])}" for title in sorted(first)]
     return _section(
         "Models",

@@ -1,0 +1,151 @@
+"""Which models a workspace holds: one id per version, what each version is called, and finding them by name.
+
+A version is a model with everything that decides its scores: weights, preprocessing, engine, label space. Its id is
+``name@hash``. Where a workspace holds one version of a name, the name is enough; where it holds several, each is shown
+under its id, so that two versions never share a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shiftbench.errors import StoreError, UnknownNameError
+from shiftbench.io.atomic import read_json, write_json
+from shiftbench.io.locks import file_lock
+from shiftbench.store.spec import ClassifierRecord, canonical_json
+
+if TYPE_CHECKING:
+    from shiftbench.store.workspace import Result, Workspace
+
+_NAMES = "names.json"
+#: Fewer characters of a hash are not enough to name a version.
+_SHORTEST_HASH = 4
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """One version of a model."""
+
+    name: str
+    record: ClassifierRecord
+    #: The name it was evaluated under: that of its folder.
+    stored_as: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}@{self.record.version}"
+
+
+class ModelVersions:
+    """The versions of models in a workspace, and what each is called."""
+
+    def __init__(self, versions: Iterable[ModelVersion]) -> None:
+        self._versions = {(one.stored_as, one.record.version): one for one in versions}
+        self._by_name: dict[str, list[ModelVersion]] = {}
+        for one in self._versions.values():
+            self._by_name.setdefault(one.name, []).append(one)
+
+    @classmethod
+    def of(cls, workspace: Workspace, results: Iterable[Result]) -> ModelVersions:
+        """The versions behind these results, under the names that people gave them."""
+        names = renamed_models(workspace)
+        found: dict[tuple[str, str], ModelVersion] = {}
+        for result in results:
+            record, stored = result.spec.classifier, result.classifier
+            if (stored, record.version) not in found:
+                name = names.get(record.version, {}).get("name", stored)
+                found[stored, record.version] = ModelVersion(name, record, stored)
+        return cls(found.values())
+
+    def __iter__(self) -> Iterator[ModelVersion]:
+        return iter(self._versions.values())
+
+    @property
+    def titles(self) -> dict[str, ModelVersion]:
+        """What tables call each version: its name, or its id where the name has several."""
+        return {self.title(one): one for one in self}
+
+    def title(self, version: ModelVersion) -> str:
+        return version.name if len(self._by_name[version.name]) == 1 else version.id
+
+    def named(self, result: Result) -> Result:
+        """The result with its model's name and title."""
+        version = self._versions[result.classifier, result.spec.classifier.version]
+        return replace(result, name=version.name, title=self.title(version))
+
+    def find(self, name: str) -> list[ModelVersion]:
+        """The version with this id (its hash may be shortened), or all versions of this name."""
+        if name in self._by_name:
+            return self._by_name[name]
+        own, _, start = name.rpartition("@")
+        found = [one for one in self._by_name.get(own, ()) if one.record.version.startswith(start)]
+        if not found or len(start) < _SHORTEST_HASH:
+            raise UnknownNameError("model", name, self.titles)
+        return found
+
+    def find_one(self, name: str) -> ModelVersion:
+        """The only version that a name or id stands for."""
+        found = self.find(name)
+        if len(found) > 1:
+            raise AmbiguousModelError(name, found)
+        return found[0]
+
+
+class AmbiguousModelError(StoreError):
+    """A name that several versions of a model share."""
+
+    def __init__(self, name: str, versions: Sequence[ModelVersion]) -> None:
+        super().__init__(
+            f"{len(versions)} versions of {name!r} match; they differ in {', '.join(differences(versions))}",
+            found=", ".join(one.id for one in versions),
+            expected="one of these ids",
+        )
+
+
+def differences(versions: Sequence[ModelVersion]) -> list[str]:
+    """In what versions of a model differ: "preprocessing", "weights or code", "engine", ...
+
+    A model's fingerprint covers the normalisation, too: only if the preprocessing agrees do other weights show in it.
+    """
+    records = [one.record for one in versions]
+
+    def differ(*keys: str) -> bool:
+        return len({canonical_json([one.values.get(key) for key in keys]) for one in records}) > 1
+
+    preprocessed = differ("preprocessing")
+    found = {
+        "preprocessing": preprocessed,
+        "weights or code": differ("fingerprint") and not preprocessed and not differ("outputs"),
+        "engine": differ("engine"),
+        "label space": differ("labels"),
+        "kind of outputs": differ("outputs"),
+        "input defences": differ("defences"),
+    }
+    return [what for what, differs in found.items() if differs] or ["name"]
+
+
+def renamed_models(workspace: Workspace) -> dict[str, dict[str, str]]:
+    """By hash of the version: the name that it was given, and the one it was evaluated under."""
+    try:
+        found = read_json(workspace.root / _NAMES)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{workspace.root / _NAMES} can't be read: {error}") from error
+    return {str(key): {str(k): str(v) for k, v in value.items()} for key, value in found.items()}
+
+
+def rename_model(workspace: Workspace, version: ModelVersion, name: str, taken: Mapping[str, object]) -> None:
+    """Give one version another name. Files stay where they are: the name is shown, not stored in them."""
+    if not name.strip() or "@" in name or name in taken:
+        raise StoreError(
+            "invalid model name" if name not in taken else f"another model is called {name!r}",
+            found=repr(name),
+            expected="a name that no other model has, without @",
+        )
+    with file_lock(workspace.lock_path("names"), wait=True):
+        names = renamed_models(workspace)
+        names[version.record.version] = {"name": name, "stored_as": version.stored_as}
+        write_json(workspace.root / _NAMES, names)

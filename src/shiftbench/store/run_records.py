@@ -1,0 +1,317 @@
+"""Who made the results of a workspace, when and how: one record per run, in ``runs/<UTC time>-<id>.json``.
+
+A record is written when the computation starts and again when it ends, so that a killed run leaves one, too. No
+prediction depends on the records: a workspace without them, or of an older version, is read as ever.
+"""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.io.atomic import write_bytes
+from shiftbench.io.errors import UnwritableError
+from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import Location, is_object
+from shiftbench.store.software import Software
+
+if TYPE_CHECKING:
+    from shiftbench.store.workspace import Result, Workspace
+
+#: The command line behind the present call; empty where Python was called.
+command_line: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=())
+#: "running" is also what a killed run leaves; ``RunHistory`` tells the two apart.
+Status = Literal["running", "complete", "incomplete", "interrupted", "failed"]
+Kind = Literal["evaluate", "import", "remove"]
+
+
+class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a run did with one model; results by key."""
+
+    id: str
+    #: Path or spec that it was loaded from; the kind of object where it was passed as one.
+    source: str = ""
+    fingerprint: str = ""
+    #: Facts about its preprocessing or outputs that nobody gave and no file states.
+    assumed: list[str] = []
+    computed: list[str] = []
+    #: Computed in part by this run: other blocks are of earlier runs, or of other jobs of an array.
+    shared: list[str] = []
+    #: Complete before the run.
+    reused: list[str] = []
+    #: Deleted, by ``store remove``.
+    removed: list[str] = []
+
+    @property
+    def version(self) -> str:
+        return self.id.rpartition("@")[2]
+
+    @property
+    def results(self) -> list[str]:
+        return [*self.computed, *self.shared, *self.reused, *self.removed]
+
+
+class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One run: what was asked for, by whom it was computed, and what came of it."""
+
+    id: str
+    kind: Kind
+    started: str
+    ended: str = ""
+    status: Status = "running"
+    #: As typed; empty for calls from Python. Credentials are left out.
+    command: list[str] = []
+    #: The Python function, with the arguments that are not defaults.
+    call: str = ""
+    folder: str = ""
+    #: All arguments of the call, resolved.
+    configuration: dict[str, Any] = {}
+    #: Role to path.
+    data: dict[str, str] = {}
+    software: Software
+    models: list[ModelRun] = []
+    error: str = ""
+
+    @property
+    def text(self) -> str:
+        """The command or call, as a line."""
+        import shlex
+
+        return shlex.join(self.command) if self.command else self.call
+
+
+class RunWriter:
+    """The record of a run that goes on."""
+
+    def __init__(self, workspace: Workspace, record: RunRecord) -> None:
+        self.record = record
+        self._path = _folder(workspace) / f"{record.id}.json"
+
+    def write(self) -> None:
+        try:
+            write_bytes(self._path, msgspec.json.format(msgspec.json.encode(self.record), indent=1) + b"\n")
+        except UnwritableError:
+            # Complete results of a read-only workspace are read all the same; what can't be computed fails by itself.
+            warnings.warn(f"the run is not recorded: {self._path} can't be written", stacklevel=2)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of this package that is worth a record."""
+
+    kind: Kind
+    function: Callable[..., object]
+    arguments: Mapping[str, object]
+    #: Role to path.
+    data: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -> Iterator[RunRecord]:
+    """Keep a record of what happens inside: written now, and when it ends in whatever way.
+
+    What is done to the record inside is written at the end.
+    """
+    started = datetime.now(UTC)
+    text, configuration = describe_call(call.function, call.arguments)
+    record = RunRecord(
+        id=f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}",
+        kind=call.kind,
+        started=started.isoformat(timespec="milliseconds"),
+        command=without_secrets(command_line.get()),
+        call=text,
+        folder=str(Path.cwd()),
+        configuration=configuration,
+        data={role: hidden(path) for role, path in call.data.items()},
+        software=Software.present(),
+        models=list(models),
+    )
+    writer = RunWriter(workspace, record)
+    with ExitStack() as held:
+        if not is_object(workspace.root):
+            lock = _lock(workspace, record)
+            held.callback(lambda: lock.unlink(missing_ok=True))
+            held.enter_context(file_lock(lock, wait=True))
+        writer.write()
+        try:
+            yield record
+            record.status = "complete" if record.status == "running" else record.status
+        except BaseException as error:
+            record.status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            record.error = error.message if isinstance(error, ShiftbenchError) else f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            record.ended = datetime.now(UTC).isoformat(timespec="milliseconds")
+            record.software = Software.present()  # libraries that were loaded on the way count, too
+            writer.write()
+
+
+def _folder(workspace: Workspace) -> Location:
+    return workspace.root / "runs"
+
+
+def _lock(workspace: Workspace, record: RunRecord) -> Location:
+    return workspace.lock_path(f"run-{record.id}")
+
+
+def read_runs(workspace: Workspace) -> tuple[list[RunRecord], list[Location]]:
+    """The records in order of their start, and the files that are damaged."""
+    files = sorted(_folder(workspace).glob("*.json"))
+    with ThreadPoolExecutor() as pool:
+        # In an object store each is a request, and they are waited for side by side.
+        read = list((pool.map if is_object(workspace.root) else map)(_read, files))
+    records = sorted((one for one in read if one is not None), key=lambda one: (one.started, one.id))
+    return records, [file for file, one in zip(files, read, strict=True) if one is None]
+
+
+def _read(path: Location) -> RunRecord | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def is_alive(workspace: Workspace, record: RunRecord) -> bool | None:
+    """Whether an unfinished run still goes on; None where there are no locks to tell."""
+    if is_object(workspace.root):
+        return None
+    lock = _lock(workspace, record)
+    if not lock.exists():
+        return False
+    with file_lock(lock, wait=False) as free:
+        return not free
+
+
+class RunHistory:
+    """What the records say about the results of a workspace."""
+
+    def __init__(self, records: Iterable[RunRecord]) -> None:
+        self.records = list(records)
+        #: By hash of the version: facts that every run of that version had to assume.
+        self.assumed: dict[str, tuple[str, ...]] = {}
+        #: By hash of the version: the runs that had it.
+        self._runs: dict[str, list[RunRecord]] = {}
+        #: By key of a result: the runs that computed it.
+        self._makers: dict[str, list[RunRecord]] = {}
+        for record in self.records:
+            for model in record.models:
+                self._add(record, model)
+
+    @classmethod
+    def of(cls, workspace: Workspace) -> RunHistory:
+        return cls(read_runs(workspace)[0])
+
+    def _add(self, record: RunRecord, model: ModelRun) -> None:
+        for key in model.removed:
+            self._makers.pop(key, None)
+        if record.kind == "remove":
+            return
+        self._runs.setdefault(model.version, []).append(record)
+        so_far = self.assumed.get(model.version, tuple(model.assumed))
+        self.assumed[model.version] = tuple(fact for fact in so_far if fact in model.assumed)
+        for key in model.computed:
+            # Runs at the same time may share the work; one that ended before did not: the result was made anew.
+            before = self._makers.get(key, ())
+            self._makers[key] = [*(one for one in before if not one.ended or one.ended > record.started), record]
+        for key in model.shared:
+            self._makers.setdefault(key, []).append(record)
+
+    def makers(self, result: Result) -> list[RunRecord]:
+        """The runs that computed a result; none if that was not recorded."""
+        return self._makers.get(result.key, [])
+
+    def runs_of(self, version: str) -> list[RunRecord]:
+        return self._runs.get(version, [])
+
+    def made(self, result: Result) -> str:
+        """When it was computed (ISO 8601, UTC); "" if that was not recorded."""
+        makers = self.makers(result)
+        return (makers[-1].ended or makers[-1].started) if makers else ""
+
+
+def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
+    """The call as a line, without arguments that are defaults, and all its arguments as JSON.
+
+    >>> def table(metric="top1", *, level=0.95): ...
+    >>> describe_call(table, {"metric": "top5", "level": 0.95})
+    ("table(metric='top5')", {'metric': 'top5', 'level': 0.95})
+    """
+    parameters = inspect.signature(call).parameters
+    configuration = {name: as_json(arguments[name]) for name in parameters if name in arguments and name not in _SILENT}
+    given = [f"{name}={value!r}" for name, value in configuration.items() if value != as_json(parameters[name].default)]
+    return f"{call.__name__}({', '.join(given)})", configuration
+
+
+#: Arguments that decide nothing but what is shown on the way.
+_SILENT = ("progress", "console", "bar")
+
+
+def as_json(value: Any) -> Any:
+    """Plain values as they are; other objects by their name or kind: enough to repeat the call, or to know what was."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str | PurePath) or is_object(value):
+        return hidden(str(value))
+    if isinstance(value, Mapping):
+        return {str(key): as_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [as_json(entry) for entry in value]
+    if is_dataclass(value) and not isinstance(value, type) and len(fields(value)) <= _MOST_FIELDS:
+        return {one.name: as_json(getattr(value, one.name)) for one in fields(value)}
+    return object_name(value)
+
+
+_MOST_FIELDS = 12
+
+
+def object_name(value: object) -> str:
+    """
+    >>> object_name(print), object_name(3 + 4j)
+    ('print', '<complex>')
+    """
+    name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
+    return str(name) if name else f"<{type(value).__qualname__}>"
+
+
+def without_secrets(arguments: Iterable[str]) -> list[str]:
+    """The command line without credentials.
+
+    >>> without_secrets(["eval", "--token", "abc", "--data", "https://me:pw@host/x?sig=1"])
+    ['eval', '--token', '***', '--data', 'https://***@host/x?***']
+    """
+    shown: list[str] = []
+    for argument in arguments:
+        secret = shown[-1:] and _is_secret(shown[-1]) and not argument.startswith("-")
+        option, equals, _ = argument.partition("=")
+        if equals and _is_secret(option):
+            shown.append(f"{option}=***")
+        else:
+            shown.append("***" if secret else hidden(argument))
+    return shown
+
+
+def _is_secret(option: str) -> bool:
+    return option.startswith("--") and any(word in option for word in ("token", "password", "secret", "credential"))
+
+
+def hidden(text: str) -> str:
+    """A text without the user, the password and the query of a URL in it."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    host, slash, path = rest.partition("/")
+    host = f"***@{host.rpartition('@')[2]}" if "@" in host else host
+    whole, question, _ = f"{host}{slash}{path}".partition("?")
+    return f"{scheme}://{whole}{'?***' if question else ''}"
