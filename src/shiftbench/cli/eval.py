@@ -176,11 +176,14 @@ def _defended(spec: str, names: str, labels: str | None, **loading: Any) -> Clas
 
 
 def report_run(run: Run, caught: Sequence[Warning], level: float, *, as_json: bool) -> None:
-    """The tables, then skipped images, warnings, settings left out, and where everything is stored."""
+    """The tables, skipped images, warnings, settings left out; last the summary and what to run next."""
     from shiftbench.api import SharedRun
+    from shiftbench.reports.summary import summarise
+    from shiftbench.store.run_records import command_line
 
+    summary = summarise(run, level=level, command=command_line.get())
     if as_json:
-        print_json({**run.summary(level=level), "warnings": warning_data(caught)})
+        print_json({**run.summary(level=level), "summary": summary.as_dict(), "warnings": warning_data(caught)})
     else:
         for report in run.overview(level=level):
             output.print(report)
@@ -194,6 +197,8 @@ def report_run(run: Run, caught: Sequence[Warning], level: float, *, as_json: bo
         names = [name for name, why in run.left_out.items() if why == reason]
         errors.print(f"left out: {listed(names, 8)}: {reason}", style="dim", markup=False, highlight=False)
     errors.print(f"predictions: {run.workspace.root}/predictions", style="dim", highlight=False)
+    if not as_json:
+        output.print(summary.to_text(min(output.width, 80)), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_problems(run: Run, most: int = 10) -> None:

@@ -22,17 +22,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-from shiftbench.metrics.corruption import ALEXNET_ERRORS
-from shiftbench.published.tables import published
-from shiftbench.studies.base import FRACTION
-from shiftbench.studies.fits import Fit
-from shiftbench.studies.models import STANDARD, ModelInfo, Models
-from shiftbench.studies.results import Results
-from shiftbench.studies.study import Study
+
+if TYPE_CHECKING:
+    from shiftbench.studies.fits import Fit
+    from shiftbench.studies.models import Models
+    from shiftbench.studies.results import Results
+    from shiftbench.studies.study import Study
 
 PROVENANCE = (
     "the published models were evaluated by the papers' authors, whose preprocessing may differ; their accuracies are "
@@ -95,6 +95,8 @@ class Baseline:
     @cached_property
     def models(self) -> Models:
         """Which of its models the line goes through: those of the category "standard"."""
+        from shiftbench.studies.models import STANDARD, ModelInfo, Models
+
         return Models({name: ModelInfo(name, _TRAINED_OTHERWISE.get(name, STANDARD)) for name in self.values()})
 
     @property
@@ -103,6 +105,9 @@ class Baseline:
 
     def results(self, y: str | None = None) -> Results:
         """Its accuracies as a table with the columns x and y; ``y`` renames the second, to one of ``settings``."""
+        from shiftbench.studies.base import FRACTION
+        from shiftbench.studies.results import Results
+
         assert self.x is not None
         sizes = {side.setting: np.asarray(float(side.images)) for side in (self.x, self.y)}
         if y is not None:
@@ -113,10 +118,14 @@ class Baseline:
         return Results(tuple(self.values()), (self.x.setting, y or self.y.setting), values, FRACTION, sizes)
 
     def study(self, y: str | None = None) -> Study:
+        from shiftbench.studies.study import Study
+
         return Study(self.results(y), self.models)
 
     def line(self, level: float = 0.95) -> Fit:
         """The line through the models of standard training, with its resamples."""
+        from shiftbench.studies.fits import Fit
+
         assert self.x is not None
         line = self.study().fit(self.x.setting, self.y.setting, scale=self.scale, level=level)
         assert isinstance(line, Fit)
@@ -212,6 +221,8 @@ def _corrupted() -> dict[str, tuple[float, float]]:
     CE is the error over AlexNet's, so that their product is the error itself. CEs are printed as whole percents and
     their mean, mCE, to a tenth: the errors are scaled to agree with it.
     """
+    from shiftbench.metrics.corruption import ALEXNET_ERRORS
+
     found = {}
     for paper, table in (("002", "1"), ("000", "8")):
         clean, mce = (_column(paper, table, *what) for what in (("imagenet", "error"), ("imagenet-c", "mCE")))
@@ -224,11 +235,12 @@ def _corrupted() -> dict[str, tuple[float, float]]:
 
 
 def _unknown_classes() -> dict[str, tuple[float, float]]:
-    rows = published("003", setting="imagenet-o", metric="AUPR")
-    return {row.model: (float("nan"), row.value) for row in rows}
+    return {model: (float("nan"), value) for model, value in _column("003", None, "imagenet-o", "AUPR").items()}
 
 
-def _column(paper: str, table: str, setting: str, metric: str) -> dict[str, float]:
+def _column(paper: str, table: str | None, setting: str, metric: str) -> dict[str, float]:
+    from shiftbench.published.tables import published
+
     return {row.model: row.value for row in published(paper, table, setting=setting, metric=metric)}
 
 

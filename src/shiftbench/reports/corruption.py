@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shiftbench.errors import SettingError, StoreError
@@ -164,6 +165,13 @@ def all_corruption_scores(
         )
         for name, grid in grids.items()
     ]
+
+
+def accuracy_of(error: Score) -> Score:
+    """A score of errors as one of accuracies."""
+    name = error.metric.replace("error", "accuracy")
+    low, high = 1 - error.high, 1 - error.low
+    return replace(error, metric=name, value=1 - error.value, low=low, high=high, higher_is_better=True)
 
 
 def _if_paired(clean: Predictions | None, grid: Grid) -> Predictions | None:

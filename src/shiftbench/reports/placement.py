@@ -20,10 +20,9 @@ from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.metrics.detection import detect
 from shiftbench.published.baselines import PROVENANCE, Baseline, Side, baselines
-from shiftbench.reports.corruption import all_corruption_scores, corruption_families
+from shiftbench.reports.corruption import accuracy_of, all_corruption_scores, corruption_families
 from shiftbench.reports.formatting import count, interval, number
 from shiftbench.runs.results import StoredResults
-from shiftbench.store.display_names import classifier_titles
 from shiftbench.store.workspace import Result, space_key
 from shiftbench.studies.base import FRACTION
 from shiftbench.studies.fits import Fit
@@ -145,11 +144,10 @@ class _NotComparableError(Exception):
 
 def place_models(run: StoredResults, *, level: float = 0.95) -> Placements:
     """Every model of a run among the published models of its settings."""
-    titles = classifier_titles(run.results)
     placed: list[Placement] = []
     unplaced: list[Unplaced] = []
-    for title in dict.fromkeys(titles[result.key] for result in run.results):
-        own = StoredResults(run.workspace, [result for result in run.results if titles[result.key] == title])
+    for title in run.classifiers:
+        own = StoredResults(run.workspace, [one for one in run.results if one.title == title], models=run.models)
         settings = {*own.settings, *corruption_families(run.workspace, own.results)}
         for baseline, setting in ((one, name) for one in baselines() for name in one.settings if name in settings):
             try:
@@ -230,13 +228,6 @@ def _family_score(own: StoredResults, baseline: Baseline, family: str, level: fl
         _check(result, replace(baseline.y, setting=result.setting))
     [(_, scores, _)] = all_corruption_scores(own.workspace, own.results, family, None, None, level)
     return accuracy_of(scores.mean_error)
-
-
-def accuracy_of(error: Score) -> Score:
-    """A score of errors as one of accuracies."""
-    name = error.metric.replace("error", "accuracy")
-    low, high = 1 - error.high, 1 - error.low
-    return replace(error, metric=name, value=1 - error.value, low=low, high=high, higher_is_better=True)
 
 
 def _top1(own: StoredResults, result: Result, level: float) -> Score:

@@ -1,0 +1,388 @@
+"""What a set of results says in a few lines: accuracy, the worst corruptions and classes, confusions, calibration,
+the place among published models, warnings, and what to run next.
+
+``eval`` ends with it, the HTML report opens with it, and a notebook shows it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shiftbench.arrays import IntArray
+from shiftbench.errors import SettingError, UnknownNameError
+from shiftbench.metrics.accuracy import lowest_accuracy
+from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.corruption import ALEXNET
+from shiftbench.published.baselines import baseline_of
+from shiftbench.reports.corruption import accuracy_of, all_corruption_scores, corruption_families, over_imagenet
+from shiftbench.reports.formatting import count, digits, interval, number
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.workspace import Result
+
+if TYPE_CHECKING:
+    from shiftbench.reports.placement import Placement, Placements, Unplaced
+
+#: So many corruptions, confusions and commands are shown.
+_SHOWN = 3
+#: Models that get lines of their own; of more, the tables say enough.
+_MOST_MODELS = 4
+
+
+@dataclass(frozen=True)
+class WorstClass:
+    """The class with the lowest accuracy.
+
+    Attributes:
+        name: The class.
+        correct: Images classified correctly.
+        n: Images of the class.
+        low: Lower end of an interval that holds for all classes together, because the lowest of many is chosen.
+        high: Upper end.
+    """
+
+    name: str
+    correct: int
+    n: int
+    low: float
+    high: float
+
+    @property
+    def value(self) -> float:
+        return self.correct / self.n
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """``count`` of the ``of`` images of ``label`` were classified as ``prediction``."""
+
+    label: str
+    prediction: str
+    count: int
+    of: int
+
+
+@dataclass(frozen=True)
+class CorruptionSummary:
+    """A family of corrupted settings of one model.
+
+    Attributes:
+        family: Name of the family, such as ``imagenet-c``.
+        mean: Mean accuracy over its corruptions and severities.
+        mce: Mean corruption error, where AlexNet's published errors divide.
+        worst: The three corruptions with the lowest accuracy, each a mean over severities.
+        corruptions: Number of corruptions.
+        severities: Number of severities.
+    """
+
+    family: str
+    mean: Score
+    mce: Score | None
+    worst: tuple[tuple[str, Score], ...]
+    corruptions: int
+    severities: int
+
+
+@dataclass(frozen=True)
+class CalibrationSummary:
+    """ECE, and mean confidence against accuracy; ``excess`` is positive for an overconfident model."""
+
+    ece: Score
+    excess: float
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """One model.
+
+    Attributes:
+        model: Its name.
+        setting: The setting without shift, or the only one.
+        accuracy: Top-1 (or the setting's own metric) there.
+        worst_class: The class with the lowest accuracy; None where images do not have one label each.
+        confusions: The most frequent confusions of two classes.
+        calibration: None where no confidences are known.
+        corruptions: Families of corrupted settings.
+        shifted: Other settings with a shift, lowest accuracy first.
+        placements: Its places among published models.
+        unplaced: Settings with published models that can't be compared, and why.
+    """
+
+    model: str
+    setting: str
+    accuracy: Score
+    worst_class: WorstClass | None
+    confusions: tuple[Confusion, ...]
+    calibration: CalibrationSummary | None
+    corruptions: tuple[CorruptionSummary, ...]
+    shifted: tuple[tuple[str, Score], ...]
+    placements: tuple[Placement, ...]
+    unplaced: tuple[Unplaced, ...]
+
+    def as_dict(self, level: float) -> dict[str, object]:
+        """JSON-able; of the published models only the comparison."""
+        fields = {key: _plain(value) for key, value in vars(self).items() if key not in ("placements", "unplaced")}
+        placed, unplaced = ([one.as_dict() for one in found] for found in (self.placements, self.unplaced))
+        return {**fields, "published": {"placed": placed, "unplaced": unplaced, "level": level}}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(heading, text) of everything that is known, for people."""
+        found = [("accuracy", f"{_shown(self.accuracy)} on {self.setting} (n = {count(self.accuracy.n)})")]
+        for one in self.corruptions:
+            found.append(("corrupted", f"{_shown(one.mean)} {one.family}{_mce(one.mce)}"))
+            worst = ", ".join(f"{name} {_percent(score)}" for name, score in one.worst)
+            found.append(("worst", f"{worst} (of {one.corruptions})"))
+        if self.shifted:
+            found.append(("shifted", ", ".join(f"{name} {_percent(score)}" for name, score in self.shifted[:_SHOWN])))
+        found += [("published", f"{one.setting}: {one.sentence}") for one in self.placements[:_SHOWN]]
+        found += [("published", f"{one.setting} is not comparable: {one.why}") for one in self.unplaced[:1]]
+        if self.worst_class is not None:
+            worst_class, ends = self.worst_class, interval(self.worst_class.low, self.worst_class.high, 1)
+            text = f"{worst_class.name}, {number(worst_class.value, 1)} % {ends} (n = {count(worst_class.n)})"
+            found.append(("worst class", text))
+        if self.confusions:
+            pairs = [f"{one.label} as {one.prediction} ({one.count} of {one.of})" for one in self.confusions[:2]]
+            found.append(("confusions", ", ".join(pairs)))
+        if self.calibration is not None:
+            excess = self.calibration.excess
+            word = "overconfident" if excess >= 0 else "underconfident"
+            gap = f"{number(abs(excess), 1)} points {word}"
+            found.append(("calibration", f"ECE {_shown(self.calibration.ece)}, {gap}"))
+        return found
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a set of results says in a few lines.
+
+    Attributes:
+        models: One entry per model.
+        warnings: Signs of wrong labels or preprocessing.
+        next_commands: Three commands that make sense now, with the user's own paths.
+        level: Level of all intervals.
+    """
+
+    models: tuple[ModelSummary, ...]
+    warnings: tuple[str, ...]
+    next_commands: tuple[str, ...]
+    level: float
+
+    def as_dict(self) -> dict[str, object]:
+        """JSON-able."""
+        models = [one.as_dict(self.level) for one in self.models]
+        return {"models": models, "next_commands": list(self.next_commands), "level": self.level}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(heading, text): all of one model, or one line each of several."""
+        if len(self.models) == 1:
+            return self.models[0].lines()
+        return [(one.model, _brief(one)) for one in self.models[:_MOST_MODELS]]
+
+    def to_text(self, width: int = 80) -> str:
+        """For a terminal: the lines, and the commands to run next."""
+        if not self.models:
+            return ""
+        title = self.models[0].model if len(self.models) == 1 else f"{len(self.models)} models"
+        lines = self.lines()
+        indent = 2 + max(len(heading) for heading, _ in lines) + 2
+        found = [f"summary: {title}"]
+        for heading, text in lines:
+            first = f"  {heading}".ljust(indent)
+            whole = text.replace(" %", "\N{NO-BREAK SPACE}%")
+            wrapped = textwrap.wrap(
+                whole, max(width, indent + 20), initial_indent=first, subsequent_indent=" " * indent
+            )
+            found += [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrapped]
+        return "\n".join([*found, "next:", *(f"  {command}" for command in self.next_commands)])
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Score | WorstClass | Confusion | CalibrationSummary | CorruptionSummary):
+        return asdict(value)
+    return value
+
+
+def summarise(run: StoredResults, *, level: float = 0.95, command: Sequence[str] = ()) -> RunSummary:
+    """The summary of a run.
+
+    Args:
+        run: The results.
+        level: Level of the intervals.
+        command: The ``eval`` command that made them, which the next ones build on; by default, as recorded.
+
+    Returns:
+        What there is to say; an empty run has no models.
+    """
+    placements = _placements(run, level)
+    found = []
+    for title in run.classifiers:
+        own = StoredResults(run.workspace, [one for one in run.results if one.title == title], models=run.models)
+        found.append(_model(title, own, placements, level))
+    warnings = tuple(str(warning) for warning in run.warnings())
+    return RunSummary(tuple(found), warnings, next_commands(run, command), level)
+
+
+def _placements(run: StoredResults, level: float) -> Placements | None:
+    """None where no setting has published models; then nothing of the studies is loaded."""
+    names = {*run.settings, *corruption_families(run.workspace, run.results)}
+    if not any(baseline_of(name) for name in names):
+        return None
+    from shiftbench.reports.placement import place_models
+
+    return place_models(run, level=level)
+
+
+def _model(title: str, own: StoredResults, placements: Placements | None, level: float) -> ModelSummary:
+    families = corruption_families(own.workspace, own.results)
+    members = {setting for places in families.values() for setting in places.values()}
+    clean = clean_result(own.results)
+    metric = metrics.get(clean.spec.metric)
+    by_image = clean.spec.judged_by_image
+    predictions = own.workspace.read(clean, top_k=max(1, metric.needs.top_k), scores=metric.needs.scores)
+    others = [one for one in own.results if one.spec.reference is not None and one.setting not in members]
+    scores = StoredResults(
+        own.workspace, [one for one in others if one.spec.judged_by_image], models=own.models
+    ).scores(level=level)
+    return ModelSummary(
+        title,
+        clean.setting,
+        metric(predictions, level=level),
+        worst_class(predictions, level) if by_image else None,
+        tuple(confusions(predictions, most=_SHOWN)) if by_image else (),
+        _calibration(predictions, level) if by_image else None,
+        tuple(one for one in (_corruptions(own, name, level) for name in families) if one is not None),
+        tuple(sorted(((setting, score) for _, setting, score in scores), key=lambda entry: entry[1].value)),
+        tuple(one for one in placements.placed if one.model == title) if placements else (),
+        tuple(one for one in placements.unplaced if one.model == title) if placements else (),
+    )
+
+
+def clean_result(results: Sequence[Result]) -> Result:
+    """The result without shift that most of the others refer to; the first one if none is without."""
+    named = Counter(result.spec.reference for result in results)
+    plain = [one for one in results if one.spec.reference is None and one.spec.shift.kind == "none"]
+    return max(plain or results, key=lambda result: (result.spec.judged_by_image, named[result.setting]))
+
+
+def worst_class(predictions: Predictions, level: float) -> WorstClass | None:
+    """The class with the lowest accuracy, of several equal ones that with the most images."""
+    labels = predictions.labels[predictions.valid]
+    n = np.bincount(labels, minlength=len(predictions.space))
+    right = np.bincount(labels[predictions.correct], minlength=len(predictions.space))
+    known = np.flatnonzero(n)
+    if len(known) < 2:
+        return None
+    lowest = lowest_accuracy("top1", right[known], n[known], "classes", level=level)
+    worst = min(known.tolist(), key=lambda i: (right[i] / n[i], -n[i]))
+    return WorstClass(predictions.space.names[worst], int(right[worst]), int(n[worst]), lowest.low, lowest.high)
+
+
+def confusion_counts(predictions: Predictions) -> IntArray:
+    """(classes, classes): images by label and prediction."""
+    size, valid = len(predictions.space), predictions.valid
+    pairs = predictions.labels[valid].astype(np.int64) * size + predictions.top[valid, 0]
+    return np.bincount(pairs, minlength=size * size).reshape(size, size)
+
+
+def confusions(predictions: Predictions, *, most: int) -> list[Confusion]:
+    """The most frequent confusions of two classes, most frequent first."""
+    valid = predictions.valid
+    labels, found = predictions.labels[valid], predictions.top[valid, 0]
+    wrong = labels != found
+    pairs = Counter(zip(labels[wrong].tolist(), found[wrong].tolist(), strict=True))
+    names, of = predictions.space.names, np.bincount(labels, minlength=len(predictions.space))
+    ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [Confusion(names[a], names[b], n, int(of[a])) for (a, b), n in ordered[:most]]
+
+
+def _calibration(predictions: Predictions, level: float) -> CalibrationSummary | None:
+    confidence = predictions.confidence[predictions.valid]
+    if not len(confidence) or np.isnan(confidence).any():
+        return None
+    excess = float(confidence.mean(dtype=np.float64) - predictions.correct.mean())
+    return CalibrationSummary(metrics.get("ece")(predictions, level=level), excess)
+
+
+def _corruptions(own: StoredResults, family: str, level: float) -> CorruptionSummary | None:
+    settings = corruption_families(own.workspace, own.results)[family].values()
+    members = [one for one in own.results if one.setting in settings]
+    divisor = ALEXNET if over_imagenet(own.workspace, members) else None
+    try:
+        [(_, scores, _)] = all_corruption_scores(own.workspace, members, family, None, divisor, level)
+    except (SettingError, UnknownNameError):  # not the same severities of every corruption
+        return None
+    worst = sorted(((name, accuracy_of(error)) for name, error in scores.error.items()), key=lambda pair: pair[1].value)
+    mean = accuracy_of(scores.mean_error)
+    shape = len(scores.corruptions), len(scores.severities)
+    return CorruptionSummary(family, mean, scores.mce, tuple(worst[:_SHOWN]), *shape)
+
+
+def next_commands(run: StoredResults, command: Sequence[str] = ()) -> tuple[str, ...]:
+    """Three commands that make sense now, with the user's own paths."""
+    if not run.results:
+        return ()
+    workspace, clean = shlex.quote(str(run.workspace.root)), clean_result(run.results)
+    found = [f"shiftbench report -w {workspace} -o report.html"]
+    if not corruption_families(run.workspace, run.results):
+        found += _corrupted(run, clean, command or _recorded_command(run, clean))
+    if not clean.spec.judged_by_image:
+        return (*found, f"shiftbench table -w {workspace}")
+    setting = shlex.quote(clean.setting)
+    found += [f"shiftbench compare -w {workspace} -s {setting}"] if len(run.classifiers) > 1 else []
+    found += [
+        f"shiftbench groups -w {workspace} -s {setting} --by class",
+        f"shiftbench calibrate -w {workspace} -s {setting}",
+    ]
+    return tuple(found[:_SHOWN])
+
+
+#: The suite of corruptions for data in a role.
+_CORRUPTED = {"data": "corruptions", "imagenet-val": "imagenet-c"}
+
+
+def _recorded_command(run: StoredResults, clean: Result) -> Sequence[str]:
+    """The last command that made a result, if its relative paths mean the same here."""
+    from shiftbench.store.run_records import RunHistory
+
+    records = [one for one in RunHistory.of(run.workspace).makers(clean) if one.kind == "evaluate" and one.command]
+    return records[-1].command if records and records[-1].folder == str(Path.cwd()) else ()
+
+
+def _corrupted(run: StoredResults, clean: Result, command: Sequence[str]) -> list[str]:
+    """The same evaluation under corruption; options that are given twice count as given last."""
+    if list(command[1:2]) != ["eval"]:  # an import has no model to run
+        return []
+    source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
+    suite = _CORRUPTED.get(source[0]) if source else None
+    return [f"{shlex.join(command)} --suite {suite} --severity 3"] if suite else []
+
+
+def _brief(one: ModelSummary) -> str:
+    parts = [f"{_shown(one.accuracy)} on {one.setting}"]
+    parts += [f"{_percent(family.mean)} {family.family}, worst {family.worst[0][0]}" for family in one.corruptions]
+    parts += [place.sentence for place in one.placements[:1]]
+    return "; ".join(parts)
+
+
+def _shown(score: Score) -> str:
+    places = digits(score.n, score.unit) if score.unit != "%" else 1
+    unit = " %" if score.unit == "%" else ""
+    return f"{number(score.value, places, score.unit)}{unit} {interval(score.low, score.high, places, score.unit)}"
+
+
+def _percent(score: Score) -> str:
+    return f"{number(score.value, 1, score.unit)}{' %' if score.unit == '%' else ''}"
+
+
+def _mce(mce: Score | None) -> str:
+    return "" if mce is None else f", {mce.metric} {number(mce.value, 1)}"

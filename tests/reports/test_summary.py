@@ -1,0 +1,89 @@
+"""The summary of a run: the right numbers, short enough for a terminal, and commands that run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import shiftbench as sb
+from shiftbench.cli.app import app
+from shiftbench.reports.summary import confusion_counts, summarise
+from shiftbench.store.workspace import Workspace
+from tests.reports.page.making import run_colours
+from tests.reports.recorded import record
+from tests.runs.helpers import colour_folder
+
+
+@pytest.fixture(scope="module")
+def corrupted(tmp_path_factory: pytest.TempPathFactory) -> sb.Run:
+    root = tmp_path_factory.mktemp("summary")
+    return run_colours(colour_folder(root / "pictures", per_class=12), root / "w w")
+
+
+def test_numbers_are_those_of_the_tables(corrupted: sb.Run) -> None:
+    summary = summarise(corrupted)
+    assert [one.model for one in summary.models] == corrupted.classifiers
+    for one in summary.models:
+        assert one.setting == "pictures"
+        predictions = corrupted.predictions(one.model, "pictures")
+        assert one.accuracy.value == predictions.correct.mean()
+        counts = confusion_counts(predictions)
+        assert counts.sum() == 36 and np.trace(counts) == predictions.correct.sum()
+        [family] = one.corruptions
+        errors = corrupted.corruption_table().as_data()["scores"]
+        mean = next(e for e in errors if e["classifier"] == one.model and e["metric"].startswith("mean error"))
+        assert family.mean.value == pytest.approx(1 - mean["value"])
+        accuracies = [score.value for _, score in family.worst]
+        assert len(accuracies) == 3 and accuracies == sorted(accuracies)
+        by_class = [predictions.correct[predictions.labels == label].mean() for label in range(3)]
+        assert one.worst_class is not None and one.worst_class.value == min(by_class)
+        assert one.worst_class.low <= one.worst_class.value <= one.worst_class.high
+        off = counts - np.diag(np.diag(counts))
+        assert [pair.count for pair in one.confusions] == sorted(off[off > 0].tolist(), reverse=True)[:3]
+
+
+def test_one_model_fits_a_terminal(corrupted: sb.Run) -> None:
+    run = sb.Run.open(corrupted.workspace, ["unsure"])
+    text = summarise(run).to_text(80)
+    assert len(text.splitlines()) <= 12
+    assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith("  shiftbench"))
+
+
+def test_commands_run(corrupted: sb.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for run in (corrupted, sb.Run.open(corrupted.workspace, ["bright"], ["pictures"])):
+        commands = summarise(run).next_commands
+        assert len(commands) == 3
+        for command in commands:
+            program, *arguments = shlex.split(command)
+            result = CliRunner().invoke(app, arguments)
+            assert program == "shiftbench" and result.exit_code == 0, (command, result.output)
+
+
+def test_one_clean_setting_leads_to_corruptions(tmp_path: Path) -> None:
+    run = run_colours(colour_folder(tmp_path / "pictures", per_class=4), tmp_path / "w", suite="clean")
+    typed = ["shiftbench", "eval", "model.onnx", "--data", str(tmp_path / "pictures")]
+    found = summarise(run, command=typed).next_commands
+    assert [shlex.split(one)[1] for one in found] == ["report", "eval", "compare"]
+    assert shlex.split(found[1])[2:5] == typed[2:] and "corruptions" in found[1]
+
+
+def test_published_models_end_the_summary(tmp_path: Path) -> None:
+    record(tmp_path / "w", "val", 50_000, 38_500)
+    record(tmp_path / "w", "imagenetv2-matched-frequency", 10_000, 6_600, reference="val")
+    summary = summarise(sb.Run.open(tmp_path / "w"))
+    [placed] = summary.models[0].placements
+    assert "0.9 points above the line of 67 published models" in placed.sentence
+    assert any(placed.sentence in text for _, text in summary.lines())
+    found = json.loads(json.dumps(summary.as_dict(), allow_nan=False))
+    [entry] = found["models"][0]["published"]["placed"]
+    assert entry["points_above_line"] == pytest.approx(0.92, abs=0.01) and entry["interval"][0] < 0.92
+
+
+def test_an_empty_run_has_nothing_to_say(tmp_path: Path) -> None:
+    assert summarise(sb.Run(Workspace(tmp_path / "w"), [])).to_text() == ""
