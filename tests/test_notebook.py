@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import shiftbench as sb
+from shiftbench.errors import StoreError
 from shiftbench.settings.base import build_suite
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
@@ -69,6 +71,67 @@ def test_a_dataset_is_indexed_sliced_and_walked(run: sb.Run) -> None:
     assert [item.id for item in dataset[::5]] == dataset.ids[::5]
     with pytest.raises(IndexError):
         dataset[len(dataset)]
+
+
+FIGURES: dict[str, Callable[[sb.Run], object]] = {
+    "corruptions": lambda run: run.plot.corruptions(),
+    "heatmap": lambda run: run.plot.heatmap(),
+    "reliability": lambda run: run.plot.reliability(),
+    "response": lambda run: run.plot.response("photos-c.fog.5"),
+    "scatter": lambda run: run.plot.scatter(),
+    "scatter of a setting": lambda run: run.plot.scatter("photos-c.fog.5"),
+}
+
+
+@pytest.mark.parametrize("models", [1, 2])
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_run_draws_itself(run: sb.Run, name: str, models: int) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    figure = FIGURES[name](run.select(run.classifiers[:models]))
+    assert isinstance(figure, Figure) and figure.axes
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+def test_a_scatter_needs_a_reference(run: sb.Run) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(StoreError, match="x="):
+        sb.Run.open(run.workspace, settings=["photos"]).plot.scatter()
+
+
+def test_scores_as_frames_have_the_values_of_metrics(run: sb.Run) -> None:
+    one = sb.Run.open(run.workspace, ["dark"])
+    frame = one.to_pandas()
+    fog = frame[(frame.corruption == "fog") & (frame.severity == 5)]
+    assert fog.value.item() == one.metrics()["photos-c/fog/5/top1"] and fog.low.item() <= fog.value.item()
+    assert len(frame) == len(one.metrics()) and set(frame.model) == {"dark"}
+    assert frame.model_id.unique().tolist() == [run.find_model("dark").id]
+    assert one.to_polars().shape == frame.shape and one.to_arrow().column_names == list(frame.columns)
+
+
+def test_predictions_as_frames_have_a_row_per_image(run: sb.Run) -> None:
+    frame = run.to_pandas("predictions", top_k=2)
+    assert len(frame) == 2 * 5 * 15
+    clean = frame[(frame.model == "dark") & (frame.setting == "photos")]
+    found = run.predictions("dark", "photos")
+    assert clean.image.tolist() == list(found.ids) and clean.correct.tolist() == found.correct.tolist()
+    assert clean.top1_name.tolist() == [COLOURS.names[i] for i in found.top[:, 0]]
+    assert run.to_polars("predictions").height == len(frame)
+    with pytest.raises(sb.ShiftbenchError, match="content"):
+        run.to_arrow("pictures")  # type: ignore[arg-type]
+
+
+def test_tables_as_frames_hold_all_rows(run: sb.Run) -> None:
+    assert run.table().to_pandas().columns[:3].tolist() == ["classifier", "setting", "metric"]
+    assert run.compare().to_polars().height == 1
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_missing_package_is_named(run: sb.Run, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(sb.ShiftbenchError, match=f"pip install {package}"):
+        getattr(run, f"to_{package}")()
 
 
 class Sound(HTMLParser):

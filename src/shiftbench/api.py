@@ -26,7 +26,13 @@ from shiftbench.store.run_records import Call
 from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
     from shiftbench.metrics.detection import AnomalyScore
+    from shiftbench.reports.figures import RunFigures
+    from shiftbench.reports.frames import Content
     from shiftbench.reports.placement import Placements
     from shiftbench.reports.table import Table
 
@@ -53,9 +59,7 @@ class Run(StoredResults):
         about = f"{listed(self.classifiers, 3)} in {len(self.settings)} settings; workspace {self.workspace.root}"
         parts = [html.title(type(self).__name__, about)]
         if len(self.results) > _MOST_SHOWN:  # reading them all takes too long for something that is only displayed
-            parts.append(
-                html.notes([f"{len(self.results):,} results: choose some with Run.open(workspace, models, settings)"])
-            )
+            parts.append(html.notes([f"{len(self.results):,} results: choose some with run.select(models, settings)"]))
         else:
             from shiftbench.reports.writers import to_html
 
@@ -71,6 +75,17 @@ class Run(StoredResults):
             return self.overview()
         except ShiftbenchError as error:  # corruptions at different severities have no mean
             return [self.table(), Table([], [], notes=[error.message])]
+
+    @property
+    def plot(self) -> RunFigures:
+        """Figures of this run: ``run.plot.corruptions()``, ``.scatter()``, ``.reliability()``, ``.heatmap()``, ...
+
+        Raises:
+            MissingExtraError: Matplotlib is not installed (``pip install 'shiftbench[figures]'``).
+        """
+        from shiftbench.reports.figures import RunFigures
+
+        return RunFigures(self)
 
     def metrics(self, metric: str | None = None) -> dict[str, float]:
         """All scores as a flat dict, for a logger.
@@ -106,6 +121,65 @@ class Run(StoredResults):
         from shiftbench.reports.score_rows import flat_metrics, score_rows
 
         return flat_metrics(score_rows(self, metric))
+
+    def to_arrow(self, content: Content = "scores", *, top_k: int = 1, level: float = 0.95) -> pa.Table:
+        """The run as an Arrow table, for any data-frame library.
+
+        Args:
+            content: ``"scores"``: one row per score, with columns ``model``, ``model_id``, ``setting``, ``family``,
+                ``corruption``, ``severity``, ``metric``, ``value``, ``low``, ``high``, ``n``, ... Values
+                are fractions. A row without a severity is the mean over the severities, one without a corruption the
+                mean over a family.
+                ``"predictions"``: one row per image, model and setting, with columns ``model``, ``setting``,
+                ``image``, ``label``, ``top1`` (keys of classes), ``confidence``, ``correct``, ``model_id``,
+                ``label_name``, ``top1_name``, ``family``, ``corruption`` and ``severity``.
+            top_k: Number of predicted classes per image: columns ``top1`` to ``topK``.
+            level: Level of the intervals.
+
+        Returns:
+            A ``pyarrow.Table``.
+
+        Example:
+            >>> frame = run.to_arrow("predictions").to_pandas()  # doctest: +SKIP
+            >>> frame.groupby("label_name")["correct"].mean()  # doctest: +SKIP
+        """
+        from shiftbench.reports import frames
+        from shiftbench.reports.score_rows import score_rows
+
+        frames.check_content(content)
+        if content == "predictions":
+            return frames.predictions_to_arrow(self, top_k)
+        return frames.scores_to_arrow(self, score_rows(self, level=level))
+
+    def to_pandas(self, content: Content = "scores", *, top_k: int = 1, level: float = 0.95) -> pd.DataFrame:
+        """As ``to_arrow``, as a data frame of pandas.
+
+        Args:
+            content: ``"scores"`` or ``"predictions"``.
+            top_k: Number of predicted classes per image.
+            level: Level of the intervals.
+
+        Raises:
+            ShiftbenchError: pandas is not installed.
+        """
+        from shiftbench.reports.frames import to_pandas
+
+        return to_pandas(self.to_arrow(content, top_k=top_k, level=level))
+
+    def to_polars(self, content: Content = "scores", *, top_k: int = 1, level: float = 0.95) -> pl.DataFrame:
+        """As ``to_arrow``, as a data frame of Polars.
+
+        Args:
+            content: ``"scores"`` or ``"predictions"``.
+            top_k: Number of predicted classes per image.
+            level: Level of the intervals.
+
+        Raises:
+            ShiftbenchError: Polars is not installed.
+        """
+        from shiftbench.reports.frames import to_polars
+
+        return to_polars(self.to_arrow(content, top_k=top_k, level=level))
 
     def corruption_table(self, family: str | None = None, *, baseline: str | None = None, level: float = 0.95) -> Table:
         """mCE, relative mCE and the corruption error of every type, with intervals.

@@ -32,7 +32,7 @@ from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from shiftbench.reports.figures import PaperFigure
-    from shiftbench.reports.figures.corruption_data import ErrorMap, Families, SeverityGrid
+    from shiftbench.reports.figures.corruption_data import ErrorMap, SeverityGrid
     from shiftbench.store.predictions import Predictions
 
 app = typer.Typer(
@@ -162,27 +162,16 @@ def corruptions_command(
 def _severity_grid(
     table: ResultsOptions, family: str | None, clean: str | None, models: list[str], level: float
 ) -> SeverityGrid:
-    from shiftbench.reports.figures import severity_grid
-
-    results, families = table.read(), None
-    if table.workspace is not None and table.results is None:
-        families, reference = _corrupted(table.workspace, family)
-        clean = clean or reference
-    if clean is None and "val" in results.settings:
-        clean = "val"
-    return severity_grid(results, family=family, clean=clean, models=models, level=level, families=families)
-
-
-def _corrupted(workspace: Location, family: str | None) -> tuple[Families, str | None]:
-    """The families of a workspace, and the clean setting that they refer to, if it was evaluated."""
     from shiftbench.api import Run
-    from shiftbench.reports.corruption import corruption_families
+    from shiftbench.reports.figures import severity_grid
+    from shiftbench.reports.figures.corruption_data import severity_grid_of_run
 
-    run = Run.open(workspace)
-    families = corruption_families(run.workspace, run.results)
-    corrupted = {setting for name, places in families.items() if family in (None, name) for setting in places.values()}
-    named = {result.spec.reference for result in run.results if result.setting in corrupted}
-    return families, next(iter(named)) if len(named) == 1 and named <= set(run.settings) else None
+    if table.workspace is not None and table.results is None:
+        run = Run.open(table.workspace)
+        return severity_grid_of_run(run, family, clean=clean, models=models, level=level, metric=table.metric)
+    results = table.read()
+    clean = clean or ("val" if "val" in results.settings else None)
+    return severity_grid(results, family=family, clean=clean, models=models, level=level)
 
 
 @app.command("heatmap")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,15 +20,17 @@ from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.metrics.detection import detect
-from shiftbench.published.baselines import PROVENANCE, Baseline, Side, baselines
+from shiftbench.published.baselines import PROVENANCE, Baseline, Side, baseline_of, baselines
 from shiftbench.reports.corruption import accuracy_of, all_corruption_scores, corruption_families
 from shiftbench.reports.formatting import count, interval, number
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.workspace import Result, space_key
-from shiftbench.studies.base import FRACTION
+from shiftbench.studies.base import FRACTION, StudyError
 from shiftbench.studies.fits import Fit
+from shiftbench.studies.results import results_from_scores
 from shiftbench.studies.robustness import Effective, effective_robustness
 from shiftbench.studies.scales import get_scale
+from shiftbench.studies.study import ShiftAxes, Study
 
 #: A line is used beyond the models that it was fitted to by at most this share of their range, on its scale.
 _BEYOND = 0.5
@@ -155,6 +158,48 @@ def place_models(run: StoredResults, *, level: float = 0.95) -> Placements:
             except _NotComparableError as why:
                 unplaced.append(Unplaced(title, setting, baseline, str(why)))
     return Placements(tuple(placed), tuple(unplaced), level)
+
+
+class PlacedStudy(NamedTuple):
+    """Published models and own ones in one study, as a scatter plot draws them."""
+
+    study: Study
+    axes: ShiftAxes
+    scale: str
+    #: The own models, as the study calls them.
+    own: list[str]
+
+
+def published_study(run: StoredResults, y: str) -> PlacedStudy:
+    """The published models of a setting and those of a run.
+
+    Args:
+        run: The own results.
+        y: The setting under shift.
+
+    Raises:
+        StudyError: No line of published models for the setting, or no own model that can be compared.
+    """
+    baseline = baseline_of(y)
+    if baseline is None or baseline.x is None:
+        known = ", ".join(name for one in baselines() if one.x is not None for name in one.settings)
+        raise StudyError(f"no line of published models for {y!r}", expected=known)
+    found = place_models(run)
+    placed = [one for one in found if one.setting == y and one.effective is not None]
+    if not placed:
+        why = [f"{one.model}: {one.why}" for one in found.unplaced if one.setting == y]
+        raise StudyError(
+            f"no model of {run.workspace.root} can be compared with the published models on {y}",
+            found="; ".join(why) or f"no result on {y}",
+        )
+    x = baseline.x.setting
+    clean = {one.model: one.clean for one in placed}
+    own = [(one.model, y, one.score) for one in placed] + [(m, x, score) for m, score in clean.items() if score]
+    results, taken = results_from_scores(own), set(baseline.models)
+    renamed = tuple(f"{name} (own)" if name in taken else name for name in results.models)
+    notes = (f"published models: {baseline.source}", *placed[0].notes)
+    study = Study(baseline.results(y).joined(replace(results, models=renamed, notes=notes)), baseline.models)
+    return PlacedStudy(study, ShiftAxes(x, y), baseline.scale, list(renamed))
 
 
 def _place(title: str, own: StoredResults, baseline: Baseline, setting: str, level: float) -> Placement:

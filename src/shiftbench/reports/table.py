@@ -14,6 +14,9 @@ from shiftbench.io import html
 from shiftbench.reports import formatting, writers
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
     from rich.console import Console, ConsoleOptions, RenderableType
 
 Row = Mapping[str, Any]
@@ -207,10 +210,45 @@ class Table:
 
     def to_csv(self) -> str:
         """All rows with all digits, in the unit of the results."""
-        keys = self.keys
-        if keys is None:
-            keys = [key for column in self.columns for key in (column.key, *(column.ends or ()))]
-        return writers.to_csv(keys, self.rows)
+        return writers.to_csv(self._all_keys, self.rows)
+
+    @property
+    def _all_keys(self) -> Sequence[str]:
+        if self.keys is not None:
+            return self.keys
+        return [key for column in self.columns for key in (column.key, *(column.ends or ()))]
+
+    def to_arrow(self) -> pa.Table:
+        """The rows and columns of ``to_csv`` as an Arrow table; those of its parts if it has none of its own.
+
+        Returns:
+            A ``pyarrow.Table`` with all digits, in the unit of the results.
+        """
+        from shiftbench.reports.frames import rows_to_arrow
+
+        pieces = [self] if self.rows else [one for one in self.parts if one.rows]
+        keys = dict.fromkeys(key for one in pieces or [self] for key in one._all_keys)
+        return rows_to_arrow(list(keys), [row for one in pieces for row in one.rows])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """As ``to_arrow``, as a data frame of pandas.
+
+        Raises:
+            ShiftbenchError: pandas is not installed.
+        """
+        from shiftbench.reports.frames import to_pandas
+
+        return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> pl.DataFrame:
+        """As ``to_arrow``, as a data frame of Polars.
+
+        Raises:
+            ShiftbenchError: Polars is not installed.
+        """
+        from shiftbench.reports.frames import to_polars
+
+        return to_polars(self.to_arrow())
 
     def to_latex(self) -> str:
         """For the package ``booktabs``."""

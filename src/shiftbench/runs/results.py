@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import reduce
 from operator import or_
 from typing import Self
@@ -59,6 +60,23 @@ class StoredResults:
         models = ModelVersions.of(store, everything)
         chosen = select_results(everything, models, list(classifiers), list(settings))
         return cls(store, chosen, models=models)
+
+    def select(self, models: Iterable[str] = (), settings: Iterable[str] = ()) -> Self:
+        """Some of these results.
+
+        Args:
+            models: Only these models: names, or ids (``name@hash``).
+            settings: Only these settings.
+
+        Raises:
+            UnknownNameError: A model or setting that is not among the results; the nearest names are suggested.
+
+        Example:
+            >>> run.select(["resnet50"]).plot.corruptions()  # doctest: +SKIP
+        """
+        chosen = copy(self)
+        chosen.results = select_results(self.results, self.models, list(models), list(settings))
+        return chosen
 
     @property
     def classifiers(self) -> list[str]:

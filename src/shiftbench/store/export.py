@@ -57,7 +57,7 @@ def export_table(
         nonlocal rows
         with _writer(temporary, target.suffix.lower(), _schema(top_k)) as writer:
             for table in _ahead(
-                results, lambda result: _long(workspace.read(result, top_k=top_k, scores=False), top_k, find)
+                results, lambda result: long_table(workspace.read(result, top_k=top_k, scores=False), top_k, find)
             ):
                 writer.write_table(table)
                 rows += len(table)
@@ -112,8 +112,9 @@ class _Rows:
         return rows
 
 
-def _long(found: Predictions, top_k: int, find: _Rows) -> pa.Table:
-    rows = find(found.ids)
+def long_table(found: Predictions, top_k: int, find: _Rows | None = None) -> pa.Table:
+    """The rows of one result; ``find`` chooses some of its images."""
+    rows = np.arange(len(found)) if find is None else find(found.ids)
     top, labels = found.top[rows], found.labels[rows]
     right = pa.array(top[:, 0] == labels, mask=~found.valid[rows])
     answers = [

@@ -23,7 +23,7 @@ from shiftbench.cli.study.options import (
     open_study,
     place_own,
     predictions_in,
-    published_study,
+    published_models,
     set_sizes,
 )
 from shiftbench.io.paths import Location
@@ -75,7 +75,7 @@ def line_command(
     from shiftbench.reports.study_tables import effective_table
 
     if published:
-        study, chosen, usual, mine = published_study(table.workspace, y)
+        study, chosen, usual, mine = published_models(table.workspace, y)
     else:
         study, usual = open_study(table, kinds), "logit"
         mine = place_own(study, own)

@@ -14,6 +14,7 @@ from shiftbench.io.paths import Location
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shiftbench.reports.placement import PlacedStudy
     from shiftbench.store.predictions import Predictions
     from shiftbench.studies.results import Results
     from shiftbench.studies.study import ShiftAxes, Study
@@ -144,37 +145,14 @@ def place_own(study: Study, own: Path | None) -> list[str]:
     return list(mine.models)
 
 
-def published_study(workspace: Location | None, y: str | None) -> tuple[Study, ShiftAxes, str, list[str]]:
-    """Published models and those of a workspace: the study, its axes and scale, and the workspace's models."""
+def published_models(workspace: Location | None, y: str | None) -> PlacedStudy:
+    """Published models and those of a workspace."""
     from shiftbench.api import Run
-    from shiftbench.published.baselines import baseline_of, baselines
-    from shiftbench.reports.placement import place_models
-    from shiftbench.studies.base import StudyError
-    from shiftbench.studies.results import results_from_scores
-    from shiftbench.studies.study import ShiftAxes, Study
+    from shiftbench.reports.placement import published_study
 
     if workspace is None or y is None:
         raise typer.BadParameter("--published needs --workspace FOLDER and --y SETTING", param_hint="--published")
-    baseline = baseline_of(y)
-    if baseline is None or baseline.x is None:
-        known = ", ".join(name for one in baselines() if one.x is not None for name in one.settings)
-        raise StudyError(f"no line of published models for {y!r}", expected=known)
-    found = place_models(Run.open(workspace))
-    placed = [one for one in found if one.setting == y and one.effective is not None]
-    if not placed:
-        why = [f"{one.model}: {one.why}" for one in found.unplaced if one.setting == y]
-        raise StudyError(
-            f"no model of {workspace} can be compared with the published models on {y}",
-            found="; ".join(why) or f"no result on {y}",
-        )
-    x = baseline.x.setting
-    clean = {one.model: one.clean for one in placed}
-    own = [(one.model, y, one.score) for one in placed] + [(m, x, score) for m, score in clean.items() if score]
-    results, taken = results_from_scores(own), set(baseline.models)
-    renamed = tuple(f"{name} (own)" if name in taken else name for name in results.models)
-    notes = (f"published models: {baseline.source}", *placed[0].notes)
-    study = Study(baseline.results(y).joined(replace(results, models=renamed, notes=notes)), baseline.models)
-    return study, ShiftAxes(x, y), baseline.scale, list(renamed)
+    return published_study(Run.open(workspace), y)
 
 
 def choose_shift(

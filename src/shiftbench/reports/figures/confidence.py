@@ -11,6 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from shiftbench.arrays import FloatArray
+from shiftbench.errors import argument
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram
 from shiftbench.metrics.selective import response_rate_accuracy
@@ -159,7 +160,7 @@ def _check(predictions: Sequence[Predictions], most: int) -> None:
             "invalid number of results for one figure",
             found=len(predictions),
             expected=f"1 to {most}",
-            hint="choose classifiers (-c) and settings (-s)",
+            hint=f"choose models and settings: {argument('models', flag='-c')}, {argument('settings', flag='-s')}",
         )
     for one in predictions:
         if not one.valid.any():

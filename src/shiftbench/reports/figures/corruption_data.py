@@ -10,7 +10,7 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
-from shiftbench.errors import UnknownNameError, listed
+from shiftbench.errors import UnknownNameError, argument, listed
 from shiftbench.metrics.corruption import ALEXNET
 from shiftbench.reports.corruption import (
     Place,
@@ -24,7 +24,7 @@ from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Member, SuiteOptions, build_suite
 from shiftbench.shifts.corruptions import corruptions
 from shiftbench.studies.base import StudyError
-from shiftbench.studies.results import Results
+from shiftbench.studies.results import Results, results_from_scores
 
 #: Family to (corruption, severity) to setting.
 Families = Mapping[str, Mapping[Place, str]]
@@ -118,6 +118,25 @@ def severity_grid(
     )  # fmt: skip
 
 
+def severity_grid_of_run(
+    run: StoredResults,
+    family: str | None = None,
+    *,
+    clean: str | None = None,
+    models: Sequence[str] = (),
+    level: float = 0.95,
+    metric: str | None = None,
+) -> SeverityGrid:
+    """The accuracies of one family of a run's settings, with the setting they refer to as severity 0."""
+    families = corruption_families(run.workspace, run.results)
+    corrupted = {setting for name, places in families.items() if family in (None, name) for setting in places.values()}
+    named = {result.spec.reference for result in run.results if result.setting in corrupted}
+    if clean is None and len(named) == 1 and named <= set(run.settings):
+        clean = next(iter(named))
+    results = results_from_scores(run.scores(metric))
+    return severity_grid(results, family=family, clean=clean, models=models, level=level, families=families)
+
+
 @dataclass(frozen=True)
 class ErrorMap:
     """(models, columns) errors as fractions of one, or of a baseline's; nan where one is missing."""
@@ -159,7 +178,7 @@ def _unclear(family: str | None, families: Families) -> StudyError:
         "which corruptions to draw is not clear" if family is None else f"no settings of the family {family!r}",
         found=f"families {', '.join(families) or 'none'}",
         expected="one family of corrupted settings",
-        hint="name it: --family" if families else None,
+        hint=f"name it: {argument('family')}" if families else None,
     )
 
 

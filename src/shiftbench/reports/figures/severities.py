@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from shiftbench.arrays import FloatArray
-from shiftbench.errors import listed
+from shiftbench.errors import argument, listed
 from shiftbench.reports.figures.corruption_data import SeverityGrid
 from shiftbench.reports.figures.style import (
     CM,
@@ -42,7 +42,7 @@ def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes
             "too many models for one figure",
             found=len(grid.models),
             expected=f"{len(COLOURS)} or fewer",
-            hint="choose some: --model (repeatable)",
+            hint=f"choose some: {argument('models', flag='-c')}",
         )
     rows, columns, side = panel_grid(len(grid.corruptions), width, _PANEL)
     notes = [f"severity 0: {grid.clean_setting}"] if grid.clean is not None else []

@@ -8,6 +8,7 @@ give the same bytes: no date, no random ids.
 from __future__ import annotations
 
 import functools
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -96,6 +97,10 @@ _METADATA: Mapping[str, dict[str, None]] = {
 }
 
 
+#: A figure of one column is about 600 pixels wide in a notebook.
+_NOTEBOOK_DPI = 180
+
+
 class PaperFigure(Figure):
     """A Matplotlib figure that is written the same way every time, with notes."""
 
@@ -108,6 +113,12 @@ class PaperFigure(Figure):
         options = {"dpi": PNG_DPI, "metadata": _METADATA.get(kind), **options}
         with matplotlib.rc_context(RULES):
             super().savefig(fname, transparent=transparent, **options)
+
+    def _repr_png_(self) -> bytes:
+        """For notebooks: no pyplot, and so no backend, is needed to show it."""
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=_NOTEBOOK_DPI)
+        return file.getvalue()
 
     def write(self, path: str | Path, *, dpi: float = PNG_DPI) -> Path:
         """Write the file that the suffix names, whole or not at all."""

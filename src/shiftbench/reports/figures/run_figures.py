@@ -1,0 +1,213 @@
+"""The figures of a run: what ``run.plot`` offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from shiftbench.errors import StoreError, argument, listed
+from shiftbench.reports.corruption import Place, corruption_families
+from shiftbench.reports.figures.confidence import reliability, response
+from shiftbench.reports.figures.corruption_data import error_map_of_run, severity_grid_of_run
+from shiftbench.reports.figures.heatmaps import heatmap
+from shiftbench.reports.figures.scatters import scatter
+from shiftbench.reports.figures.severities import corruptions
+from shiftbench.reports.figures.style import PaperFigure
+from shiftbench.reports.placement import PlacedStudy, published_study
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.predictions import Predictions
+from shiftbench.studies.base import StudyError
+from shiftbench.studies.results import results_from_scores
+from shiftbench.studies.study import ShiftAxes, Study
+
+#: Panels of a scatter plot that nobody chose.
+_MOST_PANELS = 6
+
+
+class RunFigures:
+    """Figures of a run, each a Matplotlib figure that a notebook shows and ``figure.write("name.pdf")`` writes.
+
+    Widths are ``"single"`` (8.5 cm, one column of a paper), ``"double"`` (17.5 cm), or centimetres.
+
+    Args:
+        run: The results to draw.
+
+    Example:
+        >>> run = sb.Run.open("workspace")  # doctest: +SKIP
+        >>> run.plot.corruptions().write("corruptions.svg")  # doctest: +SKIP
+    """
+
+    def __init__(self, run: StoredResults) -> None:
+        self._run = run
+
+    def corruptions(
+        self,
+        family: str | None = None,
+        *,
+        level: float = 0.95,
+        width: str | float = "double",
+    ) -> PaperFigure:
+        """Accuracy over severity, one small panel per corruption, one line per model.
+
+        Args:
+            family: Family of corrupted settings, such as ``imagenet-c``, if the run has several.
+            level: Level of the intervals.
+            width: Width of the figure.
+
+        Returns:
+            A Matplotlib figure.
+
+        Raises:
+            StudyError: The run has no corrupted settings, or several families.
+        """
+        grid = severity_grid_of_run(self._run, family, level=level)
+        return corruptions(grid, width=width)
+
+    def heatmap(
+        self, family: str | None = None, *, baseline: str | None = None, width: str | float = "double"
+    ) -> PaperFigure:
+        """Corruption errors by model and corruption, with numbers: those of ``Run.corruption_table``.
+
+        Args:
+            family: Family of corrupted settings, if the run has several.
+            baseline: A model of the run to divide by; default: the published AlexNet for ImageNet's classes.
+            width: Width of the figure.
+
+        Returns:
+            A Matplotlib figure.
+        """
+        return heatmap(error_map_of_run(self._run, family, baseline=baseline), width=width)
+
+    def reliability(
+        self,
+        setting: str | None = None,
+        *,
+        bins: int = 15,
+        level: float = 0.95,
+        width: str | float | None = None,
+    ) -> PaperFigure:
+        """Reliability diagrams: accuracy at every confidence, one panel per model.
+
+        Args:
+            setting: The setting; default: the first of the run, which is the one without shift in all suites.
+            bins: Number of bins of equal width.
+            level: Level of the intervals.
+            width: Width of the figure; default: single for one model, else double.
+
+        Returns:
+            A Matplotlib figure.
+        """
+        found = self._predictions(setting)
+        return reliability(found, bins=bins, level=level, width=width or ("single" if len(found) == 1 else "double"))
+
+    def response(
+        self,
+        setting: str | None = None,
+        *,
+        level: float = 0.95,
+        width: str | float = "single",
+    ) -> PaperFigure:
+        """Accuracy on the most confident share of the images, one curve per model.
+
+        Args:
+            setting: The setting; default: the first of the run.
+            level: Level of the intervals.
+            width: Width of the figure.
+
+        Returns:
+            A Matplotlib figure.
+        """
+        return response(self._predictions(setting), level=level, width=width)
+
+    def scatter(
+        self,
+        y: str | Sequence[str] | None = None,
+        x: str | None = None,
+        *,
+        scale: str | None = None,
+        level: float = 0.95,
+        width: str | float | None = None,
+    ) -> PaperFigure:
+        """Accuracy under shift against accuracy without, one point per model.
+
+        A single setting for which the package has published models is drawn among them, with their line. Otherwise
+        the line is that of the run's own models, if there are three or more.
+
+        Args:
+            y: Settings under shift, or families of corruptions, whose mean is drawn; default: all families and all
+                settings that have a reference, at most six.
+            x: The setting without shift; default: the reference of each ``y``.
+            scale: ``"logit"``, ``"probit"`` or ``"linear"``; default: that of the published line, else logit.
+            level: Level of the intervals and of the line's band.
+            width: Width of the figure; default: single for one panel, else double.
+
+        Returns:
+            A Matplotlib figure.
+
+        Raises:
+            StoreError: No setting of the run has a reference that was evaluated.
+        """
+        references = self._references()
+        wanted = [y] if isinstance(y, str) else list(y or self._default_panels(references))
+        if len(wanted) == 1 and x is None and (published := self._among_published(wanted[0])) is not None:
+            study, axes, own_scale, own = published
+            return scatter(study, axes, scale=scale or own_scale, own=own, level=level, width=width or "single")
+        shifts = [ShiftAxes(x or self._reference(name, references), name) for name in wanted]
+        if not shifts:
+            raise StoreError(
+                "no setting of this run has a reference to be compared with",
+                found=listed(self._run.settings),
+                expected=f"two settings: {argument('x')} and {argument('y')}",
+            )
+        return scatter(
+            self._study(), shifts, scale=scale or "logit", level=level,
+            width=width or ("single" if len(shifts) == 1 else "double"),
+        )  # fmt: skip
+
+    def _among_published(self, setting: str) -> PlacedStudy | None:
+        try:
+            return published_study(self._run, setting)
+        except StudyError:  # none are published for it, or none that can be compared
+            return None
+
+    def _reference(self, setting: str, references: Mapping[str, str]) -> str:
+        if setting not in references:
+            raise StoreError(
+                f"{setting!r} has no reference that was evaluated",
+                found=listed(self._run.settings),
+                hint=f"name the setting without shift: {argument('x')}",
+            )
+        return references[setting]
+
+    def _references(self) -> dict[str, str]:
+        """Each family and each setting with the setting it is compared with, if that was evaluated."""
+        found = {
+            result.setting: result.spec.reference
+            for result in self._run.results
+            if result.spec.reference in self._run.settings and result.spec.shift.frame is None
+        }
+        members = {family: next(iter(places.values())) for family, places in self._families.items()}
+        families = {family: found[setting] for family, setting in members.items() if setting in found}
+        return {**families, **found}
+
+    def _default_panels(self, references: Mapping[str, str]) -> list[str]:
+        """Families, and settings of no family."""
+        members = {setting for places in self._families.values() for setting in places.values()}
+        return [name for name in references if name not in members][:_MOST_PANELS]
+
+    @property
+    def _families(self) -> dict[str, dict[Place, str]]:
+        return corruption_families(self._run.workspace, self._run.results)
+
+    def _study(self) -> Study:
+        """All accuracies of the run; the mean of each family is one more setting."""
+        results = results_from_scores(self._run.scores("top1"))
+        means = {
+            family: np.mean([results.column(setting) for setting in places.values()], axis=0)
+            for family, places in self._families.items()
+        }
+        return Study(results.with_columns(means))
+
+    def _predictions(self, setting: str | None) -> list[Predictions]:
+        return [self._run.workspace.read(result) for result in self._run.of_setting(setting or self._run.settings[0])]
