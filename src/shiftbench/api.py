@@ -15,13 +15,14 @@ from shiftbench.io import html
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
-from shiftbench.labels.catalogue import find_label_space
+from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.runs.execute import collect_needs, execute, input_warnings, load_classifiers, plan_results
+from shiftbench.runs.inputs import open_inputs
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
-from shiftbench.settings.roles import Data, Selection, data_name, data_sources, open_data
+from shiftbench.settings.roles import Data, Selection, data_name, data_sources
 from shiftbench.store.run_records import Call
 from shiftbench.store.workspace import Workspace
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from shiftbench.classifiers.base import Classifier
     from shiftbench.metrics.detection import AnomalyScore
     from shiftbench.reports.figures import RunFigures
     from shiftbench.reports.frames import Content
@@ -336,8 +338,8 @@ class StrictRunError(ShiftbenchError):
 
     def __init__(self, run: Run, found: Sequence[ResultWarning]) -> None:
         super().__init__(
-            f"{len(found)} warnings in a strict run",
-            found="\n            ".join(map(str, found)),
+            f"{sum(not one.is_note for one in found)} warnings in a strict run",
+            found="\n            ".join(str(one) for one in found if not one.is_note),
             hint="correct or confirm what they are about; the results are stored",
         )
         self.run, self.warnings = run, list(found)
@@ -364,7 +366,7 @@ def evaluate(
     data: Data = None,
     workspace: str | Location | Workspace = "shiftbench-workspace",
     *,
-    labels: str | Path | LabelSpace | None = None,
+    labels: LabelsArgument = None,
     severities: Sequence[float] = (1, 2, 3, 4, 5),
     corruptions: Sequence[str] = (),
     source: Source = "in-memory",
@@ -373,6 +375,7 @@ def evaluate(
     select: Selection | None = None,
     metric: Sequence[str] = ("top1", "top5"),
     keep_scores: bool = False,
+    defences: str | Sequence[str] = (),
     device: str = "auto",
     batch_size: int | None = None,
     threads: int | None = None,
@@ -391,6 +394,10 @@ def evaluate(
     dataset or, for suites of several datasets, a mapping from role to one. Stopped at any instant, the
     same call continues where it was. Data and ``workspace`` may be URLs: ``"s3://bucket/folder"``.
 
+    ``labels`` are the classes of data and models: the name of a label space, a file (classes in order, or a mapping
+    from your classes to those of the model), a list of names in the model's order, or "folders". Without it, classes
+    are recognised by name; a model that names none has those of the data, in sorted order, if it has as many outputs.
+
     ``device`` ("auto", "cpu", "cuda:1"), ``batch_size`` and ``threads`` (per model and worker) apply to every model
     that is loaded here; scores do not depend on them beyond the device's arithmetic.
 
@@ -406,11 +413,13 @@ def evaluate(
     textures = None if frost_textures is None else str(frost_textures)
     options = SuiteOptions(tuple(severities), tuple(corruptions), source, textures, data_name(data))
     chosen = build_suite(suite, options)
-    space = find_label_space(labels)
-    datasets, left_out = open_data(chosen, data, space=space, selection=select)
-    # Classes that the folders define are the classifiers' classes too.
-    own = next(iter(datasets.values())).space if isinstance(space, str) else space
-    loaded = load_classifiers(classifiers, own, trust=trust, device=device, batch_size=batch_size, threads=threads)
+    loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
+
+    def load(labels: LabelSpace | None, default: LabelSpace | None) -> dict[str, Classifier]:
+        return load_classifiers(classifiers, labels, default=default, defences=defences, **loading)
+
+    inputs = open_inputs(chosen, data, find_label_space(labels), select, load)
+    loaded, datasets, left_out = inputs.classifiers, inputs.datasets, inputs.left_out
     needs = collect_needs(metric, chosen, keep_scores)
     planned = plan_results(chosen, left_out, loaded, datasets, needs, seed, store)
     sources = data_sources(chosen, data)
@@ -429,8 +438,8 @@ def evaluate(
         raise IncompleteRunError(outcome.failures, run, len(planned))
     if own_shard is not None:
         run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
-    found = [*input_warnings(loaded.values(), datasets.values()), *run.skipped(), *run.warnings()]
-    if strict and found:
+    found = [*inputs.notes, *input_warnings(loaded.values(), datasets.values()), *run.skipped(), *run.warnings()]
+    if strict and not all(warning.is_note for warning in found):
         raise StrictRunError(run, found)
     for warning in found:
         if warning.code != "assumed-preprocessing":  # loading the model has warned of it

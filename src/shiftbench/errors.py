@@ -103,6 +103,10 @@ class LabelError(ShiftbenchError):
     """Labels, class folders or label spaces that do not fit together."""
 
 
+class UnknownClassesError(LabelError):
+    """Classes that belong to no known label space: probably the user's own."""
+
+
 class DatasetError(ShiftbenchError):
     """A dataset that cannot be read as what it is said to be."""
 

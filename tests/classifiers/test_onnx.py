@@ -142,3 +142,15 @@ def test_memory_that_runs_out_halves_the_batch(
     many = np.concatenate([IMAGES] * 4)
     assert np.allclose(classifier.scores(many)[:5], expected(), atol=1e-5)
     assert classifier.batch_size == 4
+
+
+@pytest.mark.parametrize("text", ['["dog", "cat", "fish"]', "{0: 'dog', 1: 'cat', 2: 'fish'}"])
+def test_the_classes_that_a_file_names(tmp_path: Path, text: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    path = export(Small(3), torch.zeros(2, 3, 32, 32), tmp_path / "small.onnx")
+    graph = onnx.load(path)
+    onnx.helper.set_model_props(graph, {"names": text})
+    onnx.save(graph, path)
+    default = LabelSpace("folders", ("cat", "dog", "fish"))
+    assert load_classifier(path, preprocessing=SMALL, default_labels=default).space.keys == ("dog", "cat", "fish")
+    assert load_classifier(path, preprocessing=SMALL, labels=["a", "b", "c"]).space.keys == ("a", "b", "c")

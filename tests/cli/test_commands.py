@@ -129,7 +129,6 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (["eval", "model.py:make", "--suite", "imagnet-c"], ["imagnet-c", "did you mean 'imagenet-c'"]),
         (["eval", "model.py:make", "--suite", "imagenet-c"], ["imagenet-val", "--data"]),
         (["eval", "model.py:make", "--data", "no/such/folder"], ["no/such/folder"]),
-        (["eval", "model.py:make", "--data", "pictures"], ["red", "green", "found", "expected"]),
         (["table", "-w", "elsewhere"], ["not a workspace", "elsewhere"]),
     ],
 )

@@ -59,7 +59,7 @@ def test_strict_prints_and_stores_everything_before_it_fails(project: Path, tmp_
     strict = evaluated(project, "make_wrong", tmp_path / "w", "--json", "--strict")
     assert (plain.exit_code, strict.exit_code) == (0, 3)
     data = json.loads(strict.stdout)
-    assert data == json.loads(plain.stdout)
+    assert all(data[part] == json.loads(plain.stdout)[part] for part in ("scores", "warnings"))
     assert {one["code"] for one in data["warnings"]} <= {"permuted-labels", "chance-level"} and data["warnings"]
     assert evaluated(project, "make_wrong", tmp_path / "new", "--strict").exit_code == 3
     assert len(sb.Run.open(tmp_path / "new").results) == 1
@@ -87,3 +87,100 @@ def test_a_strict_call_in_python_carries_the_run(project: Path, tmp_path: Path) 
         )
     assert len(caught.value.run.results) == 2
     assert any(one.code in ("permuted-labels", "chance-level") for one in caught.value.warnings)
+
+
+UNNAMED = """
+import numpy as np
+
+def make():
+    \"\"\"Scores of blue, green and red: the folders in sorted order.\"\"\"
+    return lambda images: images.mean(axis=(1, 2))[:, ::-1] / 20
+
+def make_many():
+    return lambda images: np.zeros((len(images), 7))
+
+def make_imagenet():
+    \"\"\"A thousand outputs; red images are tabbies, green ones sports cars, blue ones Samoyeds.\"\"\"
+    def scores(images):
+        means = images.mean(axis=(1, 2))
+        found = np.zeros((len(images), 1000))
+        found[:, [281, 817, 258]] = means
+        return found
+    return scores
+"""
+
+
+@pytest.fixture(scope="module")
+def unnamed(project: Path) -> Path:
+    (project / "unnamed.py").write_text(UNNAMED)
+    return project / "unnamed.py"
+
+
+def scores_of(result: Result) -> dict[str, float]:
+    assert result.exit_code == 0, result.output
+    return {one["setting"]: one["value"] for one in json.loads(result.stdout)["scores"]}
+
+
+def test_folders_are_the_classes_of_a_model_with_as_many_outputs(project: Path, unnamed: Path, tmp_path: Path) -> None:
+    first = ("eval", f"{unnamed}:make", "--data", project / "pictures", "-w", tmp_path / "w", "-q", "--json")
+    by_default, asked = call(*first), call(*first, "--labels", "folders")
+    assert scores_of(by_default) == scores_of(asked) == {"pictures": 1.0}
+    (note,) = [one for one in json.loads(by_default.stdout)["warnings"] if one["code"] == "own-classes"]
+    assert "0 = blue, 1 = green, 2 = red" in note["message"] and "--labels folders" in note["message"]
+    assert not any(one["code"] == "own-classes" for one in json.loads(asked.stdout)["warnings"])
+    assert len(sb.Run.open(tmp_path / "w").results) == 1
+
+
+def test_another_number_of_outputs_is_refused_with_both_numbers(project: Path, unnamed: Path, tmp_path: Path) -> None:
+    result = call("eval", f"{unnamed}:make_many", "--data", project / "pictures", "-w", tmp_path / "w", "-q")
+    text = str(result.exception)
+    assert "7 outputs" in text and "3 classes" in text and "--labels" in text
+    with pytest.raises(sb.ShiftbenchError, match="labels=") as caught:
+        sb.evaluate(f"{unnamed}:make_many", data=project / "pictures", workspace=tmp_path / "v", progress=False)
+    assert "--labels" not in str(caught.value)
+
+
+def test_names_count_where_the_model_has_some_whatever_their_order(project: Path, tmp_path: Path) -> None:
+    result = call("eval", f"{project}/model.py:make", "--data", project / "pictures", "-w", tmp_path, "-q", "--json")
+    assert scores_of(result) == {"pictures": 1.0}
+    capitals = sb.load_classifier(brightest_channel, labels=["Red", "Green", "Blue"], name="capitals")
+    run = sb.evaluate(capitals, data=project / "pictures", workspace=tmp_path / "c", progress=False)
+    assert run.scores("top1")[0][2].value == 1.0
+
+
+def test_a_list_of_names_is_in_the_models_order(project: Path, unnamed: Path, tmp_path: Path) -> None:
+    for names, right in ((["blue", "green", "red"], 1.0), (("red", "green", "blue"), 1 / 3)):
+        run = sb.evaluate(
+            f"{unnamed}:make", data=project / "pictures", labels=names, workspace=tmp_path / names[0], progress=False
+        )
+        assert run.scores("top1")[0][2].value == pytest.approx(right)
+
+
+@pytest.fixture(scope="module")
+def renamed(project: Path) -> Path:
+    """The same images in folders named by synonyms of ImageNet classes."""
+    root = colour_folder(project / "renamed", per_class=4)
+    for old, new in (("red", "tabby cat"), ("green", "Sports_Car"), ("blue", "samoyed")):
+        (root / old).rename(root / new)
+    return root
+
+
+def test_folders_of_imagenet_synonyms(renamed: Path, unnamed: Path, tmp_path: Path) -> None:
+    first = ("eval", f"{unnamed}:make_imagenet", "-w", tmp_path / "w", "-q", "--json")
+    result = call(*first, "--data", renamed)
+    assert scores_of(result) == {"renamed": 1.0}
+    assert "tabby cat = tabby (281)" in json.loads(result.stdout)["warnings"][0]["message"]
+
+
+def test_a_mapping_from_own_classes_to_those_of_imagenet(project: Path, unnamed: Path, tmp_path: Path) -> None:
+    first = ("eval", f"{unnamed}:make_imagenet", "--data", project / "pictures", "-w", tmp_path / "w", "-q", "--json")
+    assert "data labels" in str(call(*first).exception)
+    mappings = {
+        "a.csv": "key,members\nred,tabby cat|n02124075\ngreen,817\nblue,Samoyed\n",
+        "a.json": '{"red": ["tabby", 285], "green": "sports car", "blue": ["n02111889"]}',
+        "a.toml": 'red = ["tabby", 285]\ngreen = 817\nblue = "Samoyed"\n',
+    }
+    for name, text in mappings.items():
+        (tmp_path / name).write_text(text)
+        assert scores_of(call(*first, "--labels", tmp_path / name)) == {"pictures": 1.0}
+    assert len(sb.Run.open(tmp_path / "w").results) == 1

@@ -124,7 +124,7 @@ def test_keys_that_are_integers_win_over_positions() -> None:
 def test_refused(folders: list[str], space: str | None, words: str) -> None:
     with pytest.raises(Exception, match=f"(?s){words}") as caught:
         recognise_folders(folders, space)
-    assert caught.type.__name__ in ("LabelError", "UnknownNameError")
+    assert caught.type.__name__ in ("LabelError", "UnknownClassesError", "UnknownNameError")
 
 
 def test_a_refusal_says_what_was_found_and_expected() -> None:

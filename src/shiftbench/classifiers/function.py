@@ -10,11 +10,12 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
-from shiftbench.classifiers.batching import BatchedClassifier
+from shiftbench.classifiers.batching import BatchedClassifier, trial_scores
 from shiftbench.classifiers.facts import assumed_facts
-from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.options import Options, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.errors import ClassifierError
+from shiftbench.classifiers.samples import sample_images
+from shiftbench.errors import ClassifierError, argument
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -71,19 +72,21 @@ class FunctionClassifier(BatchedClassifier):
 
 def from_function(function: ScoreFunction, options: Options) -> FunctionClassifier:
     name = options.name or str(getattr(function, "__qualname__", type(function).__name__))
-    if options.labels is None:
-        raise ClassifierError(
-            f"unknown label space of {name}",
-            hint='pass labels=..., for example labels="imagenet-1k"',
-        )
+    space = options.labels or options.default_labels
+    if space is None:
+        raise ClassifierError(f"unknown label space of {name}", hint=f"pass {argument('labels', 'imagenet-1k')}")
     classifier = FunctionClassifier(
         function,
         name=name,
-        space=options.labels,
+        space=space,
         preprocessing=options.preprocessing,
         outputs=options.outputs or "logits",
         batch_size=options.batch_size,
     )
+    if options.labels is None:
+        side = classifier.preprocessing.geometry.output or (224, 224)
+        classes = trial_scores(name, sample_images(2, side), classifier.forward).shape[1]
+        classifier.space = space_for(name, classes, None, space)
     if options.preprocessing is None:
         # The function normalises for itself.
         classifier.facts = assumed_facts(classifier.preprocessing, "resize", "crop")

@@ -32,7 +32,7 @@ def load_hf(target: str, options: Options) -> Classifier:
     known = replace(
         options,
         preprocessing=options.preprocessing or _preprocessing(folder),
-        labels=options.labels or space_of(module.config.id2label, folder.resolve().name),
+        labels=options.labels or _named_classes(module.config.id2label, folder.resolve().name),
     )
     return from_module(module, known, name=folder.resolve().name)
 
@@ -78,6 +78,12 @@ def _preprocessing(folder: Path) -> Preprocessing:
         complete = {}
     # What is not set is left out on both sides, so that it takes the default and does not hide it.
     return from_hf({key: value for key, value in {**complete, **written}.items() if value is not None})
+
+
+def _named_classes(id2label: dict[Any, str], name: str) -> LabelSpace | None:
+    """Placeholders such as LABEL_7 name nothing; a thousand of them are ImageNet's."""
+    placeholders = all(str(label) == f"LABEL_{index}" for index, label in id2label.items())
+    return None if placeholders and len(id2label) != 1000 else space_of(id2label, name)
 
 
 def space_of(id2label: dict[Any, str], name: str) -> LabelSpace:

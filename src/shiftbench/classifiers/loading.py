@@ -28,6 +28,7 @@ from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Engine, Options, with_sidecar
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError, UnknownNameError
+from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
 
@@ -42,7 +43,8 @@ classifier_loaders: Registry[Loader] = Registry("classifier loader", builtin=("s
 def load_classifier(
     spec: object,
     *,
-    labels: LabelSpace | str | None = None,
+    labels: LabelsArgument = None,
+    default_labels: LabelSpace | None = None,
     preprocessing: Preprocessing | Mapping[str, object] | None = None,
     name: str | None = None,
     device: str = "auto",
@@ -56,8 +58,9 @@ def load_classifier(
 ) -> Classifier:
     """A classifier from a spec (``timm:resnet50``, ``model.onnx``, ...) or from a Python object.
 
-    ``labels``: a label space, its name, or a file of classes; needed unless the file names them or there are 1,000
-    outputs. ``preprocessing``: the description to use instead of the classifier's own. ``device``: "auto",
+    ``labels``: a label space, its name, a file of classes, or their names in order; needed unless the file names them
+    or there are 1,000 outputs. ``default_labels``: the classes of a model that names none and has as many outputs.
+    ``preprocessing``: the description to use instead of the classifier's own. ``device``: "auto",
     "cpu", "cuda", ... ``engine``: "onnxruntime", "torch", or "auto" for the faster one that agrees. ``trust``:
     load files that run code of their own. ``threads``: cores for one batch; scores do not depend on it.
     ``pretrained=False``: random weights. ``check_images``: images on which a faster engine
@@ -74,6 +77,7 @@ def load_classifier(
     options = Options.of(
         labels,
         preprocessing,
+        default_labels=default_labels,
         name=name,
         device=device,
         engine=engine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import warnings
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, MissingExtraError
 from shiftbench.io.hashing import digest, file_digest
+from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import LabelSpace, Scores
 
 #: On CPU more images at once are no faster: the working set leaves the cache.
@@ -218,7 +220,23 @@ def probed(
     _ = trial.session
     scores = trial_scores(name, images[: trial.batch_size], trial.padded_forward)
     outputs = options.outputs or ("probabilities" if looks_like_probabilities(scores) else "logits")
-    return make(space_for(name, scores.shape[1], options.labels), outputs)
+    named = options.labels or _named_classes(trial.session, scores.shape[1])
+    return make(space_for(name, scores.shape[1], named, options.default_labels), outputs)
+
+
+def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
+    """The classes that the file's metadata names, as exporters write them: a list, or a mapping from index to name."""
+    metadata = session.get_modelmeta().custom_metadata_map
+    for key in ("names", "classes", "class_names", "labels", "id2label"):
+        try:
+            value = ast.literal_eval(metadata.get(key, ""))
+        except (ValueError, SyntaxError):
+            continue
+        if isinstance(value, dict) and all(str(index).isdecimal() for index in value):
+            value = [value[index] for index in sorted(value, key=int)]
+        if isinstance(value, list | tuple) and len(value) == outputs and len(set(value)) == outputs:
+            return recognise_names([str(one) for one in value], own=key)[0]
+    return None
 
 
 def assumed_preprocessing(name: str, entry: Any) -> Preprocessing:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, argument, listed
 from shiftbench.io.schema import Count, decode
-from shiftbench.labels import label_space
+from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space
 from shiftbench.labels.space import LabelSpace
 
 Engine = Literal["auto", "onnxruntime", "torch"]
@@ -30,6 +30,8 @@ class Options:
     """The keyword arguments of ``load_classifier``."""
 
     labels: LabelSpace | None = None
+    #: The classes of a model that names none and has as many outputs.
+    default_labels: LabelSpace | None = None
     preprocessing: Preprocessing | None = None
     name: str | None = None
     device: str = "auto"
@@ -42,17 +44,24 @@ class Options:
     #: Images in the classifier's geometry on which a faster engine must agree with the original.
     check_images: Pixels | None = None
 
+    @property
+    def own_labels(self) -> LabelSpace | None:
+        """The asked-for classes, or a dataset's own. A known dataset's are a guess: its model may have more."""
+        own = self.default_labels
+        return self.labels or (own if own is not None and own.name == FOLDERS else None)
+
     @classmethod
     def of(
-        cls, labels: LabelSpace | str | None, preprocessing: Preprocessing | Mapping[str, object] | None, **others: Any
+        cls, labels: LabelsArgument, preprocessing: Preprocessing | Mapping[str, object] | None, **others: Any
     ) -> Options:
-        if isinstance(labels, str):
-            labels = label_space(labels)
+        space = find_label_space(labels)
+        if isinstance(space, str):
+            raise ClassifierError(f"{space!r} names the classes of a dataset, not of a model", expected="a label space")
         if isinstance(preprocessing, Mapping):
             preprocessing = Preprocessing.from_dict(preprocessing)
         checked = {key: others[key] for key in _Checked.__struct_fields__ if key in others}
         decode(checked, _Checked, "the options of load_classifier", ClassifierError)
-        return cls(labels=labels, preprocessing=preprocessing, **others)
+        return cls(labels=space, preprocessing=preprocessing, **others)
 
 
 class _Checked(Struct):
@@ -106,21 +115,25 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def space_for(name: str, classes: int, labels: LabelSpace | None) -> LabelSpace:
-    """The asked-for label space if it fits ``classes`` outputs; ImageNet's for a thousand; else an error."""
+def space_for(name: str, classes: int, labels: LabelSpace | None, default: LabelSpace | None = None) -> LabelSpace:
+    """The asked-for label space if it fits ``classes`` outputs; else the default if it fits; else ImageNet's."""
     if labels is None:
+        if default is not None and len(default) == classes:
+            return default
         if classes == 1000:
             return label_space("imagenet-1k")
         raise ClassifierError(
             f"{name} has {classes} outputs of unknown classes",
-            hint="pass labels=... (--labels): a known label space, or a file with one class per line",
+            found=None if default is None else f"{len(default)} classes in the data: {listed(default.names)}",
+            expected=None if default is None else "as many outputs as classes, or named classes",
+            hint=f"{argument('labels')} with the model's classes: a known label space, or a file of them in order",
         )
     if len(labels) != classes:
         raise ClassifierError(
             f"{name} and the label space {labels.name!r} differ in the number of classes",
             found=f"{classes} outputs",
             expected=f"{len(labels)} classes",
-            hint="choose the label space the classifier was trained on (labels=..., --labels)",
+            hint=f"choose the label space that the model was trained on: {argument('labels')}",
         )
     return labels
 

@@ -24,7 +24,7 @@ from shiftbench.classifiers.recorded_files import (
     read_predictions,
     unnamed,
 )
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, argument
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -181,7 +181,8 @@ def load_recorded(target: str, options: Options) -> RecordedPredictions:
     names or numbers, with an optional ``confidence``; or one column of scores for each class, named by its key
     or ``score_0``, ``score_1``, ... Parquet and NPZ may hold lists ``top`` and ``scores`` instead.
     """
-    file = read_predictions(target, options.labels)
+    labels = options.own_labels
+    file = read_predictions(target, labels)
     if len(file.answers) != 1:
         raise ClassifierError(
             f"{file.source} records {len(file.answers)} models, and a classifier is one",
@@ -191,7 +192,7 @@ def load_recorded(target: str, options: Options) -> RecordedPredictions:
     answers = file.answers[0]
     if answers.ids is None:
         raise unnamed(file.source, file.titles)
-    return record(answers, answers.ids, options.labels, file.source, name=options.name, outputs=options.outputs)
+    return record(answers, answers.ids, labels, file.source, name=options.name, outputs=options.outputs)
 
 
 def record(
@@ -210,7 +211,7 @@ def record(
     elif labels is not None:
         space = labels
     else:
-        raise ClassifierError(f"unknown label space of {source}", hint="pass labels=... (--labels imagenet-1k)")
+        raise ClassifierError(f"unknown label space of {source}", hint=argument("labels", "imagenet-1k"))
     likely: Outputs = "probabilities" if scores is not None and looks_like_probabilities(scores) else "logits"
     return RecordedPredictions(
         ids,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -90,12 +90,19 @@ class SklearnClassifier(BatchedClassifier):
         return values.reshape(len(images), -1)
 
 
+def _classes(name: str, classes: Sequence[object], default: LabelSpace | None) -> LabelSpace:
+    """The estimator's own names; numbers are indices into the default's classes, if there are as many."""
+    if default is not None and len(default) == len(classes) and not isinstance(classes[0], str):
+        return default
+    return LabelSpace(name, tuple(str(key) for key in classes))
+
+
 def from_estimator(estimator: object, options: Options, transform: Transform | None = None) -> SklearnClassifier:
     """Space from ``classes_``, geometry from ``n_features_in_``, unless given."""
     name = options.name or type(estimator).__name__
     if not hasattr(estimator, "classes_"):
         raise ClassifierError(f"{name} is not fitted", found="no attribute classes_", hint="call fit first")
-    space = options.labels or LabelSpace(name, tuple(str(key) for key in estimator.classes_))
+    space = options.labels or _classes(name, estimator.classes_, options.default_labels)
     classifier = SklearnClassifier(
         estimator,
         name=name,

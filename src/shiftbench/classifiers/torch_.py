@@ -122,7 +122,7 @@ def from_module(
         trial.facts = assumed_facts(preprocessing)
     images = images[: trial.batch_size]
     reference = trial_scores(name, images, trial.forward if exportable else trial.padded_forward)
-    trial.space = space_for(name, reference.shape[1], options.labels)
+    trial.space = space_for(name, reference.shape[1], options.labels, options.default_labels)
     probabilities = looks_like_probabilities(reference)
     trial.outputs = options.outputs or ("probabilities" if probabilities else "logits")
     if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):

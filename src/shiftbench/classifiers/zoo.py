@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -63,13 +63,12 @@ def from_zoo(
 ) -> Classifier:
     """``create(pretrained, classes)`` makes the module, ``describe`` reads its preprocessing."""
     pretrained = options.pretrained if target.pretrained is None else target.pretrained
-    classes = len(options.labels) if options.labels is not None else None
+    classes = len(options.own_labels) if options.own_labels is not None else None
     name = target.model
     if target.checkpoint is not None:
         path = Path(target.checkpoint)
         weights = load_weights(path, trust=options.trust)
-        module = create(False, classes)
-        fill(module, weights, path.name)
+        module = _filled(create, (classes,) if options.labels else (classes, None), weights, path.name)
         name = f"{target.model}@{path.stem}"
     elif pretrained:
         try:
@@ -81,6 +80,25 @@ def from_zoo(
         name = f"{target.model} (random weights)"
     known = replace(options, preprocessing=options.preprocessing or describe(module))
     return from_module(module, known, name=name)
+
+
+def _filled(
+    create: Callable[[bool, int | None], object],
+    numbers: Sequence[int | None],
+    weights: Mapping[str, object],
+    source: str,
+) -> object:
+    """A module with these weights, of the first number of classes that they fit."""
+    for classes in numbers:
+        module = create(False, classes)
+        try:
+            fill(module, weights, source)
+        except ClassifierError:
+            if classes == numbers[-1]:
+                raise
+        else:
+            return module
+    raise AssertionError("no number of classes")
 
 
 def _no_weights(zoo: str, model: str, error: Exception) -> ClassifierError:

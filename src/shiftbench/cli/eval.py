@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -27,7 +27,6 @@ from shiftbench.errors import ResultWarning, listed
 
 if TYPE_CHECKING:
     from shiftbench.api import Run
-    from shiftbench.classifiers.base import Classifier
 
 
 @grouped
@@ -110,18 +109,20 @@ def evaluate_command(
 
     chosen = executor.executor()
     failed: IncompleteRunError | StrictRunError | None = None
-    loading: dict[str, Any] = {"trust": models.trust, "device": models.device, "batch_size": models.batch_size}
     with stoppable(), kept_warnings() as warned:
         try:
             run = evaluate(
-                [_defended(spec, defence, labels, threads=models.threads or 1, **loading) for spec in classifiers],
+                classifiers,
                 suite,
                 parse_data(data or []),
                 workspace,
                 labels=labels,
                 **corruptions.options(),
                 **subset.options(),
-                **loading,
+                defences=defence,
+                trust=models.trust,
+                device=models.device,
+                batch_size=models.batch_size,
                 threads=models.threads,
                 executor=chosen,
                 shard=shard,
@@ -136,7 +137,7 @@ def evaluate_command(
         warned += [one for one in failed.warnings if one.code != "assumed-preprocessing"]  # loading warned of it
     report_run(run, warned, shown.level, as_json=shown.json)
     if isinstance(failed, StrictRunError):
-        errors.print(f"[bold red]strict:[/] {len(failed.warnings)} warnings; exit code 3", highlight=False)
+        errors.print(f"[bold red]error:[/] {failed.message}", highlight=False)
         raise typer.Exit(3)
     if failed is not None:
         raise failed
@@ -162,17 +163,6 @@ def print_warnings(found: Sequence[Warning]) -> None:
     for one in found:
         title = "[dim]note:[/]" if isinstance(one, ResultWarning) and one.is_note else "[yellow]warning:[/]"
         errors.print(f"{title} {escape(str(one))}", highlight=False)
-
-
-def _defended(spec: str, names: str, labels: str | None, **loading: Any) -> Classifier | str:
-    """The model behind the named defences; without defences, its name."""
-    if not names:
-        return spec
-    from shiftbench.classifiers.defences import with_defences
-    from shiftbench.classifiers.loading import load_classifier
-    from shiftbench.labels.catalogue import find_label_space
-
-    return with_defences(load_classifier(spec, labels=find_label_space(labels), **loading), names)
 
 
 def report_run(run: Run, caught: Sequence[Warning], level: float, *, as_json: bool) -> None:

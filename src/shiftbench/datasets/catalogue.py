@@ -127,7 +127,7 @@ def open_dataset(
         return _open(found[0], path, space=space, name=name, **options)
     except LabelError as error:
         message = f"{path}: {error.message}"
-        raise LabelError(message, found=error.found, expected=error.expected, hint=error.hint) from error
+        raise type(error)(message, found=error.found, expected=error.expected, hint=error.hint) from error
 
 
 def listed_path(path: str | Location) -> Location:

@@ -78,6 +78,16 @@ def imagenet_1k() -> LabelSpace:
     return LabelSpace("imagenet-1k", tuple(r["wnid"] for r in _table()), tuple(r["name"] for r in _table()))
 
 
+@cache
+def imagenet_synonyms() -> dict[str, tuple[str, ...]]:
+    """The other names of each ImageNet class in WordNet, by wnid.
+
+    >>> imagenet_synonyms()["n02123045"]
+    ('tabby cat',)
+    """
+    return {row["wnid"]: tuple(row["synonyms"].split("|")) for row in _table() if row["synonyms"]}
+
+
 def _subset(letter: str) -> LabelSpace:
     wnids = tuple(row["wnid"] for row in _table() if letter in row["subsets"])
     return imagenet_1k().subset(wnids, f"imagenet-{letter}-200")

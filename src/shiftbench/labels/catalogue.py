@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shiftbench.errors import LabelError
+from shiftbench.errors import LabelError, listed
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
 
@@ -41,9 +42,14 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
     """Load a label space of the user's own, one class per entry, in order.
 
     * ``.txt``: one class per line;
-    * ``.csv``: columns ``key`` and optionally ``name`` and ``members`` (keys joined by ``|``);
+    * ``.csv``: columns ``key`` and optionally ``name`` and ``members`` (joined by ``|``);
     * ``.json``: a list of classes, or an object with ``keys`` and optionally ``name``, ``names`` and
-      ``members``, or an object from index to class such as ``{"0": "cat", "1": "dog"}``.
+      ``members``, or an object from index to class such as ``{"0": "cat", "1": "dog"}``;
+    * ``.json``, ``.toml``: from each class to its members, such as ``cat = ["tabby", "n02124075", 283]``.
+
+    Members are classes of a model, for data whose classes are not the model's: wnids, indices, names or synonyms of
+    ImageNet's, or keys of another space. A class's score is the best of its members' scores. Every class of a file has
+    members; `shiftbench data labels` writes a draft.
     """
     path = Path(path)
     reader = _READERS.get(path.suffix.lower())
@@ -51,7 +57,7 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
         raise LabelError(
             f"{path} is not a label space file",
             found=path.suffix or "no suffix",
-            expected=".txt, .csv or .json",
+            expected=".txt, .csv, .json or .toml",
         )
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -66,8 +72,42 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
         name or str(fields.get("name") or path.stem),
         keys,
         tuple(str(n) for n in fields.get("names") or ()),
-        None if members is None else tuple(tuple(str(m) for m in group) for group in members),
+        None if members is None else _members(path, keys, [[str(m).strip() for m in group] for group in members]),
     )
+
+
+def _members(path: Path, keys: Sequence[str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Members as keys of ImageNet's space, or as they are if no member is one of its classes."""
+    empty = [key for key, group in zip(keys, groups, strict=True) if not group]
+    if empty:
+        raise LabelError(
+            f"{len(empty)} of {len(keys)} classes of {path} have no members",
+            found=listed(empty),
+            expected="for each class one or several classes of the model",
+            hint="fill them in, or remove these classes from the file and the data",
+        )
+    from shiftbench.labels.names import classes_named, nearest_names
+
+    space = label_space("imagenet-1k")
+
+    def indices(member: str) -> list[int]:
+        if member.isdecimal() and int(member) < len(space):
+            return [int(member)]
+        return classes_named(member, space)
+
+    found = {member: indices(member) for group in groups for member in group}
+    wrong = [member for member, classes in found.items() if len(classes) != 1]
+    if len(wrong) == len(found):
+        return tuple(map(tuple, groups))
+    if wrong:
+        near = [space.keys[i] for i in found[wrong[0]]] or nearest_names(wrong[0], space)
+        raise LabelError(
+            f"{len(wrong)} members in {path} are not classes of 'imagenet-1k', or several",
+            found=listed(wrong),
+            expected="wnids, indices or names",
+            hint=f"for {wrong[0]!r}: {' or '.join(near)}" if near else None,
+        )
+    return tuple(tuple(space.keys[found[member][0]] for member in group) for group in groups)
 
 
 def _from_text(text: str, path: Path) -> Mapping[str, Any]:
@@ -111,18 +151,44 @@ def _from_json(text: str, path: Path) -> Mapping[str, Any]:
         if all(isinstance(e, list) and len(e) == 2 for e in entries):  # {"0": ["n01440764", "tench"], ...}
             return {"keys": [e[0] for e in entries], "names": [e[1] for e in entries]}
         return {"keys": entries}
+    if isinstance(value, dict):
+        return _from_mapping(value)
     raise LabelError(f"{path} is not a label space", expected="a list of classes, or an object with 'keys'")
+
+
+def _from_toml(text: str, path: Path) -> Mapping[str, Any]:
+    try:
+        return _from_mapping(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise LabelError(f"{path} is not TOML", found=error) from error
+
+
+def _from_mapping(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """From each class to one or several members."""
+    members = [list(group) if isinstance(group, list | tuple) else [group] for group in value.values()]
+    return {"keys": list(value), "members": members}
 
 
 _READERS: dict[str, Callable[[str, Path], Mapping[str, Any]]] = {
     ".txt": _from_text,
     ".csv": _from_csv,
     ".json": _from_json,
+    ".toml": _from_toml,
 }
 
 
-def find_label_space(labels: str | Path | LabelSpace | None) -> LabelSpace | str | None:
-    """By name or from a file of classes; "folders" is kept: the dataset defines the classes."""
+#: What a user may give for ``labels``: a registered name, "folders", a file, the classes in order, or a space.
+LabelsArgument = str | Path | Sequence[str] | LabelSpace | None
+
+
+def find_label_space(labels: LabelsArgument) -> LabelSpace | str | None:
+    """By name, from a file of classes, or from their names in order; "folders" is kept: the dataset defines them.
+
+    >>> find_label_space(["cat", "dog"]).keys
+    ('cat', 'dog')
+    """
     if labels is None or isinstance(labels, LabelSpace) or labels == FOLDERS:
         return FOLDERS if labels == FOLDERS else labels
+    if not isinstance(labels, str | Path):
+        return LabelSpace("own classes", tuple(map(str, labels)))
     return load_label_space(Path(labels)) if Path(labels).is_file() else label_space(str(labels))

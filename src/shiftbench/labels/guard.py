@@ -11,8 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from shiftbench.errors import LabelError, listed
-from shiftbench.labels.catalogue import FOLDERS, label_space
+from shiftbench.errors import LabelError, UnknownClassesError, argument, listed
+from shiftbench.labels.catalogue import FOLDERS, label_space, label_spaces
+from shiftbench.labels.names import classes_by_name, classes_named, nearest_names, plain
 from shiftbench.labels.sanity_checks import outcome_warnings
 from shiftbench.labels.space import LabelSpace
 
@@ -81,10 +82,9 @@ def _in_order(names: Sequence[str], space: LabelSpace) -> bool:
     """All classes, 95 % of the names at their positions, and no name at the position of another class."""
     if len(names) != len(space):
         return False
-    known = _by_name(space)
-    found = [known.get(_plain(name)) or known.get(_plain(name.split(",")[0])) for name in names]
-    right = sum(candidates is not None and i in candidates for i, candidates in enumerate(found))
-    wrong = sum(candidates is not None and i not in candidates for i, candidates in enumerate(found))
+    found = [classes_named(name, space) for name in names]
+    right = sum(i in candidates for i, candidates in enumerate(found))
+    wrong = sum(bool(candidates) and i not in candidates for i, candidates in enumerate(found))
     return wrong == 0 and right >= 0.95 * len(names)
 
 
@@ -140,14 +140,14 @@ def _unnamed_integers(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int
                 "the folders look like the 1,000 ImageNet classes by index, but some are missing",
                 found=f"{len(values)} of 1000 folders; missing {listed(map(str, missing))}",
                 expected="0 to 999",
-                hint="if that is intended, name the label space: --labels imagenet-1k",
+                hint=f"if that is intended, name the label space: {argument('labels', 'imagenet-1k')}",
             )
         return space, _integers(folders, space)
-    raise LabelError(
+    raise UnknownClassesError(
         "integer folder names do not identify the classes",
         found=f"{len(values)} folders from {values[0]} to {values[-1]}",
         expected="0 to 999 (ImageNet), or a named label space",
-        hint="--labels cifar-10, a file of classes, or --labels folders",
+        hint=f"{argument('labels', 'cifar-10')}, a file of classes, or {argument('labels', FOLDERS)}",
     )
 
 
@@ -169,36 +169,20 @@ def _foreign(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace, 
     inside_1k = all(f in label_space("imagenet-1k") for f in unknown)
     hint = f"{unknown[0]!r} is close to {near[0]!r}: a typo?" if near and len(unknown) < 4 else None
     if inside_1k and space.name != "imagenet-1k":
-        hint = "open it as --labels imagenet-1k and take the subset of classes"
+        hint = f"open it as {argument('labels', 'imagenet-1k')} and take the subset of classes"
     return LabelError(
         f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
         found=listed(unknown),
         expected=f"{what} of {space.name!r}, such as {space.keys[0]}",
-        hint=hint or "for your own classes: --labels folders, or a file of classes",
+        hint=hint or f"for your own classes: {argument('labels', FOLDERS)}, or a file of classes",
     )
 
 
-def _plain(name: str) -> str:
-    """Case, spaces, underscores, hyphens and apostrophes do not distinguish class names."""
-    return re.sub(r"[^\w]|_", "", name).casefold()
-
-
-def _by_name(space: LabelSpace) -> dict[str, list[int]]:
-    """Each plain name with the classes it may mean; "crane (bird)" is also found under "crane"."""
-    found: dict[str, list[int]] = {}
-    for i, (key, name) in enumerate(zip(space.keys, space.names, strict=True)):
-        for plain in {_plain(key), _plain(name), _plain(name.split("(")[0])}:
-            found.setdefault(plain, []).append(i)
-    return found
-
-
 def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
-    known = _by_name(space)
     index: dict[str, int] = {}
     unknown = []
     for folder in folders:
-        # "tench, Tinca tinca" is how full ImageNet synsets are often written: the first name counts
-        candidates = known.get(_plain(folder)) or known.get(_plain(folder.split(",")[0])) or []
+        candidates = classes_named(folder, space)
         if len(candidates) > 1:
             raise LabelError(
                 f"the name {folder!r} is ambiguous: {len(candidates)} classes of {space.name!r}",
@@ -218,18 +202,17 @@ def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
     return index
 
 
-def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace) -> LabelError:
-    near = {}
-    plain = {_plain(name): name for name in space.names}
-    for folder in unknown[:3]:
-        close = difflib.get_close_matches(_plain(folder), plain, n=1, cutoff=0.75) if len(folder) > 3 else []
-        if close:
-            near[folder] = plain[close[0]]
-    return LabelError(
+def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace) -> UnknownClassesError:
+    near = {folder: names[0] for folder in unknown[:3] if (names := nearest_names(folder, space, 1))}
+    hints = [f"did you mean {name!r} for {folder!r}?" for folder, name in near.items()]
+    if len(near) < len(unknown) and space.name in label_spaces:
+        draft = f"`shiftbench data labels FOLDER --to {space.name} --write mapping.csv`"
+        hints.append(f"{draft} proposes the nearest classes, then pass {argument('labels', 'mapping.csv')}")
+    return UnknownClassesError(
         f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
         found=listed(unknown),
         expected=f"indices 0 to {len(space) - 1}, or names such as {listed(space.names)}",
-        hint="; ".join(f"did you mean {name!r} for {folder!r}?" for folder, name in near.items()) or None,
+        hint="; ".join(hints) or None,
     )
 
 
@@ -239,8 +222,8 @@ def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
     inside, near_misses = [], []
     for name in _NAMED_SPACES:
         space = label_space(name)
-        known = _by_name(space)
-        hits = [folder for folder in folders if _plain(folder) in known]
+        known = classes_by_name(space)
+        hits = [folder for folder in folders if plain(folder) in known]
         if len(hits) == len(folders):
             if len(folders) == len(space):
                 return space, _words(folders, space)
@@ -248,19 +231,21 @@ def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
         elif len(hits) >= max(2, 0.8 * len(folders)):
             near_misses.append((len(hits), space))
     if inside:
-        raise LabelError(
+        raise UnknownClassesError(
             "the folders are classes of a known space, but not all of them",
             found=f"{len(folders)} folders: {listed(folders)}",
             expected=" or ".join(f"all {len(label_space(n))} classes of {n!r}" for n in inside[:2]),
-            hint=f"--labels {inside[0]}, or --labels folders if they are classes of your own",
+            hint=f"{argument('labels', inside[0])}, or {argument('labels', FOLDERS)} if they are classes of your own",
         )
     if near_misses:
-        _words(folders, max(near_misses, key=lambda pair: pair[0])[1])  # raises and names the others
-    raise LabelError(
+        nearest = max(near_misses, key=lambda pair: pair[0])[1]
+        unknown = [folder for folder in folders if not classes_named(folder, nearest)]
+        raise _unknown_words(folders, unknown, nearest)
+    raise UnknownClassesError(
         "the class folders match no known label space",
         found=f"{len(folders)} folders: {listed(folders)}{_mixture(folders)}",
         expected="integers 0 to 999, wnids such as n01440764, or the class names of a known space",
-        hint="classes of your own: --labels folders (sorted folder names), or a file of the classes in order",
+        hint=f"classes of your own: {argument('labels', FOLDERS)} (sorted), or a file of the classes in order",
     )
 
 

@@ -51,19 +51,31 @@ def load_classifiers(
     classifiers: Any,
     space: LabelSpace | None,
     *,
+    default: LabelSpace | None = None,
+    defences: str | Sequence[str] = (),
     trust: bool = False,
     device: str = "auto",
     batch_size: int | None = None,
     threads: int | None = None,
 ) -> dict[str, Classifier]:
-    """By name; a second one of the same name gets a number."""
+    """By name, behind their defences; a second one of the same name gets a number."""
     many = classifiers if isinstance(classifiers, list | tuple) else [classifiers]
     loaded: dict[str, Classifier] = {}
     for spec in many:
         # One thread per model by default: the blocks run in parallel, which scales better than one batch on all cores.
         classifier = load_classifier(
-            spec, labels=space, trust=trust, device=device, batch_size=batch_size, threads=threads or 1
+            spec,
+            labels=space,
+            default_labels=default,
+            trust=trust,
+            device=device,
+            batch_size=batch_size,
+            threads=threads or 1,
         )
+        if defences:
+            from shiftbench.classifiers.defences import with_defences
+
+            classifier = with_defences(classifier, defences)
         base, number = classifier.name, 2
         while classifier.name in loaded:
             classifier.name, number = f"{base}-{number}", number + 1
