@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shiftbench.reports.frames import Content
     from shiftbench.reports.placement import Placements
     from shiftbench.reports.table import Table
+    from shiftbench.settings.designs import Design
 
 
 #: Results whose numbers a notebook shows.
@@ -195,17 +196,19 @@ class Run(StoredResults):
 
     def overview(self, *, level: float = 0.95) -> list[Table]:
         """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest."""
-        from shiftbench.reports.corruption import corruption_families
+        from shiftbench.reports.corruption import corruption_families, design_families, design_table
         from shiftbench.reports.perturbation import flip_table, perturbation_families
         from shiftbench.reports.scores import score_table
 
         corrupted = corruption_families(self.workspace, self.results)
         perturbed = perturbation_families(self.workspace, self.results)
         members = {setting for family in corrupted.values() for setting in family.values()}
-        members |= {result.setting for family in perturbed.values() for result in family}
+        designed = design_families(self.workspace, self.results)
+        members |= {result.setting for families in (perturbed, designed) for own in families.values() for result in own}
         plain = [entry for entry in self.shown_scores(level=level) if entry[1] not in members]
         reports: list[Table] = [score_table(plain)] if plain else []
         reports += [self.corruption_table(family, level=level) for family in corrupted]
+        reports += [design_table(self, family, level=level) for family in designed]
         reports += [flip_table(self.workspace, self.results, family=family, level=level) for family in perturbed]
         return reports
 
@@ -386,6 +389,8 @@ def evaluate(
     console: Console | None = None,
     shard: Shard | str | None = None,
     strict: bool = False,
+    design: Design = "full",
+    passes: int = 1,
 ) -> Run:
     """Evaluate classifiers under the settings of a suite; what is already in the workspace is not run again.
 
@@ -406,6 +411,9 @@ def evaluate(
 
     ``strict`` raises StrictRunError, after everything is stored, where there would be warnings: permuted labels, chance
     level, assumed preprocessing, skipped images, missing predictions.
+
+    ``design="one-pass"`` evaluates every image clean and under one of the suite's shifts (``passes``: so many of them)
+    instead of all, and estimates the numbers of the full grid with intervals for that.
     """
     arguments = dict(locals())
     own_shard = Shard.parse(shard) if isinstance(shard, str) else shard
@@ -420,6 +428,10 @@ def evaluate(
 
     inputs = open_inputs(chosen, data, find_label_space(labels), select, load)
     loaded, datasets, left_out = inputs.classifiers, inputs.datasets, inputs.left_out
+    if (design, passes) != ("full", 1):
+        from shiftbench.settings.designs import apply_design, find_design  # most runs have none
+
+        chosen = apply_design(chosen, datasets, find_design(design, passes, seed))
     needs = collect_needs(metric, chosen, keep_scores)
     planned = plan_results(chosen, left_out, loaded, datasets, needs, seed, store)
     sources = data_sources(chosen, data)

@@ -152,12 +152,21 @@ class SubsetOptions:
 
     per_class: Annotated[int | None, typer.Option(help="Evaluate at most N images per class.")] = None
     sample: Annotated[int | None, typer.Option(help="Evaluate a random subset of N images (see --seed).")] = None
-    seed: Annotated[int, typer.Option(help="Seed of shifts and subsets.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of shifts, subsets and designs.")] = 0
+    design: Annotated[
+        str,
+        typer.Option(
+            help="full: every image under every shift; one-pass: every image clean and under one of the shifts, "
+            "which estimates the full grid (docs/designs.md)."
+        ),
+    ] = "full"
+    passes: Annotated[int, typer.Option(help="With one-pass: evaluate each image under so many of the shifts.")] = 1
 
     def options(self) -> dict[str, Any]:
         from shiftbench.settings.roles import Selection
 
-        return {"seed": self.seed, "select": Selection(self.per_class, self.sample, self.seed)}
+        selection = Selection(self.per_class, self.sample, self.seed)
+        return {"seed": self.seed, "select": selection, "design": self.design, "passes": self.passes}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +36,21 @@ class CorruptionScores:
     mce: Score | None = None
     relative_ce: dict[str, Score] = field(default_factory=dict)
     relative_mce: Score | None = None
+
+    @classmethod
+    def of(cls, classifier: str, shape: GridShape, found: Mapping[ScoreKey, Score]) -> CorruptionScores:
+        by_kind = {kind: {c: found[kind, c] for c in shape.corruptions if (kind, c) in found} for kind in _KINDS}
+        return cls(
+            classifier=classifier,
+            corruptions=shape.averaged,
+            severities=shape.severities,
+            error=by_kind["error"],
+            mean_error=found["error", ""],
+            ce=by_kind["CE"],
+            mce=found.get(("CE", "")),
+            relative_ce=by_kind["relative CE"],
+            relative_mce=found.get(("relative CE", "")),
+        )
 
     def summary(self) -> list[Score]:
         """mCE, relative mCE and mean error, as far as they are known."""
@@ -71,7 +86,7 @@ def corruption_scores(
     Every prediction must be on the same images and be made the same way: released files, corrupted in memory
     and JPEG-85 in memory are never averaged together.
     """
-    shape = _Shape.of(grid, corruptions)
+    shape = GridShape.of(grid, corruptions)
     name = _one_family(grid)
     columns = _Columns()
     columns.add("", grid, clean)
@@ -89,18 +104,7 @@ def corruption_scores(
         key: make.score(key, float(point[key][0]), drawn[key], against, "" if key[0] == "error" else normaliser)
         for key in point
     }
-    by_kind = {kind: {c: found[kind, c] for c in shape.corruptions if (kind, c) in found} for kind in _KINDS}
-    return CorruptionScores(
-        classifier=_classifier(grid),
-        corruptions=shape.averaged,
-        severities=shape.severities,
-        error=by_kind["error"],
-        mean_error=found["error", ""],
-        ce=by_kind["CE"],
-        mce=found.get(("CE", "")),
-        relative_ce=by_kind["relative CE"],
-        relative_mce=found.get(("relative CE", "")),
-    )
+    return CorruptionScores.of(_classifier(grid), shape, found)
 
 
 _KINDS = ("error", "CE", "relative CE")
@@ -108,11 +112,11 @@ _KINDS = ("error", "CE", "relative CE")
 _MEANS = {"error": "mean error", "CE": "mCE", "relative CE": "relative mCE"}
 
 #: A number's kind and its corruption; "" is the mean over corruptions.
-_Key = tuple[str, str]
+ScoreKey = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class _Shape:
+class GridShape:
     """Which corruptions at which severities; and which corruptions the means are over."""
 
     corruptions: tuple[str, ...]
@@ -120,7 +124,7 @@ class _Shape:
     averaged: tuple[str, ...]
 
     @classmethod
-    def of(cls, grid: Grid, wanted: Sequence[str] | None) -> _Shape:
+    def of(cls, grid: Collection[tuple[str, float]], wanted: Sequence[str] | None = None) -> GridShape:
         if not grid:
             raise SettingError("no corrupted setting to compute corruption error from", expected="at least one")
         present = list(dict.fromkeys(corruption for corruption, _ in grid))
@@ -139,6 +143,11 @@ class _Shape:
         full = len(known) == len(BENCHMARK_CORRUPTIONS)
         averaged = tuple(wanted) if wanted is not None else tuple(known) if full else corruptions
         return cls(corruptions, severities, averaged)
+
+    def score_name(self, kind: str, corruption: str, against: str) -> str:
+        """``corruption`` is "" for the mean over corruptions; ``against`` is what errors are divided by."""
+        name = (kind if corruption else _MEANS[kind]) + self.scope(mean=not corruption)
+        return name if kind == "error" or against == ALEXNET.name else f"{name} vs {against}"
 
     def scope(self, mean: bool) -> str:
         """What a name must add when the number is not over the whole benchmark: " over 9 types at 1,3,5"."""
@@ -198,10 +207,10 @@ class _Columns:
 
 
 def _all_values(
-    shape: _Shape, table: FloatArray, columns: _Columns, fixed: Baseline | None, against: str
-) -> dict[_Key, FloatArray]:
+    shape: GridShape, table: FloatArray, columns: _Columns, fixed: Baseline | None, against: str
+) -> dict[ScoreKey, FloatArray]:
     """Every number, for each row of the table of errors (one row, or one a resample)."""
-    values: dict[_Key, FloatArray] = {}
+    values: dict[ScoreKey, FloatArray] = {}
     clean = columns.clean(table, "")
     base_clean = np.asarray(fixed.clean) if fixed and fixed.clean is not None else columns.clean(table, "base")
     for corruption in shape.corruptions:
@@ -232,20 +241,17 @@ class _Maker:
     """Names and dresses the scores."""
 
     columns: _Columns
-    shape: _Shape
+    shape: GridShape
     level: float
     method: str
     family: str
     fixed: Baseline | None
 
-    def score(self, key: _Key, value: float, draws: FloatArray, against: str, normaliser: str) -> Score:
+    def score(self, key: ScoreKey, value: float, draws: FloatArray, against: str, normaliser: str) -> Score:
         kind, corruption = key
         low, high = self._interval(key, value, draws)
-        name = (kind if corruption else _MEANS[kind]) + self.shape.scope(mean=not corruption)
-        if kind != "error" and against != ALEXNET.name:
-            name += f" vs {against}"
         return Score(
-            name,
+            self.shape.score_name(kind, corruption, against),
             value,
             float(low),
             float(high),
@@ -256,7 +262,7 @@ class _Maker:
             higher_is_better=False,
         )
 
-    def _interval(self, key: _Key, value: float, draws: FloatArray) -> tuple[float, float]:
+    def _interval(self, key: ScoreKey, value: float, draws: FloatArray) -> tuple[float, float]:
         """Percentiles of the draws; where all images have the same outcome these have no width, and the exact
         interval of the error, divided likewise, is given instead: 114 of 114 wrong does not mean always wrong.
         """
@@ -326,7 +332,7 @@ def _variant(predictions: Predictions) -> str:
     return " ".join(parts)
 
 
-def _check_baseline(baseline: Grid, shape: _Shape, name: str) -> None:
+def _check_baseline(baseline: Grid, shape: GridShape, name: str) -> None:
     missing = [f"{c}.{s:g}" for c in shape.corruptions for s in shape.severities if (c, s) not in baseline]
     if missing:
         raise SettingError(

@@ -79,6 +79,67 @@ def corruption_families(workspace: Workspace, results: Iterable[Result]) -> dict
     return found
 
 
+def design_families(workspace: Workspace, results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Results of designs over corruptions, by the name of their first pass."""
+    designed = [(result, parts) for result in results if (parts := workspace.setting_record(result).parts)]
+    if not designed:
+        return {}
+    from shiftbench.store.designs import assignment_of  # most runs have none
+
+    found: dict[tuple[object, ...], list[Result]] = {}
+    for result, parts in designed:
+        if all(part.member is not None for part in parts):
+            same = (parts, result.spec.dataset, assignment_of(result).seed, result.spec.space)
+            found.setdefault(same, []).append(result)
+    ordered = [sorted(members, key=lambda one: assignment_of(one).turn) for members in found.values()]
+    return {members[0].setting: members for members in ordered}
+
+
+def design_table(results: StoredResults, family: str, *, baseline: str | None = None, level: float = 0.95) -> Table:
+    """What a design estimates of the full grid: mCE, relative mCE, mean error, and every type, with intervals."""
+    if baseline is not None:
+        raise SettingError(
+            "estimates of a design can't be divided by another model", hint="evaluate both with the full design"
+        )
+    workspace = results.workspace
+    members = design_families(workspace, results.results)[family]
+    divisor = ALEXNET if over_imagenet(workspace, members) else None
+    entries: list[tuple[str, str, Score]] = []
+    for title in dict.fromkeys(one.title for one in members):
+        scores, clean = _design_scores(results, [one for one in members if one.title == title], divisor, level)
+        if clean is not None:
+            entries.append((title, clean.setting, metrics.get("error")(clean, level=level)))
+        entries += [(title, family, score) for score in scores.summary()]
+        entries += [(title, corruption, score) for corruption, score in (scores.ce or scores.error).items()]
+    estimated = "estimates of the full grid: each image met few of the corruptions"
+    remarks = [estimated, *comparability(members, family, divisor)]
+    return score_table(entries, title=f"{family}: estimated corruption errors", remarks=remarks)
+
+
+def _design_scores(
+    results: StoredResults, passes: Sequence[Result], baseline: Baseline | None, level: float
+) -> tuple[CorruptionScores, Predictions | None]:
+    from shiftbench.metrics.designs import design_corruption_scores, design_outcomes
+    from shiftbench.store.designs import places_of
+
+    workspace, first = results.workspace, passes[0]
+    read = [(workspace.read(one, top_k=1, scores=False), places_of(workspace, one)) for one in passes]
+    clean = next((one for one in results.results if _is_clean_side(one, first)), None)
+    known = None if clean is None else _if_same_images(workspace.read(clean, scores=False), read[0][0])
+    parts = [part.member for part in workspace.setting_record(first).parts if part.member is not None]
+    outcomes = design_outcomes(read, known, len(parts))
+    family = first.spec.family or first.spec.provenance
+    scores = design_corruption_scores(
+        outcomes, parts, classifier=first.classifier, provenance=family, baseline=baseline, level=level
+    )
+    return scores, known
+
+
+def _is_clean_side(result: Result, shifted: Result) -> bool:
+    same = result.spec.classifier == shifted.spec.classifier and result.spec.dataset == shifted.spec.dataset
+    return same and result.setting == shifted.spec.reference and result.spec.space == shifted.spec.space
+
+
 def over_imagenet(workspace: Workspace, results: Iterable[Result]) -> bool:
     """Whether AlexNet's published errors can divide: they are over ImageNet's classes."""
     classes = set(label_space("imagenet-1k").keys)
@@ -90,10 +151,13 @@ def results_corruption_table(
 ) -> Table:
     """The table of all families of corrupted settings, or of the one named; see ``Run.corruption_table``."""
     known = corruption_families(results.workspace, results.results)
+    designed = design_families(results.workspace, results.results)
+    if family in designed or (family is None and not known and len(designed) == 1):
+        return design_table(results, family or next(iter(designed)), baseline=baseline, level=level)
     if not known or family not in (None, *known):
         raise StoreError(
             "no corrupted settings to compute corruption errors from" if family is None else f"no family {family!r}",
-            found=f"families: {', '.join(known) or 'none'}",
+            found=f"families: {', '.join([*known, *designed]) or 'none'}",
             hint="evaluate a suite such as imagenet-c or corruptions",
         )
     chosen = [name for name in known if family in (None, name)]
@@ -155,7 +219,7 @@ def all_corruption_scores(
         raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
     clean_of = {name: rows["clean", 0] for name, rows in cleans.items()}
     # Released arrays name their images otherwise than a user's own clean set: no rise over it can be paired.
-    paired = {name: _if_paired(clean_of.get(name), grid) for name, grid in grids.items()}
+    paired = {name: _if_same_images(clean_of.get(name), next(iter(grid.values()))) for name, grid in grids.items()}
     base_clean = paired.get(baseline) if isinstance(baseline, str) else None
     return [
         (
@@ -174,9 +238,8 @@ def accuracy_of(error: Score) -> Score:
     return replace(error, metric=name, value=1 - error.value, low=low, high=high, higher_is_better=True)
 
 
-def _if_paired(clean: Predictions | None, grid: Grid) -> Predictions | None:
-    same = clean is not None and set(next(iter(grid.values())).ids) == set(clean.ids)
-    return clean if same else None
+def _if_same_images(clean: Predictions | None, shifted: Predictions) -> Predictions | None:
+    return clean if clean is not None and set(shifted.ids) == set(clean.ids) else None
 
 
 def _add_once(grid: dict[tuple[str, int], Predictions], place: tuple[str, int], found: Predictions) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,6 +36,7 @@ from shiftbench.store.workspace import Workspace, setting_rows
 
 if TYPE_CHECKING:
     from shiftbench.classifiers.recorded import RecordedPredictions
+    from shiftbench.runs.known import KnownRows
 
 T = TypeVar("T")
 
@@ -45,6 +46,8 @@ class Evaluation(Job[WorkItem]):
     """The blocks of a run, as a job."""
 
     context: RunContext
+    #: By the key of a result: predictions that are made already.
+    known: Mapping[str, KnownRows] = field(default_factory=dict)
     threads: int = 1
     #: Who makes the images ready; without one, the worker itself.
     pictures: Reader | None = None
@@ -113,7 +116,7 @@ def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
 
 class _BlockComputation:
     def __init__(self, evaluation: Evaluation, workspace: Workspace, item: WorkItem, advance: Advance) -> None:
-        self.context, self.threads = evaluation.context, evaluation.threads
+        self.context, self.threads, self.known = evaluation.context, evaluation.threads, evaluation.known
         self.pictures = evaluation.pictures or PictureMaker(
             self.context.datasets, self.context.seed, threads=self.threads
         )
@@ -174,11 +177,27 @@ class _BlockComputation:
             view = _View(self.context.classifiers[name], ready, self.context.seed, self.threads)
             for planned in same_classifier:
                 with self._going_on():
-                    asked = _Asked(planned, self.dataset, self.item, ready)
-                    scores = planned.setting.shift.scores_in(view, asked)
-                    block = self._predict(planned, view.classifier, scores, ready.readable)
+                    known = self.known.get(planned.result.key)
+                    own = view if known is None else replace(view, ready=self._unknown(ready, known), _shared={})
+                    asked = _Asked(planned, self.dataset, self.item, own.ready)
+                    scores = planned.setting.shift.scores_in(own, asked)
+                    block = self._predict(planned, own.classifier, scores, own.ready.readable)
+                    if known is not None:
+                        block = known.fill(block, planned.rows_between(self.item.start, self.item.stop))
                     self._keep_images(planned, asked, block)
                     self._write(planned, block)
+
+    def _unknown(self, ready: Ready, known: KnownRows) -> Ready:
+        """The images whose predictions no earlier run made."""
+        readable = np.array(ready.readable, np.int64)
+        left = np.flatnonzero(~known.among(readable + self.item.start)).tolist()
+        images = ready.images[left] if isinstance(ready.images, np.ndarray) else [ready.images[i] for i in left]
+        return replace(
+            ready,
+            images=images,
+            readable=tuple(readable[left].tolist()),
+            ids=tuple(ready.ids[i] for i in left),
+        )
 
     def _record_problems(self, ready: Ready) -> None:
         if ready.problems and not self.recorded:

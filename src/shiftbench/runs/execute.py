@@ -42,6 +42,7 @@ from shiftbench.store.workspace import Result, Workspace
 
 if TYPE_CHECKING:
     from shiftbench.classifiers.recorded import RecordedPredictions
+    from shiftbench.runs.known import KnownRows
 
 #: So many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
 _WORTH_CATALOGUING = 200
@@ -210,13 +211,22 @@ def _compute(
             done + sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
         )
         with progress_bar("predictions", to_do + already, already, show=progress, console=console) as advance:
-            failures = executor.run(Evaluation(replace(context, results=tuple(todo))), items, advance)
+            job = Evaluation(replace(context, results=tuple(todo)), _known_rows(workspace, todo))
+            failures = executor.run(job, items, advance)
     lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context))
     if len(todo) - len(lacking) >= (1 if is_object(workspace.root) else _WORTH_CATALOGUING):
         workspace.write_catalogue()
     unfinished = {planned.result.relative for planned in lacking}
     complete = [planned.result for planned in context.results if planned.result.relative not in unfinished]
     return Outcome(failures, complete, len(blocks), _still_missing(workspace, lacking, blocks))
+
+
+def _known_rows(workspace: Workspace, planned: Sequence[PlannedResult]) -> Mapping[str, KnownRows]:
+    if not workspace.designs():
+        return {}
+    from shiftbench.runs.known import known_rows  # most workspaces hold no design
+
+    return known_rows(workspace, planned)
 
 
 def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult], bool]) -> list[PlannedResult]:

@@ -225,6 +225,7 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
         return "; ".join(common), "; ".join(common)
     about = setting.shift.describe()
     made = [f"{key} {about[key]}" for key in ("generator", "options", "then") if key in about]
+    made += [f"design {about['assignment']['design']} {about['assignment']['digest']}"] if "assignment" in about else []
     common.append(", ".join([*made, f"seed {seed}"]))
     textures = [f"frost: {about['frost']}"] if "frost" in about else []
     return "; ".join([setting.shift.name, *common, *textures]), "; ".join(common)

@@ -32,6 +32,14 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A setting that a design evaluates on some of the images."""
+
+    setting: str
+    member: Member | None = None
+
+
+@dataclass(frozen=True)
 class Setting:
     """A dataset, a shift, a label space and a metric, under one name such as ``imagenet-c.fog.3``.
 
@@ -60,6 +68,8 @@ class Setting:
     #: The dataset that fills its role where the user names none: a name, a path or ``kind:path``.
     default: str | None = None
     member: Member | None = None
+    #: Of a design: the settings that its images are shared among, in the order of the shift's members.
+    parts: tuple[Part, ...] = ()
     #: Its images were selected because models mistake them: accuracy near chance is no sign of an error.
     chosen_to_fool: bool = False
 

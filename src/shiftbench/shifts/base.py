@@ -116,6 +116,10 @@ class Shift(ABC):
         """JSON-able: what ``rebuild_shift`` makes the same shift from."""
         return self.describe()
 
+    def for_images(self, ids: Sequence[str], labels: Labels) -> Shift:
+        """Of a rebuilt shift: the one that a run used on these images. Most do not depend on the other images."""
+        return self
+
     @property
     def group(self) -> str:
         """Settings whose shifts agree in it are computed together."""
@@ -186,6 +190,7 @@ shift_kinds: Registry[ShiftBuilder] = Registry(
     builtin=(
         "shiftbench.shifts.corruptions.api",
         "shiftbench.shifts.corruptions.greyscale",
+        "shiftbench.shifts.assigned",
         "shiftbench.shifts.compose",
         "shiftbench.shifts.perturbations",
         "shiftbench.shifts.attacks.attack",

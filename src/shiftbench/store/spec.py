@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
-from shiftbench.settings.base import Member, Setting
+from shiftbench.settings.base import Member, Part, Setting
 
 if TYPE_CHECKING:
     from shiftbench.datasets.geometry import Geometry
@@ -194,19 +194,26 @@ class SettingRecord:
     #: ``Shift.record()``: the shift is made again from it.
     shift: JsonObject = field(default_factory=dict)
     chosen_to_fool: bool = False
+    #: Of a design: the settings that its images are shared among.
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def of(cls, setting: Setting) -> SettingRecord:
-        return cls(setting.note, setting.member, setting.shift.record(), setting.chosen_to_fool)
+        return cls(setting.note, setting.member, setting.shift.record(), setting.chosen_to_fool, setting.parts)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SettingRecord:
-        member = value.get("member")
-        place = None if member is None else Member(member["family"], member["name"], float(member["level"]))
-        return cls(value.get("note", ""), place, value.get("shift", {}), bool(value.get("chosen_to_fool")))
+        fooling, parts = bool(value.get("chosen_to_fool")), value.get("parts", ())
+        shared = tuple(Part(part["setting"], _member(part["member"])) for part in parts)
+        return cls(value.get("note", ""), _member(value.get("member")), value.get("shift", {}), fooling, shared)
 
     def to_json(self) -> JsonObject:
-        return asdict(self)
+        # Records of settings without a design keep the bytes that they had before there were any.
+        return {key: value for key, value in asdict(self).items() if key != "parts" or value}
+
+
+def _member(value: Mapping[str, Any] | None) -> Member | None:
+    return None if value is None else Member(value["family"], value["name"], float(value["level"]))
 
 
 _PARTS = {"classifier": ClassifierRecord, "dataset": DatasetRef, "geometry": GeometryRecord, "shift": ShiftRecord}

@@ -251,6 +251,14 @@ class Workspace:
         shift = result.spec.shift.description
         return known or SettingRecord(member=result.spec.member(result.setting), shift=shift)
 
+    def designs(self) -> dict[str, list[str]]:
+        """By setting: the settings of designs that evaluated it on some of the images."""
+        found: dict[str, list[str]] = {}
+        for record in self._setting_records.values():
+            for part in record.parts:
+                found.setdefault(part.setting, []).append(str(record.shift["name"]))
+        return found
+
     @cached_property
     def _setting_records(self) -> dict[str, SettingRecord]:
         files = sorted((self.root / "settings").glob("*.json"))

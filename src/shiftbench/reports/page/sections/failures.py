@@ -214,7 +214,8 @@ def _thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> 
         return lambda image_id: (Thumbnail(source, image_id), None)
     try:
         record = finder.workspace.setting_record(result).shift
-        shift = rebuild_shift(record, result.spec.shift.description)
+        images = finder.workspace.dataset(result.spec.dataset.name, result.spec.dataset.fingerprint)
+        shift = rebuild_shift(record, result.spec.shift.description).for_images(images.ids, images.labels)
         if not shift.per_image:
             return _kept_thumbnails(finder.workspace.shifted_images(result), source, shift)
     except ShiftbenchError as error:

@@ -1,0 +1,109 @@
+"""Designs: which images are evaluated under which shifts.
+
+``full`` evaluates every image under every shift of a suite. ``one-pass`` evaluates every image clean and under exactly
+one of the shifts (``passes``: under so many), and estimates what the full grid would give: each shift meets a
+class-balanced random part of the images, so that every accuracy is estimated without bias. Seventy-five shifts cost two
+forward passes per image instead of seventy-six.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from shiftbench.arrays import IntArray
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import SettingError, UnknownNameError
+from shiftbench.io.hashing import seeded_rank
+from shiftbench.labels.space import Labels
+from shiftbench.settings.base import Part, Setting, Suite
+from shiftbench.shifts.assigned import Assigned, Assignment
+
+Design = Literal["full", "one-pass"]
+
+
+@dataclass(frozen=True)
+class OnePass:
+    """Every image clean, and under ``passes`` of the shifts.
+
+    The assignment depends on the seed, the image ids and their classes alone: not on the order of the images or the
+    number of workers. A smaller number of passes is a part of a larger one.
+    """
+
+    passes: int = 1
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        return "one-pass"
+
+
+def nested_order(ids: Sequence[str], labels: Labels, seed: int) -> IntArray:
+    """The rows in the order in which a smaller budget takes them: class by class in turn, so that any first part is
+    balanced, and a part of every larger one."""
+    seen: dict[int, int] = defaultdict(int)
+    rounds = np.empty(len(ids), np.int64)
+    ranks = [seeded_rank(seed, one) for one in ids]
+    for row in sorted(range(len(ids)), key=ranks.__getitem__):
+        label = int(labels[row])
+        rounds[row] = seen[label]
+        seen[label] += 1
+    position = {label: seeded_rank(seed, "class", label) for label in seen}
+    return np.array(sorted(range(len(ids)), key=lambda row: (rounds[row], position[int(labels[row])])), np.int64)
+
+
+def find_design(name: str, passes: int, seed: int) -> OnePass:
+    """The design of that name, unless it is the full one, which has no passes."""
+    if name not in get_args(Design):
+        raise UnknownNameError("design", name, get_args(Design))
+    if name == "full":
+        raise SettingError("the full design has no passes", found=f"passes={passes}", hint="the design one-pass has")
+    return OnePass(passes, seed)
+
+
+def apply_design(suite: Suite, datasets: Mapping[str, Dataset], design: OnePass) -> Suite:
+    """The suite with the shifts of each dataset replaced by one setting per pass; other settings stay as they are."""
+    groups: dict[tuple[str, str | None, str | None, bool], list[Setting]] = defaultdict(list)
+    for setting in suite.settings:
+        if setting.dataset in datasets and _assignable(setting):
+            groups[setting.dataset, setting.space, setting.reference, setting.shift.per_image].append(setting)
+    chosen = {key: members for key, members in groups.items() if len(members) > 1}
+    if not chosen:
+        raise SettingError(
+            f"suite {suite.name!r} has no several shifts of one dataset for the design {design.name!r}",
+            expected="a suite such as corruptions, imagenet-c, cifar-10-c or attacks",
+            hint="leave the design out, or choose another suite",
+        )
+    taken = {setting.name for members in chosen.values() for setting in members}
+    settings = [setting for setting in suite.settings if setting.name not in taken]
+    for members in chosen.values():
+        settings += _passes(members, datasets[members[0].dataset], design)
+    return Suite(suite.name, tuple(settings))
+
+
+def _assignable(setting: Setting) -> bool:
+    """Sequences are compared frame by frame, so that an image needs all of theirs."""
+    return setting.shifted and not setting.uncropped and setting.metric in ("top1", "top5")
+
+
+def _passes(members: Sequence[Setting], dataset: Dataset, design: OnePass) -> list[Setting]:
+    if not 1 <= design.passes <= len(members):
+        raise SettingError("invalid number of passes", found=design.passes, expected=f"1 to {len(members)} shifts")
+    first, family = members[0], _common_family(members)
+    made = []
+    for turn in range(design.passes):
+        assignment = Assignment(design.name, design.seed, turn).over(dataset.ids, dataset.labels, len(members))
+        name = f"{family}.{design.name}" + (f".{turn + 1}" if turn else "")
+        shift = Assigned(name, tuple(one.shift for one in members), assignment)
+        parts = tuple(Part(one.name, one.member) for one in members)
+        made.append(replace(first, name=name, shift=shift, member=None, parts=parts, note=""))
+    return made
+
+
+def _common_family(members: Sequence[Setting]) -> str:
+    families = list(dict.fromkeys(one.member.family for one in members if one.member is not None))
+    return families[0] if len(families) == 1 else members[0].dataset

@@ -1,0 +1,211 @@
+"""One shift of several for each image, as a design assigned it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from shiftbench.arrays import IntArray, Pixels
+from shiftbench.errors import ShiftError
+from shiftbench.io.hashing import digest, seeded_rank
+from shiftbench.labels.space import Labels, Scores
+from shiftbench.shifts.base import Asked, BlockView, Shift, rebuild_shift, shift_kinds
+
+if TYPE_CHECKING:
+    from shiftbench.datasets.base import Dataset
+    from shiftbench.labels.space import Projection
+    from shiftbench.shifts.attacks.base import Attackable
+
+T = TypeVar("T")
+
+
+def assign(ids: Sequence[str], labels: Labels, shifts: int, *, seed: int = 0, turn: int = 0) -> IntArray:
+    """The number of the shift that each image meets in pass number ``turn``.
+
+    It depends on the seed, the image ids and their classes alone, not on the order of the images. The classes take
+    turns, each with its images in a seeded order, and the shifts follow each other in a seeded order: a class meets
+    all shifts equally often, a shift all classes, and both to within one image while classes are of one size.
+
+    >>> sorted(assign(["a", "b", "c", "d"], np.array([0, 1, 0, 1]), 2, seed=1).tolist())
+    [0, 0, 1, 1]
+    """
+    order = sorted(range(shifts), key=lambda shift: seeded_rank(seed, "shift", shift))
+    members: dict[int, list[int]] = defaultdict(list)
+    for row, label in enumerate(labels.tolist()):
+        members[label].append(row)
+    classes = sorted(members, key=lambda label: seeded_rank(seed, "class", label))
+    places = np.empty(len(ids), np.int64)
+    for start, label in enumerate(classes):
+        ranked = sorted(members[label], key=lambda row: seeded_rank(seed, ids[row]))
+        for step, row in enumerate(ranked):
+            places[row] = order[(start + step + turn) % shifts]
+    return places
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which of the shifts each image meets."""
+
+    design: str
+    seed: int
+    #: The number of the pass over the images, from 0.
+    turn: int
+    #: Over all ids and their shifts: two assignments are the same if it is.
+    digest: str = ""
+    #: By image id, the number of its shift.
+    places: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    def over(self, ids: Sequence[str], labels: Labels, shifts: int) -> Assignment:
+        """For the images of a dataset; an assignment that was read from a record must come out as it was."""
+        places = assign(ids, labels, shifts, seed=self.seed, turn=self.turn).tolist()
+        chosen = dict(zip(ids, places, strict=True))
+        found = digest(sorted(chosen.items()))
+        if self.digest not in ("", found):
+            raise ShiftError("these images are not those of the design", found=found, expected=self.digest)
+        return replace(self, digest=found, places=chosen)
+
+    def describe(self) -> dict[str, Any]:
+        return {"design": self.design, "seed": self.seed, "turn": self.turn, "digest": self.digest}
+
+
+@dataclass(frozen=True)
+class Assigned(Shift):
+    """Each image under the one of ``members`` that the assignment names, as if that shift were run alone."""
+
+    name: str
+    members: tuple[Shift, ...]
+    assignment: Assignment
+
+    @property
+    def per_image(self) -> bool:  # type: ignore[override]
+        return all(member.per_image for member in self.members)
+
+    def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
+        return self.member_of(image_id)(image, image_id=image_id, seed=seed)
+
+    def for_images(self, ids: Sequence[str], labels: Labels) -> Assigned:
+        return replace(self, assignment=self.assignment.over(ids, labels, len(self.members)))
+
+    def member_of(self, image_id: str) -> Shift:
+        return self.members[self.assignment.places[image_id]]
+
+    def batch(self, images: Pixels, *, image_ids: Sequence[str], seed: int) -> Pixels:
+        out = np.empty_like(images)
+        for place, rows in self._rows_by_place(image_ids).items():
+            own = [image_ids[row] for row in rows]
+            out[rows] = self.members[place].batch(images[rows], image_ids=own, seed=seed)
+        return out
+
+    def _rows_by_place(self, ids: Sequence[str]) -> dict[int, list[int]]:
+        rows: dict[int, list[int]] = {}
+        for row, image_id in enumerate(ids):
+            rows.setdefault(self.assignment.places[image_id], []).append(row)
+        return rows
+
+    def describe(self) -> dict[str, Any]:
+        described = [member.describe() for member in self.members]
+        common: dict[str, Any] = {
+            key: described[0][key]
+            for key in ("generator", "then")
+            if key in described[0] and all(one.get(key) == described[0][key] for one in described)
+        }
+        return {"shift": "assigned", **common, "members": described, "assignment": self.assignment.describe()}
+
+    def record(self) -> dict[str, Any]:
+        members = [member.record() for member in self.members]
+        return {"shift": "assigned", "name": self.name, "members": members, "assignment": self.assignment.describe()}
+
+    def check_setting(self, classifier: Attackable, setting: str, dataset: Dataset, projection: Projection) -> None:
+        for member in self.members:
+            member.check_setting(classifier, setting, dataset, projection)
+
+    def scores_in(self, view: BlockView, asked: Asked) -> Scores:
+        if self.per_image:
+            return super().scores_in(view, asked)
+        scores = np.zeros((len(view.ids), len(view.classifier.space)), np.float32)
+        for place, rows in self._rows_by_place(view.ids).items():
+            part = _Part(view, rows)
+            scores[rows] = self.members[place].scores_in(part, _AskedPart(asked, rows))
+        return scores
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some images of a block, as a block of their own."""
+
+    whole: BlockView
+    rows: Sequence[int]
+
+    @property
+    def classifier(self) -> Attackable:
+        return self.whole.classifier
+
+    @property
+    def images(self) -> Sequence[Pixels]:
+        return [self.whole.images[row] for row in self.rows]
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return [self.whole.ids[row] for row in self.rows]
+
+    @property
+    def seed(self) -> int:
+        return self.whole.seed
+
+    def square(self) -> int | None:
+        return self.whole.square()
+
+    def scores(self, images: Sequence[Pixels] | Pixels, ids: Sequence[str]) -> Scores:
+        return self.whole.scores(images, ids)
+
+    def checked(self, scores: Scores, ids: Sequence[str]) -> Scores:
+        return self.whole.checked(scores, ids)
+
+    def shared(self, what: str, make: Callable[[], T]) -> T:
+        return make()  # no other setting asks for these images together
+
+    def blamed_on(self, who: str, ids: Sequence[str]) -> AbstractContextManager[None]:
+        return self.whole.blamed_on(who, ids)
+
+
+@dataclass(frozen=True)
+class _AskedPart:
+    whole: Asked
+    rows: Sequence[int]
+
+    @property
+    def setting(self) -> str:
+        return self.whole.setting
+
+    @property
+    def _own(self) -> dict[int, int]:
+        """By position among the rows: position among the images that the setting has."""
+        position = {row: i for i, row in enumerate(self.whole.used)}
+        return {i: position[row] for i, row in enumerate(self.rows) if row in position}
+
+    @property
+    def used(self) -> Sequence[int]:
+        return list(self._own)
+
+    @property
+    def labels(self) -> Labels:
+        return self.whole.labels[list(self._own.values())]
+
+    @property
+    def classes(self) -> Sequence[int] | None:
+        return self.whole.classes
+
+    def show(self, images: Pixels) -> None:
+        return  # the run keeps images of whole blocks only
+
+
+@shift_kinds.register("assigned")
+def _assigned(record: Mapping[str, Any]) -> Shift:
+    """It shifts images once ``for_images`` gave it those of the run."""
+    members = tuple(rebuild_shift(member) for member in record["members"])
+    return Assigned(str(record["name"]), members, Assignment(**record["assignment"]))

@@ -1,0 +1,99 @@
+"""Estimates by a design: equal to the full grid where all is evaluated, unbiased, and covering."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shiftbench.arrays import FloatArray
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.corruption import ALEXNET
+from shiftbench.metrics.designs import DesignOutcomes, Estimate, design_corruption_scores
+from shiftbench.settings.base import Member
+from shiftbench.shifts.assigned import assign
+
+MEMBERS = [Member("data-c", name, float(severity)) for name in ("fog", "snow", "frost") for severity in (1, 3)]
+SHIFTS = len(MEMBERS)
+
+
+def population(images: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Errors of images that are hard or easy under all shifts, (images, shifts), and on the clean images."""
+    rng = np.random.default_rng(seed)
+    hardness = rng.normal(0, 1, (images, 1))
+    wrong = hardness + rng.normal(0, 1, (images, SHIFTS)) + np.linspace(-1, 1, SHIFTS) > 0
+    return wrong.astype(float), (hardness[:, 0] + rng.normal(0, 0.5, images) > 1).astype(float)
+
+
+def observed(wrong: FloatArray, clean: FloatArray, passes: int, seed: int) -> DesignOutcomes:
+    ids, labels = [str(i) for i in range(len(wrong))], np.arange(len(wrong), dtype=np.int32) % 4
+    turns = [assign(ids, labels, SHIFTS, seed=seed, turn=turn) for turn in range(passes)]
+    images, places = np.tile(np.arange(len(wrong)), passes), np.concatenate(turns)
+    return DesignOutcomes(len(wrong), images, places, wrong[images, places], SHIFTS, clean)
+
+
+def values(wrong: FloatArray, clean: FloatArray) -> dict[str, float]:
+    """The full grid's numbers, by their definitions."""
+    errors = wrong.mean(axis=0).reshape(3, 2).mean(axis=1)
+    base = [ALEXNET.mean(name, (1.0, 3.0)) for name in ("fog", "snow", "frost")]
+    rise = [one - ALEXNET.clean_error() for one in base]
+    return {
+        "mean": float(errors.mean()),
+        "mce": float(np.mean(errors / base)),
+        "relative": float(np.mean((errors - clean.mean()) / rise)),
+    }
+
+
+def estimated(outcomes: DesignOutcomes) -> dict[str, tuple[float, float, float]]:
+    scores = design_corruption_scores(outcomes, MEMBERS, classifier="m", provenance="p")
+    assert scores.mce is not None
+    assert scores.relative_mce is not None
+    found = {"mean": scores.mean_error, "mce": scores.mce, "relative": scores.relative_mce}
+    return {name: (score.value, score.low, score.high) for name, score in found.items()}
+
+
+def test_all_passes_give_the_full_grid() -> None:
+    wrong, clean = population(40, 0)
+    whole = values(wrong, clean)
+    found = estimated(observed(wrong, clean, SHIFTS, 0))
+    assert {name: found[name][0] for name in whole} == pytest.approx(whole)
+
+
+def test_the_variance_of_all_passes_is_that_of_image_means() -> None:
+    wrong, clean = population(400, 1)
+    estimate = Estimate.average(observed(wrong, clean, SHIFTS, 0).errors())
+    assert estimate.error == pytest.approx(wrong.mean(axis=1).std(ddof=1) / 20)
+
+
+def test_estimates_are_unbiased_over_designs() -> None:
+    wrong, clean = population(60, 2)
+    whole = values(wrong, clean)
+    drawn = [estimated(observed(wrong, clean, 1, seed)) for seed in range(400)]
+    for name, true in whole.items():
+        found = np.array([one[name][0] for one in drawn])
+        assert abs(found.mean() - true) < 4 * found.std() / 20
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_intervals_cover_the_population(passes: int) -> None:
+    """New images and a new design each time: 95 % intervals hold the truth of endlessly many images."""
+    truth = values(*population(400_000, 3))
+    hits = dict.fromkeys(truth, 0)
+    runs = 400
+    for seed in range(runs):
+        found = estimated(observed(*population(120, 1000 + seed), passes, seed))
+        for name, true in truth.items():
+            hits[name] += found[name][1] <= true <= found[name][2]
+    assert all(0.92 <= count / runs <= 0.985 for count in hits.values()), hits
+
+
+def test_a_corruption_that_is_always_wrong_has_an_interval() -> None:
+    wrong, clean = np.ones((24, SHIFTS)), np.zeros(24)
+    fog = design_corruption_scores(observed(wrong, clean, 1, 0), MEMBERS, classifier="m", provenance="p").error["fog"]
+    assert (fog.value, fog.high) == (1.0, 1.0)
+    assert 0.5 < fog.low < 0.8
+
+
+def test_too_few_images() -> None:
+    wrong, clean = population(SHIFTS + 1, 4)
+    with pytest.raises(ShiftbenchError):
+        observed(wrong, clean, 1, 0)
