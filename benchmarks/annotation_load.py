@@ -131,7 +131,7 @@ async def annotate(address: str, token: str, until: float, think: float, books: 
             return
         task = _one(r'action="/tasks/([\w-]+)/check"', page.text)
         shown = re.findall(r'<img src="([^"]+)"', page.text)
-        await asyncio.gather(*(browser.get("pictures", source) for source in shown))
+        await asyncio.gather(*(browser.get("images", source) for source in shown))
         browser.hang_up()
         await asyncio.sleep(draws.uniform(0.5, 1.5) * think)
         chosen = draws.sample(images, draws.randrange(1, len(images)))
@@ -292,7 +292,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
     ]  # fmt: skip
     return (
         f"{first['annotators']} annotators at once for {first['seconds'] / 60:.1f} minutes, each with a think time of "
-        f"{first['think']:g} s on average for a grid of 48 real pictures, all loaded. Server, database and annotators "
+        f"{first['think']:g} s on average for a grid of 48 real images, all loaded. Server, database and annotators "
         "share one machine.\n\n"
         + table(("database", "requests", "count", "p50", "p99", "longest"), rows)
         + "\n\n"
@@ -300,7 +300,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
             (
                 "database",
                 "answers",
-                "a minute",
+                "per minute",
                 "requests/s",
                 "lost",
                 "doubled",

@@ -35,12 +35,12 @@ same predictions from the command line: `shiftbench eval demo:resnet8-cifar10 --
 
 The corrupted images are made in memory by our generator with the published parameters for 32 px. They are not the
 released CIFAR-10-C files: random numbers differ, and frost is drawn by a formula instead of taken from photographs.
-The accuracies below must not be put beside numbers from the released files without saying so.
+Do not compare the accuracies below with numbers from the released files without stating this.
 """
 
 _NOTE = """Accuracy in %. Brackets are 95 % intervals: Clopper-Pearson for the clean set; for means over settings a
-bootstrap over images, in which every setting sees the same draws. They tell how far another sample of test images
-would move a number, not how far another training run would.
+bootstrap over images, in which every setting sees the same draws. They show how much a number would change with
+another sample of test images, not with another training run.
 
 The classifier is given (x - 128) / 128, as in the training script that its package holds. The package's log reports
 80.86 % for these weights, which we do not reproduce: the evaluation code in the package turns, shifts and mirrors
@@ -121,7 +121,7 @@ def severities(errors: Sequence[Score]) -> str:
 
 def made(clean: Score, scores: CorruptionScores, classifier: sb.Classifier, seconds: dict[str, float] | None) -> str:
     time_taken = (
-        f"{seconds['wall_s'] / 60:.1f} min by the clock, {seconds['cpu_s'] / 60:.1f} min of processor time, from the "
+        f"{seconds['wall_s'] / 60:.1f} min by the clock, {seconds['cpu_s'] / 60:.1f} min of CPU time, from the "
         f"packed images to predictions on disk; {machine()}"
         if seconds
         else "not measured: the run was stopped and continued"

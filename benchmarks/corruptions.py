@@ -140,7 +140,7 @@ def work(image: Pixels, rounds: int, worker: int) -> int:
 
 
 def throughput(image: Pixels, rounds: int) -> dict[str, float]:
-    """Images a second with one worker, two threads and two processes, all warmed up."""
+    """Images per second with one worker, two threads and two processes, all warmed up."""
     rates = {}
     pools: dict[str, tuple[Any, int]] = {
         "1 worker": (ThreadPoolExecutor(1), 1),
@@ -230,7 +230,7 @@ def report(found: dict[str, Any]) -> str:
             "cores): least times are still telling, the scaling to two workers is not.**\n\n"
         )
     text += table(("", "1", "2", "3", "4", "5", "mean", "peer", "ratio"), rows)
-    text += "\n\nCorrupted images a second (15 corruptions, all severities):\n\n"
+    text += "\n\nCorrupted images per second (15 corruptions, all severities):\n\n"
     text += table(("", "images/s", "against one"), speed)
     if found["first_calls_s"]:
         cold, warm = found["first_calls_s"]["empty"], found["first_calls_s"]["filled"]

@@ -34,7 +34,7 @@ SEVERITIES: tuple[tuple[int, ...], ...] = ((), (3,), (3, 5))
 TERMS = ("start", "decode", "shift", *(f"inference {name.partition(':')[2]}" for name in NETWORKS), "file")
 #: What is asked of the model: the testbed with 1,000 models on a hundred GPUs.
 MODELS, SETTINGS, IMAGES, GPUS = 1000, 213, 50_000, 100
-#: Images a second of one GPU; nothing here could measure it. Between a large and a small network of today.
+#: Images per second of one GPU; nothing here could measure it. Between a large and a small network of today.
 GPU_SPEED = (500.0, 2500.0)
 #: CPU cores beside each GPU, which decode and shift.
 CORES_PER_GPU = 8
@@ -100,7 +100,7 @@ def at_scale(terms: dict[str, float]) -> dict[str, float]:
     cores = GPUS * CORES_PER_GPU
     predictions = MODELS * SETTINGS * IMAGES
     hours = {
-        f"inference at {speed:,.0f} images/s a GPU, hours": predictions / speed / GPUS / 3600 for speed in GPU_SPEED
+        f"inference at {speed:,.0f} images/s per GPU, hours": predictions / speed / GPUS / 3600 for speed in GPU_SPEED
     }
     return {
         "predictions": predictions,
@@ -114,15 +114,15 @@ def at_scale(terms: dict[str, float]) -> dict[str, float]:
 
 def markdown(data: dict[str, Any]) -> str:
     terms, scale = data["terms"], data["scale"]
-    units = {"start": "a run", "decode": "an image", "file": "a model and setting"}
-    rows = [(name, f"{1000 * value:.2f} ms", units.get(name, "an image and setting")) for name, value in terms.items()]
+    units = {"start": "run", "decode": "image", "file": "model and setting"}
+    rows = [(name, f"{1000 * value:.2f} ms", units.get(name, "image and setting")) for name, value in terms.items()]
     big = [(name, f"{value:,.2f}" if value < 1000 else f"{value:,.0f}") for name, value in scale.items()]
     speed = data["workers"]["workers_1"] / data["workers"]["workers_2"]
     return (
         f"{len(data['runs'])} real runs of one worker on the demo photographs. The model's relative errors: half "
         f"below {data['residual_median']:.0%}, the worst {data['residual_worst']:.0%}. Two workers were "
         f"{speed:.2f} times as fast as one.\n\n"
-        + table(("term", "cost", "of"), rows)
+        + table(("term", "cost", "per"), rows)
         + f"\n\n{MODELS:,} models x {SETTINGS} settings x {IMAGES:,} images on {GPUS} GPUs with {CORES_PER_GPU} cores "
         f"each and {GEOMETRIES} input sizes; the GPUs' speed is assumed, not measured:\n\n" + table(("", ""), big)
     )

@@ -1,4 +1,4 @@
-"""AugMix in images a second against plain Pillow and timm, and what each intervention costs in training.
+"""AugMix in images per second against plain Pillow and timm, and what each intervention costs in training.
 
 python -m benchmarks.hardening [--quick] [--part augmix|training]
 
@@ -39,7 +39,7 @@ COPIES = "copies, as many steps"
 
 
 def _after_the_crop(name: str, **options: Any) -> dict[str, Any]:
-    """The standard recipe with one more augmentation of each picture, made anew in every epoch."""
+    """The standard recipe with one more augmentation of each picture, drawn anew in every epoch."""
     return {"augmentations": [{"name": "flip"}, {"name": "crop", "padding": 4}, {"name": name, **options}]}
 
 
@@ -131,7 +131,7 @@ def photographs(side: int, count: int = 8) -> list[Pixels]:
 
 
 def augmix_rates(quick: bool) -> dict[str, dict[str, float]]:
-    """Images a second by side and contender."""
+    """Images per second by side and contender."""
     seconds, rounds = (0.15, 2) if quick else (1.0, 5)
     rates: dict[str, dict[str, float]] = {}
     for side in SIDES:
@@ -213,7 +213,7 @@ def _pictures(quick: bool) -> int:
 
 
 def copy_rates(quick: bool) -> dict[str, float]:
-    """Pictures of CIFAR-10 that ``harden augment`` writes in a second of processor time, one worker and one thread."""
+    """Pictures of CIFAR-10 that ``harden augment`` writes in a second of CPU time, one worker and one thread."""
     import torch
 
     from shiftbench.hardening.augmentations.copies import augment_folder
@@ -263,7 +263,7 @@ def _augmix_report(found: dict[str, Any]) -> str:
         ratios = [f"{rates[OURS] / rates[name]:.1f}x" for name in names[1:]]
         rows.append((f"{side} x {side}", *(f"{rates[name]:,.0f}" for name in names), *ratios))
     text = (
-        "AugMix (severity 3, width 3) in pictures a second, one thread. Pillow, as published, gives the same pixels as "
+        "AugMix (severity 3, width 3) in images per second, one thread. Pillow, as published, gives the same pixels as "
         "ours up to rounding; timm's variant has other operations and fills with grey.\n\n"
     )
     text += table(("pixels", *names, *(f"ours / {name}" for name in names[1:])), rows)
@@ -280,17 +280,17 @@ def _training_report(seconds: dict[str, tuple[float, float]], copies: dict[str, 
     rows = [(name, f"{own:.1f}", f"{base:.1f}", f"{own / base:.2f}x") for name, (own, base) in seconds.items()]
     written = [(f"`{name}`", f"{rate:,.0f}") for name, rate in copies.items()]
     return (
-        "What an intervention costs: an epoch of the training loop with a ResNet-20 on 512 CIFAR-10 pictures, "
-        "processor time of one thread, against standard training just before it. Augmentations of single pictures "
-        "(noise, erasing, AugMix, DeepAugment, AdaIN) can be made beside the network by `harden train --workers`, "
-        "which hides their price; what the loss, the scheme or Noise2Net costs is paid in every step. The larger the "
+        "What an intervention costs: an epoch of the training loop with a ResNet-20 on 512 CIFAR-10 images, "
+        "CPU time of one thread, against standard training just before it. Augmentations of single images "
+        "(noise, erasing, AugMix, DeepAugment, AdaIN) can run in parallel to the network (`harden train --workers`), "
+        "which hides their cost; what the loss, the scheme or Noise2Net costs is paid in every step. The larger the "
         "network, the smaller the share of an augmentation.\n\n"
-        + table(("", "seconds an epoch", "standard", "against it"), rows)
+        + table(("", "seconds per epoch", "standard", "ratio"), rows)
         + f'\n\nDeepAugment by its recipe ("{COPIES}") draws from pictures and copies as many as there are '
         "pictures. That is the work of standard training, so the distance from 1.00x of its row, and of the first, is "
-        "the error of this measurement. Its price is paid once, before training, and so is AdaIN's where its copies "
-        "are written to a folder. `harden augment` on those pictures, one worker, AugMix for comparison:\n\n"
-        + table(("copies by", "pictures a second of processor time"), written)
+        "the error of this measurement. Its cost is paid once, before training, and so is AdaIN's where its copies "
+        "are written to a folder. `harden augment` on those images, one worker, AugMix for comparison:\n\n"
+        + table(("augmentation", "images per second of CPU time"), written)
     )
 
 

@@ -99,7 +99,7 @@ def recalls(name: str, references: Dataset, sources: int, folder: Path) -> dict[
 
 
 def flagged_test_images(references: Dataset, candidates: Dataset, folder: Path) -> dict[str, float]:
-    """The share of CIFAR-10's test images that are said to have a near-duplicate in train; 004 found about 8 %."""
+    """The share of CIFAR-10's test images with a reported near-duplicate in the training set; 004 found about 8 %."""
     pairs = ours((*PLAIN, FEATURES["CIFAR-10"]), folder / "features")(candidates, references)
     return {
         "shiftbench, pixels and features": len({candidate for candidate, _ in pairs}) / len(candidates),
@@ -206,10 +206,10 @@ def report(
         parts.append(f"Recall in percent of planted duplicates, {name}:\n\n" + table(["", *titles], lines))
     shares = ", ".join(f"{title} {100 * share:.1f} %" for title, share in flagged.items())
     parts.append(
-        f"CIFAR-10 test images that are said to have a near-duplicate in train: {shares}. 004 found about 8 % by eye; "
-        "which of the flagged ones are right was not looked at here. "
-        "Mirror images are not searched for unless asked (`flips`). Other pairs of CIFAR-10 are such duplicates too, "
-        "each counted once for every edit of its picture, or resemble each other by chance."
+        f"CIFAR-10 test images that are reported to have a near-duplicate in the training set: {shares}. "
+        "004 found about 8 % by eye; the reported pairs were not checked by eye here. "
+        "Mirror images are searched for only with `flips`. Other pairs of CIFAR-10 are such duplicates too, "
+        "counted once per edit, or similar by chance."
     )
     lines = [
         [title, f"{time_:.1f} s" + (" (extrapolated)" if guessed else ""), f"{time_ / timed[0][1]:.1f}"]
@@ -217,10 +217,10 @@ def report(
     ]
     parts.append(
         f"The {NEIGHBOURS} nearest of {references:,} references by l2 on 3,072 pixels, {candidates:,} candidates:\n\n"
-        + table(["", "time", "times ours"], lines)
+        + table(["", "time", "relative to ours"], lines)
     )
     parts.append(
-        f"The whole search, from pictures to a queue of {pairs:,} pairs by two descriptors, SSIM and alignment: "
+        f"The whole search, from images to a queue of {pairs:,} pairs by two descriptors, SSIM and alignment: "
         f"{seconds:.0f} s."
     )
     return "\n\n".join(parts)

@@ -262,7 +262,7 @@ def store_markdown(data: dict[str, Any]) -> str:
 
     rows = [
         ("write (seconds of one core)", f"{data['write']['writing_s']:.1f} s", "-", f"{peer['write_s']:.0f} s *"),
-        ("on disk", f"{data['bytes'] / 1e9:.3f} GB, {data['bytes'] / n:.2f} bytes a row", "-", _gb(peer["bytes"])),
+        ("on disk", f"{data['bytes'] / 1e9:.3f} GB, {data['bytes'] / n:.2f} bytes per row", "-", _gb(peer["bytes"])),
         line("all accuracies with intervals, digests verified", "scores", f"{peer['query_s']:.0f} s *"),
         line("the same, without the catalogue", "scores, no catalogue"),
         line("every column of every file verified", "verify"),
@@ -358,7 +358,7 @@ def engines_markdown(data: dict[str, Any]) -> str:
 
 # -- readers --------------------------------------------------------------------------------------------------
 
-#: Images a second of the stand-in for a GPU.
+#: Images per second of the stand-in for a GPU.
 _ANSWERS = 2500
 
 
@@ -388,9 +388,9 @@ def readers_benchmark(severities: tuple[int, ...], repeats: int) -> dict[str, An
         StandIn(), labels="imagenet-1k", name="stand-in", preprocessing=sb.Preprocessing(sb.Geometry(256, 224))
     )
     ways: dict[str, tuple[Any, Any]] = {
-        "stand-in: a worker of 1 CPU": (stand_in, RayExecutor(workers=1)),
-        "stand-in: a worker of 2 CPUs": (stand_in, RayExecutor(workers=1, resources=Resources(cpus=2))),
-        "stand-in: a worker and a reader of 1 CPU": (stand_in, RayExecutor(workers=1, reader_cpus=1)),
+        "simulated GPU: a worker of 1 CPU": (stand_in, RayExecutor(workers=1)),
+        "simulated GPU: a worker of 2 CPUs": (stand_in, RayExecutor(workers=1, resources=Resources(cpus=2))),
+        "simulated GPU: a worker and a reader of 1 CPU": (stand_in, RayExecutor(workers=1, reader_cpus=1)),
         "network: two workers": ("demo:squeezenet1_1", RayExecutor(workers=2)),
         "network: a worker and a reader of 1 CPU": ("demo:squeezenet1_1", RayExecutor(workers=1, reader_cpus=1)),
     }
@@ -422,12 +422,12 @@ def readers_markdown(data: dict[str, Any]) -> str:
         for name, own in seconds.items()
     ]
     return (
-        f"Readers on Ray, which decode and shift pictures for the workers of their machine: {n:,} predictions on the "
+        f"Readers on Ray, which decode and shift images for the workers of their machine: {n:,} predictions on the "
         f"demo photographs under corruptions, as the difference of a long and a short run, so that starting workers "
-        f"does not count; best of {data['repeats']}. The stand-in for a GPU answers {_ANSWERS:,} images a second, one "
+        f"does not count; best of {data['repeats']}. The simulated GPU returns {_ANSWERS:,} images per second, one "
         f"batch at a time, without using the processor ({n / _ANSWERS:.1f} s in all); there is no GPU here. Where the "
         "network itself needs the cores, a reader takes one from it.\n\n"
-        + table(("classifier: who works", "time", "predictions", "against the first"), rows)
+        + table(("model: workers", "time", "predictions", "relative to the first"), rows)
     )
 
 

@@ -148,7 +148,7 @@ def main() -> None:
             f"{csv_write * factor / writing:.0f}x",
         ),
         (
-            "bytes a row",
+            "bytes per row",
             f"{size / rows:.2f}",
             "-",
             f"{csv_size * factor / rows:.1f} *",
@@ -166,7 +166,7 @@ def main() -> None:
         f"{rows:,} synthetic predictions ({results} classifier-setting results of {IMAGES:,} images), top-1 class and "
         f"confidence. Peak memory of our writing and scoring: {memory:.0f} MB. All accuracies equal DuckDB's over "
         f"the same files: {'yes' if agree else 'NO'}. DuckDB reads without verifying anything.\n\n"
-        + table(("", "shiftbench", "DuckDB on our files", "CSV + pandas", "ours against CSV"), lines)
+        + table(("", "shiftbench", "DuckDB on our files", "CSV + pandas", "gain over CSV"), lines)
         + f"\n\n\\* measured on {CSV_CELLS} results and extrapolated. Making the synthetic numbers took {making:.0f} s "
         "and is not counted."
     )

@@ -161,9 +161,9 @@ def report(
         f"All fits, effective robustness of every model and {RESAMPLES:,}-resample bands on {GRID} points, "
         f"{settings} settings of {what} against `val`. The loops draw the same resamples; on the settings they were "
         f"given their slope intervals differ from ours by at most {agree:.0e}.\n\n"
-        + table(["", "time", "times ours"], lines(rows))
+        + table(["", "time", "relative to ours"], lines(rows))
         + "\n\n100,000 resamples of the CIFAR-10 line of paper 004 (34 models):\n\n"
-        + table(["", "time", "times ours"], lines(resampled))
+        + table(["", "time", "relative to ours"], lines(resampled))
     )
     data = {
         "settings": settings,

@@ -1,15 +1,17 @@
 """The documentation is true: its Python blocks run, its commands and options exist, its images are there.
 
-The Python blocks of a page run in order, in one namespace and in an empty folder. Two HTML comments, placed directly
-before a block and hidden from readers, control this:
+The Python blocks of a page run in order, in one namespace and in an empty folder. An HTML comment, placed directly
+before a block and hidden from readers, holds code that defines what the block takes for granted; REPLACE =
+{shown: used} changes the text of the block. Blocks of the second kind take long, and run in the soak only:
 
-    <!-- setup: code that defines what the block takes for granted; REPLACE = {shown: used} changes the block's text -->
-    <!-- not run: why -->    only the imports of the block are checked; the test is reported as skipped
+    <!-- setup: ... -->
+    <!-- soak: ... -->
+
+Tutorials are notebooks, which tests/test_tutorials.py runs.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 import sys
@@ -20,13 +22,14 @@ from typing import Any
 
 import pytest
 import typer.main
+from scripts import notebooks
 
 from shiftbench.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(
-    r"(?:^<!-- (?P<kind>setup|not run):(?P<comment>.*?)-->\n+)?^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
+    r"(?:^<!-- (?P<kind>setup|soak):(?P<comment>.*?)-->\n+)?^```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
 )
 
 
@@ -38,11 +41,7 @@ class Block:
     line: int
     code: str
     setup: str
-    reason: str  # why it is not run; empty if it is
-
-    @property
-    def name(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+    soak: bool
 
 
 def blocks(page: Path) -> list[Block]:
@@ -50,9 +49,7 @@ def blocks(page: Path) -> list[Block]:
     found = []
     for match in BLOCK.finditer(text):
         line = text.count("\n", 0, match.start("code")) + 1
-        comment = match["comment"] or ""
-        setup = comment if match["kind"] == "setup" else ""
-        found.append(Block(page, line, match["code"], setup, comment.strip() if match["kind"] == "not run" else ""))
+        found.append(Block(page, line, match["code"], match["comment"] or "", match["kind"] == "soak"))
     return found
 
 
@@ -61,18 +58,26 @@ def execute(code: str, block: Block, namespace: dict[str, Any]) -> None:
     exec(compile("\n" * (block.line - 1) + code, str(block.page), "exec"), namespace)
 
 
-RUN = [page for page in PAGES if any(not block.reason for block in blocks(page))]
-NOT_RUN = [block for page in PAGES for block in blocks(page) if block.reason]
+#: Each page, and whether its long blocks are run as well.
+RUN = [
+    pytest.param(page, soak, marks=[pytest.mark.soak] if soak else [], id=str(page.relative_to(ROOT)) + "-soak" * soak)
+    for page in PAGES
+    if page.parent != notebooks.TUTORIALS
+    for soak in (False, True)
+    if any(block.soak is soak for block in blocks(page))
+]
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registries: None) -> None:
+@pytest.mark.parametrize(("page", "soak"), RUN)
+def test_python_blocks_run(
+    page: Path, soak: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registries: None
+) -> None:
     monkeypatch.chdir(tmp_path)
     module = ModuleType("documentation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     namespace: dict[str, Any] = vars(module)
     for block in blocks(page):
-        if block.reason:
+        if block.soak and not soak:
             continue
         exec(block.setup.strip(), namespace)
         code = block.code
@@ -80,13 +85,6 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
             assert shown in code
             code = code.replace(shown, used)
         execute(code, block, namespace)
-
-
-@pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.name)
-def test_imports_of_the_blocks_that_are_not_run(block: Block) -> None:
-    imports = [node for node in ast.parse(block.code).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    execute("\n".join(ast.unparse(node) for node in imports), block, {})
-    pytest.skip(f"documentation blocks not run: {block.reason}")
 
 
 @pytest.fixture
