@@ -5,7 +5,6 @@ python scripts/notebooks.py docs/tutorials/own-onnx-model.md    # run a tutorial
 
 from __future__ import annotations
 
-import base64
 import html
 import os
 import re
@@ -21,8 +20,9 @@ _make: Any = nbformat.v4  # untyped
 CELL = re.compile(r"^```(?P<language>python|bash)\n(?P<code>.*?)^```\n", re.DOTALL | re.MULTILINE)
 TUTORIALS = Path(__file__).resolve().parents[1] / "docs" / "tutorials"
 SECONDS_PER_CELL = 600
-#: No colours, and lines that fit a page.
-ENVIRONMENT = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "96", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+#: Lines that fit a page, and no messages of the kernel itself.
+ENVIRONMENT = {"COLUMNS": "96", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def tutorials() -> list[Path]:
@@ -64,33 +64,36 @@ def run(text: str, folder: Path) -> Any:
 def with_outputs(text: str, executed: Any) -> str:
     """The page's Markdown, each block followed by what it printed and showed."""
     outputs = iter([cell.outputs for cell in executed.cells if cell.cell_type == "code"])
-    return CELL.sub(lambda match: match[0] + "".join(map(_shown, _joined(next(outputs)))), text)
+    return CELL.sub(lambda match: match[0] + _block(next(outputs)), text)
 
 
-def _joined(outputs: list[Any]) -> list[Any]:
-    """Streams arrive in pieces; neighbours of one stream belong together."""
-    joined: list[Any] = []
+def _block(outputs: list[Any]) -> str:
+    """Text of both streams, which arrives in pieces, is joined; figures and tables keep their place."""
+    parts: list[str] = []
+    printed = ""
     for output in outputs:
-        if output.output_type == "stream" and joined and joined[-1].get("name") == output.name:
-            joined[-1]["text"] += output.text
+        data = output.get("data", {})
+        rich = _rich(data)
+        if rich is None:
+            printed += output.get("text") or data.get("text/plain", "")
         else:
-            joined.append(output)
-    return joined
+            parts += [_text(printed), rich]
+            printed = ""
+    content = "\n".join(part for part in [*parts, _text(printed)] if part)
+    return f'\n<div class="output">\n{content}\n</div>\n' if content else ""
 
 
-def _shown(output: Any) -> str:
-    data = output.get("data", {})
+def _rich(data: Any) -> str | None:
     if "image/png" in data:
-        size = len(base64.b64decode(data["image/png"]))
-        return _block(f'<img alt="Figure ({size:,} bytes)" src="data:image/png;base64,{data["image/png"].strip()}">')
-    if "text/html" in data:
-        return _block(re.sub(r"\n\s*\n", "\n", data["text/html"]))
-    text = output.get("text") or data.get("text/plain", "")
-    return _block(f"<pre><code>{html.escape(text.rstrip())}</code></pre>") if text.strip() else ""
+        return f'<img alt="What the cell draws" src="data:image/png;base64,{data["image/png"].strip()}">'
+    shown = re.sub(r"\n\s*\n", "\n", data.get("text/html", "")).strip()
+    # Rich shows nothing as an empty <pre>.
+    return (shown if re.sub(r"<[^>]*>", "", shown).strip() else "") if shown else None
 
 
-def _block(content: str) -> str:
-    return f'\n<div class="output">\n{content}\n</div>\n'
+def _text(printed: str) -> str:
+    printed = COLOURS.sub("", printed).strip("\n")
+    return f"<pre><code>{html.escape(printed)}</code></pre>" if printed.strip() else ""
 
 
 def main() -> None:
