@@ -73,7 +73,7 @@ def test_keyed_numbers() -> None:
 
 
 def test_compiled_and_plain_words_agree() -> None:
-    from shiftbench.shifts.corruptions.kernels.random import fill_uniform
+    from shiftbench.shifts.corruptions.kernels import fill_uniform
 
     key = derive_key(3, "words")
     out = np.empty(5)

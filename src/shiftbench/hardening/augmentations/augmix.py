@@ -20,7 +20,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.augmix_operations import MAX_LEVEL, OPERATIONS, WITHHELD, Operation
 from shiftbench.hardening.augmentations.base import Concentration, ImageAugmentation, image_augmentations
 from shiftbench.hardening.errors import AugmentationError
-from shiftbench.shifts.corruptions.kernels.compiling import compiled
+from shiftbench.native import kernel
 
 #: The least level that is drawn.
 MIN_LEVEL = 0.1
@@ -69,7 +69,9 @@ class AugMix:
         weights = generator.dirichlet([self.alpha] * self.width)
         share = float(generator.beta(self.alpha, self.alpha))
         chains = np.stack([self.chain(image, generator) for _ in range(self.width)])
-        return _mixture(image, chains, weights * share, 1 - share)
+        out = np.empty_like(image)
+        _mixture(image.reshape(-1), chains.reshape(len(chains), -1), weights * share, 1 - share, out.reshape(-1))
+        return out
 
     def chain(self, image: Pixels, generator: np.random.Generator) -> Pixels:
         """One chain of operations, drawn with replacement, each with its own level and sign."""
@@ -81,15 +83,6 @@ class AugMix:
         return image
 
 
-@compiled
-def _mixture(image: Pixels, chains: Pixels, weights: NDArray[np.float64], clean: float) -> Pixels:
-    """Rounded to the nearest level."""
-    out = np.empty_like(image)
-    values, mixed = image.reshape(-1), out.reshape(-1)
-    parts = chains.reshape((len(chains), -1))
-    for i in range(values.size):
-        total = clean * values[i]
-        for k in range(len(parts)):
-            total += weights[k] * parts[k, i]
-        mixed[i] = np.uint8(total + 0.5)
-    return out
+@kernel
+def _mixture(image: Pixels, chains: Pixels, weights: NDArray[np.float64], clean: float, out: Pixels) -> None:
+    """clean * image + the weighted chains, rounded to the nearest level; an image is a flat row."""

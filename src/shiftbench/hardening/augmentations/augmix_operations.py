@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
 from shiftbench.arrays import Pixels
-from shiftbench.shifts.corruptions.kernels.compiling import compiled
+from shiftbench.native import kernel
 
 Operation = Callable[[Pixels, float, int], Pixels]
 Table = NDArray[np.uint8]
@@ -26,12 +26,12 @@ _LEVELS = np.arange(256)
 
 def autocontrast(image: Pixels, level: float, sign: int) -> Pixels:
     """Each channel stretched to the whole range."""
-    return _looked_up(image, _stretching_tables(_histograms(image)))
+    return _looked_up(image, _tables(image, _stretching_tables))
 
 
 def equalize(image: Pixels, level: float, sign: int) -> Pixels:
     """Each channel's histogram made flat."""
-    return _looked_up(image, _flattening_tables(_histograms(image)))
+    return _looked_up(image, _tables(image, _flattening_tables))
 
 
 def posterize(image: Pixels, level: float, sign: int) -> Pixels:
@@ -123,6 +123,14 @@ def _looked_up(image: Pixels, tables: Table) -> Pixels:
     return np.asarray(out, np.uint8)
 
 
+def _tables(image: Pixels, fill: Callable[[NDArray[np.int64], Table], None]) -> Table:
+    """The tables of the channels, from their histograms."""
+    counts, tables = np.zeros((image.shape[2], 256), np.int64), np.empty((image.shape[2], 256), np.uint8)
+    _histograms(np.ascontiguousarray(image), counts)
+    fill(counts, tables)
+    return tables
+
+
 def _moved(image: Pixels, distance: int, axis: int) -> Pixels:
     """out[i] = image[i + distance], black beyond the edge."""
     out = np.zeros_like(image)
@@ -152,70 +160,23 @@ def _affine(image: Pixels, matrix: tuple[float, ...]) -> Pixels:
     return out
 
 
-@compiled
+@kernel
 def _bilinear_affine(
     image: Pixels, out: Pixels, xx: float, xy: float, x0: float, yx: float, yy: float, y0: float
 ) -> None:
     """out at (column, row) = the bilinear value at xx * column + xy * row + x0, ...; black outside."""
-    height, width, _ = image.shape
-    values, target = image.reshape(-1), out.reshape(-1)
-    for row in range(height):
-        for column in range(width):
-            x = xx * (column + 0.5) + xy * (row + 0.5) + x0
-            y = yx * (column + 0.5) + yy * (row + 0.5) + y0
-            if x < 0.0 or x >= width or y < 0.0 or y >= height:
-                continue
-            x -= 0.5
-            y -= 0.5
-            left, top = int(x) if x >= 0.0 else -1, int(y) if y >= 0.0 else -1
-            across, down = x - left, y - top
-            near, far = 3 * max(left, 0), 3 * min(left + 1, width - 1)
-            upper, lower = 3 * width * max(top, 0), 3 * width * min(top + 1, height - 1)
-            # Unsigned, so that no index is looked at for being negative.
-            a, b = np.uint64(upper + near), np.uint64(upper + far)
-            c, d = np.uint64(lower + near), np.uint64(lower + far)
-            place = np.uint64(3 * (row * width + column))
-            for channel in range(np.uint64(3)):
-                first, third = float(values[a + channel]), float(values[c + channel])
-                above = first + (float(values[b + channel]) - first) * across
-                below = third + (float(values[d + channel]) - third) * across
-                target[place + channel] = np.uint8(above + (below - above) * down)
 
 
-@compiled
-def _histograms(image: Pixels) -> NDArray[np.int64]:
-    height, width, channels = image.shape
-    counts = np.zeros((channels, 256), np.int64)
-    for row in range(height):
-        for column in range(width):
-            for channel in range(channels):
-                counts[channel, image[row, column, channel]] += 1
-    return counts
+@kernel
+def _histograms(image: Pixels, counts: NDArray[np.int64]) -> None:
+    """Adds the numbers of pixels of each level to ``counts``, a row per channel."""
 
 
-@compiled
-def _stretching_tables(counts: NDArray[np.int64]) -> Table:
+@kernel
+def _stretching_tables(counts: NDArray[np.int64], tables: Table) -> None:
     """Level x to (x - low) * 255 / (high - low), truncated, in the order of Pillow's operations."""
-    tables = np.empty(counts.shape, np.uint8)
-    for channel in range(len(counts)):
-        present = np.nonzero(counts[channel])[0]
-        low, high = present[0], present[-1]
-        scale = 255.0 / (high - low) if high > low else 1.0
-        offset = -low * scale if high > low else 0.0
-        for level in range(256):
-            tables[channel, level] = np.uint8(min(max(int(level * scale + offset), 0), 255))
-    return tables
 
 
-@compiled
-def _flattening_tables(counts: NDArray[np.int64]) -> Table:
+@kernel
+def _flattening_tables(counts: NDArray[np.int64], tables: Table) -> None:
     """Level x to the number of darker pixels over a 255th of all but the brightest level's, in whole numbers."""
-    tables = np.empty(counts.shape, np.uint8)
-    for channel in range(len(counts)):
-        present = np.nonzero(counts[channel])[0]
-        step = (counts[channel].sum() - counts[channel, present[-1]]) // 255
-        darker = step // 2
-        for level in range(256):
-            tables[channel, level] = np.uint8(min(darker // step, 255) if step > 0 else level)
-            darker += counts[channel, level]
-    return tables

@@ -30,7 +30,7 @@ def gaussian_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 
 
 def gaussian_blur_levels(image: Pixels, sigma: float, truncate: float = 4.0) -> Pixels:
-    from shiftbench.shifts.corruptions.kernels.filters import gaussian_levels
+    from shiftbench.shifts.corruptions.kernels import gaussian_levels
 
     out = np.empty_like(image)
     gaussian_levels(_unit_rows(image), gaussian_weights(sigma, truncate), 3, _rows(out))
@@ -44,7 +44,7 @@ def glass_blur(image: Pixels, parameters: Row, draws: Draws, true_swap: bool = F
     The published code means to swap two pixels but, by the way NumPy assigns views, copies the neighbour and
     leaves it where it is; that is what ImageNet-C contains, and the default. ``true_swap=True`` swaps.
     """
-    from shiftbench.shifts.corruptions.kernels.filters import gaussian_levels, pack, unpack_to_unit
+    from shiftbench.shifts.corruptions.kernels import gaussian_levels, pack, unpack_to_unit
 
     sigma, delta, iterations = parameters[0], int(parameters[1]), int(parameters[2])
     weights = gaussian_weights(sigma)
@@ -61,7 +61,7 @@ def glass_blur(image: Pixels, parameters: Row, draws: Draws, true_swap: bool = F
 
 
 def _shuffle(pixels: NDArray[np.uint32], delta: int, swap: bool, draws: Draws) -> None:
-    from shiftbench.shifts.corruptions.kernels.filters import glass_shuffle, glass_shuffle_keyed
+    from shiftbench.shifts.corruptions.kernels import glass_shuffle, glass_shuffle_keyed
 
     steps = max(pixels.shape[0] - 2 * delta, 0) * max(pixels.shape[1] - 2 * delta, 0)
     if isinstance(draws, PublishedDraws):
@@ -74,14 +74,15 @@ def _shuffle(pixels: NDArray[np.uint32], delta: int, swap: bool, draws: Draws) -
 @corruption("defocus_blur", group="blur", tabled=True)
 def defocus_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """A disk of the given radius with softened edge, borders reflected about the edge pixel."""
-    from shiftbench.shifts.corruptions.kernels.filters import column_boxes, column_sums
+    from shiftbench.shifts.corruptions.kernels import column_boxes, column_sums, whole_column_boxes
 
     disk = disk_boxes(*parameters)
     height, width, channels = image.shape
     sums = np.empty((height + 2 * disk.reach + 1, (width + 2 * disk.reach) * channels), np.int32)
     column_sums(image, mirrored(height, disk.reach), mirrored(width, disk.reach), sums)
     out = np.empty_like(image)
-    column_boxes(sums, *disk, channels, _rows(out))
+    boxes = whole_column_boxes if disk.weights.dtype == np.int32 else column_boxes
+    boxes(sums, *disk, channels, _rows(out))
     return out
 
 
@@ -95,7 +96,7 @@ def motion_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 @corruption("zoom_blur", group="blur", tabled=True)
 def zoom_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """The mean of the image and of its centre zoomed by 1, 1 + step, ... (bilinear)."""
-    from shiftbench.shifts.corruptions.kernels.geometry import zoom_sum
+    from shiftbench.shifts.corruptions.kernels import zoom_sum
 
     end, step = parameters
     factors = tuple(float(z) for z in np.arange(1, end, step))
@@ -111,7 +112,7 @@ def trail(image: Pixels, radius: float, sigma: float, degrees: float) -> Pixels:
     ImageMagick works on 16 bits and gives floor(round(257 s) / 257) for a weighted sum s of grey levels,
     which equals floor(s + 0.5 / 257).
     """
-    from shiftbench.shifts.corruptions.kernels.filters import extend, line_filter
+    from shiftbench.shifts.corruptions.kernels import extend, line_filter
 
     weights, dx, dy = trail_taps(radius, sigma, degrees)
     height, width, channels = image.shape
@@ -133,7 +134,7 @@ def to_float32(image: Pixels) -> NDArray[np.float32]:
 
 
 def _unit_rows(image: Pixels) -> Values:
-    from shiftbench.shifts.corruptions.kernels.filters import to_unit
+    from shiftbench.shifts.corruptions.kernels import to_unit
 
     out = np.empty((image.shape[0], image.shape[1] * image.shape[2]))
     to_unit(image.reshape(-1), out.reshape(-1))

@@ -24,7 +24,7 @@ Weights = NDArray[np.int32]
 @corruption("contrast", group="digital", tabled=True)
 def contrast(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """(x - mean) * c + mean for each channel."""
-    from shiftbench.shifts.corruptions.kernels.colour import contrast as kernel
+    from shiftbench.shifts.corruptions.kernels import contrast as kernel
 
     (factor,) = parameters
     out = np.empty_like(image)
@@ -35,7 +35,7 @@ def contrast(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 @corruption("saturate", group="digital", tabled=True)
 def saturate(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """S * c0 + c1 in the hue-saturation-value model, clipped."""
-    from shiftbench.shifts.corruptions.kernels.colour import shift_hsv
+    from shiftbench.shifts.corruptions.kernels import shift_hsv
 
     factor, shift = parameters
     out = np.empty_like(image)
@@ -50,7 +50,7 @@ def elastic_transform(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     Three points move by U(-affine, affine); then dx and dy are alpha * gaussian(U(-1, 1), sigma), with mirrored
     borders; both steps are bilinear.
     """
-    from shiftbench.shifts.corruptions.kernels.geometry import affine_warp, displace
+    from shiftbench.shifts.corruptions.kernels import affine_warp, displace
 
     alpha, sigma, affine = parameters
     height, width = image.shape[:2]
@@ -66,7 +66,7 @@ def elastic_transform(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 @corruption("pixelate", group="digital", tabled=True)
 def pixelate(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """Box-filtered down to a share c of the size and enlarged again, as Pillow's BOX resampling does."""
-    from shiftbench.shifts.corruptions.kernels.geometry import box_pixelate
+    from shiftbench.shifts.corruptions.kernels import box_pixelate
 
     (share,) = parameters
     height, width = image.shape[:2]

@@ -52,7 +52,7 @@ def displacement_fields(size: tuple[int, int], alpha: float, sigma: float, draws
 
 
 def _narrow_field(size: tuple[int, int], alpha: float, sigma: float, draws: Draws) -> Field:
-    from shiftbench.shifts.corruptions.kernels.geometry import smooth_mirrored
+    from shiftbench.shifts.corruptions.kernels import smooth_mirrored
 
     noise = (draws.uniforms(size) * (2 * alpha) - alpha).astype(np.float32)
     out = np.empty(size, np.float32)
@@ -62,7 +62,7 @@ def _narrow_field(size: tuple[int, int], alpha: float, sigma: float, draws: Draw
 
 def _wide_field(size: tuple[int, int], alpha: float, sigma: float, draws: Draws) -> Field:
     """The filter is diagonal in the cosine basis; U(-1, 1) has the variance 1/3 along every basis vector."""
-    from shiftbench.shifts.corruptions.kernels.geometry import cosine_field
+    from shiftbench.shifts.corruptions.kernels import cosine_field
 
     basis_y, basis_x = _cosines(size[0], sigma), _cosines(size[1], sigma)
     amplitudes = draws.normals((len(basis_y), len(basis_x))) * (alpha / np.sqrt(3.0))

@@ -97,7 +97,7 @@ def _crystals(draws: KeyedDraws, count: int, length: tuple[float, float], barbs:
 
 def _strokes(x: Values, y: Values, angle: Values, length: Values, strength: float, *, samples: int) -> Values:
     """Tapered lines from (x, y), sampled at points that are shared among the four nearest pixels."""
-    from shiftbench.shifts.corruptions.kernels.weather import draw_strokes
+    from shiftbench.shifts.corruptions.kernels import draw_strokes
 
     ends = np.broadcast_arrays(x, y, length * np.cos(angle), length * np.sin(angle), strength * length)
     canvas = np.zeros((HEIGHT, WIDTH))

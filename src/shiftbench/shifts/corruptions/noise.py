@@ -75,7 +75,7 @@ def _levels(x: NDArray[np.float64]) -> Pixels:
 
 
 def _sample(image: Pixels, table: NDArray[np.uint32], draws: Draws) -> Pixels:
-    from shiftbench.shifts.corruptions.kernels.channel import sample
+    from shiftbench.shifts.corruptions.kernels import sample
 
     assert isinstance(draws, KeyedDraws)
     out = np.empty_like(image)
@@ -85,9 +85,11 @@ def _sample(image: Pixels, table: NDArray[np.uint32], draws: Draws) -> Pixels:
 
 @lru_cache(maxsize=64)
 def _table(kind: str, parameter: float) -> NDArray[np.uint32]:
-    from shiftbench.shifts.corruptions.kernels.channel import alias_table
+    from shiftbench.shifts.corruptions.kernels import fill_alias_table
 
-    return alias_table(noise_law(kind, parameter))
+    table = np.empty((256, 256), np.uint32)
+    fill_alias_table(noise_law(kind, parameter), table)
+    return table
 
 
 def noise_law(kind: str, parameter: float) -> Law:

@@ -93,14 +93,14 @@ class KeyedDraws:
         return min(math.floor(self.uniform(low, high)), high - 1)
 
     def uniforms(self, size: Size) -> Values:
-        from shiftbench.shifts.corruptions.kernels.random import fill_uniform
+        from shiftbench.shifts.corruptions.kernels import fill_uniform
 
         out = np.empty(size)
         fill_uniform(out.reshape(-1), *self.stretch())
         return out
 
     def normals(self, size: Size) -> Values:
-        from shiftbench.shifts.corruptions.kernels.random import fill_normal, ziggurat_edges
+        from shiftbench.shifts.corruptions.kernels import fill_normal, ziggurat_edges
 
         out = np.empty(size)
         fill_normal(out.reshape(-1), ziggurat_edges(), *self.stretch())

@@ -93,7 +93,7 @@ def _saturate(x: Values, row: Row, draws: Draws) -> Values:
 
 
 def _hsv(x: Values, factor: float, s_shift: float, v_shift: float) -> Values:
-    from shiftbench.shifts.corruptions.kernels.colour import shift_hsv_values
+    from shiftbench.shifts.corruptions.kernels import shift_hsv_values
 
     out = np.empty(x.shape)
     shift_hsv_values(x.astype(np.float64).reshape(-1, 3), factor, s_shift, v_shift, out.reshape(-1, 3))
@@ -196,10 +196,11 @@ def _frost(x: Values, row: Row, draws: Draws, frost_textures: str | None = None)
 @_variant("fog")
 def _fog(x: Values, row: Row, draws: Draws) -> Values:
     """As published, on a fractal whose side holds the longer side of the image."""
-    from shiftbench.shifts.corruptions.kernels.weather import plasma
+    from shiftbench.shifts.corruptions.kernels import plasma
 
     side = 1 << (max(x.shape[:2]) - 1).bit_length()
-    field = plasma(side, row[1], draws.uniforms((side * side - 1,)))
+    field = np.empty((side, side))
+    plasma(row[1], draws.uniforms((side * side - 1,)), field)
     field = (field - field.min()) / np.ptp(field)
     brightest = x.max()
     lit = x + row[0] * field[: x.shape[0], : x.shape[1], None]
@@ -259,7 +260,7 @@ def _elastic_transform(x: Values, row: Row, draws: Draws) -> Values:
     """
     from scipy.ndimage import map_coordinates
 
-    from shiftbench.shifts.corruptions.kernels.geometry import affine_warp
+    from shiftbench.shifts.corruptions.kernels import affine_warp
 
     alpha, sigma, affine = row
     height, width = x.shape[:2]

@@ -36,7 +36,7 @@ def snow(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 
 def snow_flakes(size: tuple[int, int], flake: Row, draws: Draws) -> Pixels:
     """The layer of flakes (loc, scale, zoom, threshold) before the wind, (H, W, 1)."""
-    from shiftbench.shifts.corruptions.kernels.weather import snow_layer
+    from shiftbench.shifts.corruptions.kernels import snow_layer
 
     loc, scale, zoom, threshold = flake
     y_whole, y_part, top, rows = zoom_positions(size[0], zoom)
@@ -46,11 +46,13 @@ def snow_flakes(size: tuple[int, int], flake: Row, draws: Draws) -> Pixels:
     else:  # only the part that the zoom keeps
         noise = draws.normals((rows, columns))
     noise = np.ascontiguousarray(loc + scale * noise)
-    return snow_layer(noise, y_whole.astype(np.int32), y_part, x_whole.astype(np.int32), x_part, threshold)
+    layer = np.empty((*size, 1), np.uint8)
+    snow_layer(noise, y_whole.astype(np.int32), y_part, x_whole.astype(np.int32), x_part, threshold, layer)
+    return layer
 
 
 def snow_over(image: Pixels, layer: Pixels, mix: float) -> Pixels:
-    from shiftbench.shifts.corruptions.kernels.weather import snow_blend
+    from shiftbench.shifts.corruptions.kernels import snow_blend
 
     out = np.empty_like(image)
     snow_blend(image, layer, mix, out)
@@ -64,7 +66,7 @@ def frost(image: Pixels, parameters: Row, draws: Draws, frost_textures: str | No
     At sizes between the published ones the images are scaled as the nearest table's, times the ratio of
     the sides, and always enough to cover the image.
     """
-    from shiftbench.shifts.corruptions.kernels.weather import weighted_sum
+    from shiftbench.shifts.corruptions.kernels import weighted_sum
 
     a, b = parameters
     height, width = image.shape[:2]
@@ -91,11 +93,12 @@ def fog(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     The fractal's side is the least power of two that holds the image's shorter side; it is periodic, so a
     longer image gets it repeated without a seam.
     """
-    from shiftbench.shifts.corruptions.kernels.weather import fog_blend, plasma
+    from shiftbench.shifts.corruptions.kernels import fog_blend, plasma
 
     amount, decay = parameters
     side = 1 << (min(image.shape[:2]) - 1).bit_length()
-    field = plasma(side, decay, draws.uniforms((side * side - 1,)))
+    field = np.empty((side, side))
+    plasma(decay, draws.uniforms((side * side - 1,)), field)
     out = np.empty_like(image)
     fog_blend(image, field, amount, out)
     return out
@@ -104,7 +107,7 @@ def fog(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 @corruption("brightness", group="weather", tabled=True)
 def brightness(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """V + c in the hue-saturation-value model, clipped."""
-    from shiftbench.shifts.corruptions.kernels.colour import brighten
+    from shiftbench.shifts.corruptions.kernels import brighten
 
     (shift,) = parameters
     out = np.empty_like(image)
@@ -141,7 +144,7 @@ def spatter(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 
 def spatter_layer(size: tuple[int, int], liquid: Row, draws: Draws) -> Values:
     """Smoothed noise (loc, scale, sigma, threshold), zero where the lens stays dry."""
-    from shiftbench.shifts.corruptions.kernels.filters import gaussian_values
+    from shiftbench.shifts.corruptions.kernels import gaussian_values
 
     loc, scale, sigma, threshold = liquid
     noise = loc + scale * draws.normals(size)

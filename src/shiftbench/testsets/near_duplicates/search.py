@@ -25,7 +25,7 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.io.hashing import digest
 from shiftbench.jobs.blocks import cut
 from shiftbench.jobs.threads import on_threads
-from shiftbench.shifts.corruptions.kernels.compiling import compiled
+from shiftbench.native import kernel
 
 Rows = NDArray[Any]
 
@@ -159,11 +159,12 @@ class ExactIndex:
         squares, indices = np.full((len(queries), k), np.inf), np.full((len(queries), k), -1)
         bounds, guesses = np.full_like(squares, np.inf), np.full_like(indices, -1)
         for start, known, products in self._products(asked):
-            least_bounds(products, *_lengths(asked), *_lengths(known), start, own, bounds, guesses)
+            _least_bounds(products, *_lengths(asked), *_lengths(known), start, own, bounds, guesses)
         limits = self._limits(queries, guesses)
         slack = 2 * (self.projection.basis.shape[1] + 32) * _UNIT
         for start, known, products in self._products(asked):
             references = np.ascontiguousarray(self.rows[start : start + len(known)])
+            refine = _refine_bytes if queries.dtype == np.uint8 else _refine_floats
             refine(
                 products, *_lengths(asked), *_lengths(known), start, own, queries, references, slack, limits,
                 squares, indices,
@@ -179,8 +180,9 @@ class ExactIndex:
         """The largest true squared distance of each query to its guesses: an upper limit for the k-th best."""
         limits = np.full(len(queries), np.inf)
         for i in np.flatnonzero(guesses[:, -1] >= 0).tolist():
-            rows = np.ascontiguousarray(self.rows[guesses[i]])
-            limits[i] = max(square_distance(queries[i], row) for row in rows)
+            rows, squares = np.ascontiguousarray(self.rows[guesses[i]]), np.empty(guesses.shape[1])
+            pair_squares(queries, rows, np.full(len(rows), i), np.arange(len(rows)), squares)
+            limits[i] = squares.max()
         return limits
 
     def _check_queries(self, queries: Rows, k: int) -> None:
@@ -196,7 +198,7 @@ class ExactIndex:
 
 
 def _lengths(projected: Rows) -> tuple[FloatArray, FloatArray]:
-    return np.ascontiguousarray(projected["square"]), np.ascontiguousarray(projected["rest"])
+    return projected["square"].copy(), projected["rest"].copy()  # aligned, unlike the fields of a record
 
 
 def _sampled(rows: Rows | RowSubset, seed: int) -> FloatArray:
@@ -229,63 +231,28 @@ def _check(rows: Rows | RowSubset) -> None:
         )
 
 
-#: Number of squared byte differences whose sum fits into 32 bits.
-_STRIDE = 16384
+def pair_squares(a: Rows, b: Rows, first: IntArray, second: IntArray, out: FloatArray) -> None:
+    """|a[first] - b[second]|² for each pair of rows."""
+    squares = _pair_squares_of_bytes if a.dtype == np.uint8 else _pair_squares_of_floats
+    squares(a, b, first, second, out)
 
 
-@compiled
-def _square_of_bytes(a: NDArray[np.generic], b: NDArray[np.generic]) -> np.int32:
-    """In 32-bit integers: exact and vectorised."""
-    total = np.int32(0)
-    for i in range(len(a)):
-        gap = np.int32(np.int32(a[i]) - np.int32(b[i]))
-        total = np.int32(total + np.int32(gap * gap))
-    return total
+@kernel
+def _pair_squares_of_bytes(
+    a: NDArray[np.uint8], b: NDArray[np.uint8], first: IntArray, second: IntArray, out: FloatArray
+) -> None:
+    """In integers."""
 
 
-@compiled
-def _square_of_floats(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
-    """In float64 and in order: bit-identical on every processor."""
-    total = 0.0
-    for i in range(len(a)):
-        gap = np.float64(a[i]) - np.float64(b[i])
-        total += gap * gap
-    return total
+@kernel
+def _pair_squares_of_floats(
+    a: NDArray[np.float32], b: NDArray[np.float32], first: IntArray, second: IntArray, out: FloatArray
+) -> None:
+    """In float64 and in order."""
 
 
-@compiled
-def square_distance(a: NDArray[np.generic], b: NDArray[np.generic]) -> float:
-    """|a - b|²."""
-    total = 0.0
-    for start in range(0, len(a), _STRIDE):
-        if a.itemsize == 1:  # known at compile time
-            total += _square_of_bytes(a[start : start + _STRIDE], b[start : start + _STRIDE])
-        else:
-            total += _square_of_floats(a[start : start + _STRIDE], b[start : start + _STRIDE])
-    return total
-
-
-@compiled
-def _insert(square: float, index: int, squares: FloatArray, indices: IntArray) -> None:
-    """Insert into the sorted list of the best so far; indices ascend, so ties go behind."""
-    place = len(squares) - 1
-    while place > 0 and squares[place - 1] > square:
-        squares[place], indices[place] = squares[place - 1], indices[place - 1]
-        place -= 1
-    squares[place], indices[place] = square, index
-
-
-@compiled
-def _bound(
-    product: float, query_square: float, query_rest: float, reference_square: float, reference_rest: float
-) -> float:
-    """A lower bound of the squared distance, from the projected rows and the norms of the remainders."""
-    gap = query_rest - reference_rest
-    return query_square + reference_square - 2.0 * product + gap * gap
-
-
-@compiled
-def least_bounds(
+@kernel
+def _least_bounds(
     products: NDArray[np.float32],
     query_square: FloatArray,
     query_rest: FloatArray,
@@ -300,16 +267,10 @@ def least_bounds(
 
     ``products``: inner products of the projected rows; ``own``: the reference row of the query itself, or -1.
     """
-    last = bounds.shape[1] - 1
-    for i in range(len(products)):
-        for j in range(products.shape[1]):
-            bound = _bound(products[i, j], query_square[i], query_rest[i], reference_square[j], reference_rest[j])
-            if bound < bounds[i, last] and first + j != own[i]:
-                _insert(bound, first + j, bounds[i], indices[i])
 
 
-@compiled
-def refine(
+@kernel
+def _refine_bytes(
     products: NDArray[np.float32],
     query_square: FloatArray,
     query_rest: FloatArray,
@@ -317,8 +278,8 @@ def refine(
     reference_rest: FloatArray,
     first: int,
     own: IntArray,
-    queries: NDArray[np.generic],
-    references: NDArray[np.generic],
+    queries: NDArray[np.uint8],
+    references: NDArray[np.uint8],
     slack: float,
     limits: FloatArray,
     squares: FloatArray,
@@ -329,22 +290,22 @@ def refine(
     Bounds are reduced by ``slack`` times the squared norms that went into them. References above ``limits`` cannot be
     among the best.
     """
-    last = squares.shape[1] - 1
-    for i in range(len(products)):
-        length = query_square[i] + query_rest[i] * query_rest[i]
-        for j in range(products.shape[1]):
-            bound = _bound(products[i, j], query_square[i], query_rest[i], reference_square[j], reference_rest[j])
-            bound -= slack * (length + reference_square[j] + reference_rest[j] * reference_rest[j])
-            if bound <= limits[i] and bound < squares[i, last] and first + j != own[i]:
-                square = square_distance(queries[i], references[j])
-                if square < squares[i, last]:
-                    _insert(square, first + j, squares[i], indices[i])
 
 
-@compiled
-def pair_squares(
-    a: NDArray[np.generic], b: NDArray[np.generic], first: IntArray, second: IntArray, out: FloatArray
+@kernel
+def _refine_floats(
+    products: NDArray[np.float32],
+    query_square: FloatArray,
+    query_rest: FloatArray,
+    reference_square: FloatArray,
+    reference_rest: FloatArray,
+    first: int,
+    own: IntArray,
+    queries: NDArray[np.float32],
+    references: NDArray[np.float32],
+    slack: float,
+    limits: FloatArray,
+    squares: FloatArray,
+    indices: IntArray,
 ) -> None:
-    """|a[first] - b[second]|² for each pair of rows."""
-    for i in range(len(first)):
-        out[i] = square_distance(a[first[i]], b[second[i]])
+    """As :func:`_refine_bytes`."""

@@ -1,0 +1,87 @@
+"""Inner loops in C, compiled ahead of time: nothing is compiled where a wheel is installed.
+
+A kernel is declared in Python by its signature and docstring, beside the code that uses it, and written in a C file of
+this folder under the same name. Calls release Python's lock, so threads run side by side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
+from typing import ParamSpec, get_args, get_type_hints
+
+import numpy as np
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.native.build import FOLDER, build, libraries, sources
+
+P = ParamSpec("P")
+#: Functions of Python's stable interface that call.c uses, in its order.
+_PYTHON = (
+    "PyObject_GetBuffer", "PyBuffer_Release", "PyTuple_GetItem", "PyLong_AsUnsignedLongLongMask", "PyFloat_AsDouble",
+    "PyErr_Occurred", "PyEval_SaveThread", "PyEval_RestoreThread",
+)  # fmt: skip
+_SCALARS = {int: "w", bool: "w", np.uint64: "w", float: "r"}
+
+
+def kernel(declaration: Callable[P, None]) -> Callable[P, None]:
+    """Bind a declaration to the C function of the same name (leading underscores aside), at its first call.
+
+    Parameters are ``int``, ``bool``, ``float``, ``np.uint64`` or C-contiguous arrays ``NDArray[...]`` of at most three
+    axes; arguments are positional. Other arguments are a ``TypeError`` or ``BufferError``: the C code could not tell.
+    """
+    bound: list[tuple[int, bytes]] = []
+
+    @wraps(declaration)
+    def call(*arguments: P.args, **unused: P.kwargs) -> None:
+        if not bound:
+            bound.append(_bind(declaration))
+        address, types = bound[0]
+        result = _library().call(address, types, arguments)
+        if result:
+            raise MemoryError if result > 0 else TypeError(_mismatch(declaration, arguments, -1 - result))
+
+    return call
+
+
+def _bind(declaration: Callable[..., None]) -> tuple[int, bytes]:
+    """The address of the C function, and a letter for the type of each parameter (see call.c)."""
+    function = getattr(_library(), declaration.__name__.lstrip("_"))
+    hints = get_type_hints(declaration)
+    types = [_SCALARS.get(hints[name]) or _format(hints[name]) for name in inspect.signature(declaration).parameters]
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address, "".join(types).encode()
+
+
+def _format(array: object) -> str:
+    """The letter for the items of ``NDArray[...]``."""
+    return str(np.dtype(get_args(get_args(array)[1])[0]).char)
+
+
+def _mismatch(declaration: Callable[..., None], arguments: Sequence[object], index: int) -> str:
+    name = list(inspect.signature(declaration).parameters)[index]
+    found = arguments[index] if index < len(arguments) else None
+    if isinstance(found, np.ndarray):
+        found = f"an array of {found.dtype} {found.shape}"
+    return f"{declaration.__name__}: {name} must be {declaration.__annotations__[name]}, found {found}"
+
+
+@cache
+def _library() -> ctypes.PyDLL:
+    """The compiled kernels; in a source checkout they are compiled when missing or out of date (a few seconds)."""
+    files = [FOLDER / name for name in libraries()]
+    changed = max((path.stat().st_mtime for path in sources()), default=0.0)
+    if changed and not all(path.exists() and path.stat().st_mtime >= changed for path in files):
+        try:
+            build()
+        except (RuntimeError, OSError) as error:
+            raise ShiftbenchError("cannot compile the kernels of this source checkout", found=str(error)) from error
+    library = ctypes.PyDLL(str(files[0]))
+    library = ctypes.PyDLL(str(files[min(library.processor_version(), len(files) - 1)]))
+    addresses = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON]
+    library.use_python((ctypes.c_void_p * len(_PYTHON))(*addresses))
+    library.call.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.py_object]
+    return library

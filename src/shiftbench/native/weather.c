@@ -1,0 +1,150 @@
+// Plasma fractal, fog, frost and snow.
+#include "native.h"
+
+KERNEL(plasma) {
+    REAL(decay); ARRAY(const double, uniforms); ARRAY(double, field);
+    int64_t side = field_0, mask = side - 1;
+    double w = 100.0;
+    field[0] = 0.0;
+#define AT(y, x) field[(y) * side + (x)]
+#define NEW_POINT(y, x) AT(y, x) = total / 4 + w * (-w + 2 * w * *uniforms++)
+    for (int64_t step = side; step >= 2; step /= 2, w /= decay) {
+        int64_t half = step / 2;
+        for (int64_t y = 0; y < side; y += step) {
+            int64_t down = (y + step) & mask;
+            for (int64_t x = 0; x < side; x += step) {
+                int64_t right = (x + step) & mask;
+                double total = (AT(y, x) + AT(down, x)) + (AT(y, right) + AT(down, right));
+                NEW_POINT(y + half, x + half);
+            }
+        }
+        for (int64_t y = 0; y < side; y += step) {
+            int64_t up = (y - half) & mask;
+            for (int64_t x = 0; x < side; x += step) {
+                int64_t right = (x + step) & mask;
+                double total = (AT(y + half, x + half) + AT(up, x + half)) + (AT(y, x) + AT(y, right));
+                NEW_POINT(y, x + half);
+            }
+        }
+        for (int64_t y = 0; y < side; y += step) {
+            int64_t down = (y + step) & mask;
+            for (int64_t x = 0; x < side; x += step) {
+                int64_t left = (x - half) & mask;
+                double total = (AT(y + half, x + half) + AT(y + half, left)) + (AT(y, x) + AT(down, x));
+                NEW_POINT(y + half, x);
+            }
+        }
+    }
+    return 0;
+}
+
+KERNEL(fog_blend) {
+    ARRAY(const uint8_t, image); ARRAY(const double, field); REAL(amount); ARRAY(uint8_t, out);
+    int64_t width = image_1, channels = image_2, n = width * channels, side = field_0, mask = side - 1;
+    double *restrict lit = malloc(sizeof(double) * (size_t)(n + side));
+    if (!lit) return 1;
+    double *restrict layer = lit + n;
+    double low = field[0], high = field[0], level[256];
+    for (int64_t i = 0; i < side * side; i++) {
+        low = field[i] < low ? field[i] : low;
+        high = field[i] > high ? field[i] : high;
+    }
+    uint8_t top = 0;
+    for (int64_t i = 0; i < image_0 * n; i++) top = image[i] > top ? image[i] : top;
+    double span = high - low, brightest = top / 255.0, bound = brightest + amount;
+    fill_levels(level);
+    for (int64_t y = 0; y < image_0; y++) {
+        const double *source = field + (y & mask) * side;
+        const uint8_t *line = image + y * n;
+        for (int64_t x = 0; x < side; x++) layer[x] = amount * ((source[x] - low) / span);
+        for (int64_t x = 0; x < width; x++)
+            for (int64_t c = 0; c < channels; c++) lit[x * channels + c] = level[line[x * channels + c]] + layer[x & mask];
+        for (int64_t i = 0; i < n; i++) {
+            double value = lit[i] * brightest / bound;
+            out[y * n + i] = (uint8_t)(int32_t)((value < 1.0 ? value : 1.0) * 255.0);
+        }
+    }
+    free(lit);
+    return 0;
+}
+
+KERNEL(weighted_sum) {
+    ARRAY(const uint8_t, image); ARRAY(const uint8_t, layer); REAL(a); REAL(b); ARRAY(uint8_t, out);
+    for (int64_t i = 0; i < image_0; i++) {
+        double value = a * image[i] + b * layer[i];
+        out[i] = (uint8_t)(int32_t)(value < 255.0 ? value : 255.0);
+    }
+    return 0;
+}
+
+KERNEL(snow_layer) {
+    ARRAY(const double, noise); ARRAY(const int32_t, y_index); ARRAY(const double, y_part);
+    ARRAY(const int32_t, x_index); ARRAY(const double, x_part); REAL(threshold); ARRAY(uint8_t, out);
+    int64_t rows = noise_0, columns = noise_1, width = x_index_0;
+    double *restrict line = malloc(sizeof(double) * (size_t)(columns + 1));
+    if (!line) return 1;
+    for (int64_t y = 0; y < y_index_0; y++) {
+        const double *top = noise + y_index[y] * columns, *bottom = noise + least(y_index[y] + 1, rows - 1) * columns;
+        double f = y_part[y];
+        for (int64_t i = 0; i < columns; i++) line[i] = (1.0 - f) * top[i] + f * bottom[i];
+        line[columns] = line[columns - 1];
+        for (int64_t x = 0; x < width; x++) {
+            int64_t i = x_index[x];
+            double g = x_part[x], value = (1.0 - g) * line[i] + g * line[i + 1];
+            out[y * width + x] = value < threshold ? 0 : grey_level(value);
+        }
+    }
+    free(line);
+    return 0;
+}
+
+KERNEL(snow_blend) {
+    ARRAY(const uint8_t, image); ARRAY(const uint8_t, layer); REAL(mix); ARRAY(uint8_t, out);
+    int64_t height = image_0, width = image_1, n = 3 * width;
+    float level[256], keep = (float)mix, rest = (float)(1.0 - mix);
+    double flake[256];
+    fill_levels(flake);
+    for (int i = 0; i < 256; i++) level[i] = (float)i / 255.0f;
+    double *restrict near = malloc((2 * sizeof(double) + 2 * sizeof(float)) * (size_t)n);
+    if (!near) return 1;
+    double *restrict far = near + n;
+    float *restrict value = (float *)(far + n), *restrict bright = value + n;
+    for (int64_t y = 0; y < height; y++) {
+        const uint8_t *line = image + y * n, *flakes = layer + y * width, *turned = layer + (height - y) * width - 1;
+        for (int64_t x = 0; x < width; x++) {
+            float r = level[line[3 * x]], g = level[line[3 * x + 1]], b = level[line[3 * x + 2]];
+            float light = (r * 0.299f + g * 0.587f + b * 0.114f) * 1.5f + 0.5f;
+            value[3 * x] = r, value[3 * x + 1] = g, value[3 * x + 2] = b;
+            for (int c = 0; c < 3; c++)
+                bright[3 * x + c] = light, near[3 * x + c] = flake[flakes[x]], far[3 * x + c] = flake[turned[-x]];
+        }
+        for (int64_t i = 0; i < n; i++) {
+            float mixed = keep * value[i] + rest * (value[i] > bright[i] ? value[i] : bright[i]);
+            double sum = ((double)mixed + near[i]) + far[i];
+            out[y * n + i] = (uint8_t)(int32_t)((sum < 1.0 ? sum : 1.0) * 255.0);
+        }
+    }
+    free(near);
+    return 0;
+}
+
+KERNEL(draw_strokes) {
+    ARRAY(const double, strokes); WHOLE(samples); ARRAY(double, canvas);
+    int64_t height = canvas_0, width = canvas_1, n = strokes_1;
+    for (int64_t s = 0; s < n; s++) {
+        double x = strokes[s], y = strokes[n + s], dx = strokes[2 * n + s], dy = strokes[3 * n + s];
+        double light = strokes[4 * n + s];
+        for (int64_t k = 0; k < samples; k++) {
+            double t = ((double)k + 0.5) / (double)samples, px = x + t * dx, py = y + t * dy;
+            double gx = floor(px), gy = floor(py), fx = px - gx, fy = py - gy;
+            int64_t left = modulo((int64_t)gx, width), top = modulo((int64_t)gy, height);
+            int64_t right = (left + 1) % width, bottom = (top + 1) % height;
+            double share = light / (double)samples * (1.0 - t);
+            canvas[top * width + left] += share * (1.0 - fx) * (1.0 - fy);
+            canvas[top * width + right] += share * fx * (1.0 - fy);
+            canvas[bottom * width + left] += share * (1.0 - fx) * fy;
+            canvas[bottom * width + right] += share * fx * fy;
+        }
+    }
+    return 0;
+}

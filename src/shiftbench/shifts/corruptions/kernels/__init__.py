@@ -1,1 +1,0 @@
-"""Compiled inner loops. Imported only when a corruption runs, so that the package itself stays light."""
