@@ -376,6 +376,7 @@ def evaluate(
     frost_textures: str | Path | None = None,
     seed: int = 0,
     select: Selection | None = None,
+    allow_outside: bool = False,
     metric: Sequence[str] = ("top1", "top5"),
     keep_scores: bool = False,
     defences: str | Sequence[str] = (),
@@ -403,6 +404,8 @@ def evaluate(
     from your classes to those of the model), a list of names in the model's order, or "folders". Without it, classes
     are recognised by name; a model that names none has those of the data, in sorted order, if it has as many outputs.
 
+    ``allow_outside`` lets manifests name images outside their folder: only for manifests that you trust.
+
     ``device`` ("auto", "cpu", "cuda:1"), ``batch_size`` and ``threads`` (per model and worker) apply to every model
     that is loaded here; scores do not depend on them beyond the device's arithmetic.
 
@@ -426,7 +429,7 @@ def evaluate(
     def load(labels: LabelSpace | None, default: LabelSpace | None) -> dict[str, Classifier]:
         return load_classifiers(classifiers, labels, default=default, defences=defences, **loading)
 
-    inputs = open_inputs(chosen, data, find_label_space(labels), select, load)
+    inputs = open_inputs(chosen, data, find_label_space(labels), load, selection=select, allow_outside=allow_outside)
     loaded, datasets, left_out = inputs.classifiers, inputs.datasets, inputs.left_out
     if (design, passes) != ("full", 1):
         from shiftbench.settings.designs import apply_design, find_design  # most runs have none

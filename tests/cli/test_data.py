@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import shiftbench as sb
 from shiftbench.cli.app import app
+from shiftbench.errors import LabelError
 from shiftbench.labels import label_space
 from shiftbench.labels.builtin import objectnet_folders
+from shiftbench.settings.base import build_suite
+from shiftbench.settings.roles import open_data
 from tests.datasets.makers import CIFAR_NAMES, class_folders, small_images
 from tests.datasets.test_natural_layouts import cifar102
 from tests.datasets.test_videos import small_vid, small_ytbb
@@ -192,3 +196,55 @@ def test_what_is_no_data_set_says_why(tmp_path: Path) -> None:
     assert report["what"] is None and "notes.txt" in report["missing"][0]
     result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "nowhere")])
     assert result.exit_code != 0 and "nowhere" in str(result.exception)
+
+
+def test_classes_of_ones_own_are_usable_and_strays_are_named(tmp_path: Path) -> None:
+    root = class_folders(tmp_path / "own", ["frog", "ship", "truck"], each=2)
+    for stray in ("__MACOSX", ".ipynb_checkpoints"):
+        class_folders(root, [stray], each=1)
+    (root / "Thumbs.db").touch()
+    report = check(root)
+    assert report["ok"] and report["classes"] == 3
+    assert any(
+        all(name in note for name in ("__MACOSX", ".ipynb_checkpoints", "Thumbs.db")) for note in report["notes"]
+    )
+    result = CliRunner().invoke(app, ["data", "check", str(root), "--labels", "folders"])
+    assert result.exit_code == 0 and "--labels folders" in result.stdout
+    wrong = CliRunner().invoke(app, ["data", "check", str(root), "--labels", "imagenet-1k", "--json"])
+    assert wrong.exit_code == 1 and json.loads(wrong.stdout)["missing"]
+
+
+def test_a_manifest_with_absolute_paths(tmp_path: Path) -> None:
+    root = class_folders(tmp_path / "elsewhere", ["frog", "ship"], each=2)
+    rows = [f"{path},{path.parent.name}" for path in sorted(root.glob("*/*"))]
+    (tmp_path / "list").mkdir()
+    manifest = tmp_path / "list" / "images.csv"
+    manifest.write_text("\n".join(["path,label", *rows]) + "\n")
+    refused = CliRunner().invoke(app, ["data", "check", str(manifest), "--labels", "folders", "--json"])
+    assert "--allow-outside" in json.loads(refused.stdout)["missing"][0]
+    allowed = ["data", "check", str(manifest), "--labels", "folders", "--allow-outside", "--json"]
+    assert json.loads(CliRunner().invoke(app, allowed).stdout)["images"] == 4
+
+
+def test_the_draft_of_a_mapping_is_a_label_space_once_it_is_complete(tmp_path: Path) -> None:
+    root = class_folders(tmp_path / "own", ["tabby cat", "dog", "golden_retriever", "bannana"], each=1)
+    draft = tmp_path / "mapping.csv"
+    result = CliRunner().invoke(app, ["data", "labels", str(root), "-o", str(draft)])
+    assert result.exit_code == 0, result.output
+    with pytest.raises(LabelError, match="bannana"):
+        label_space(str(draft))
+    draft.write_text(draft.read_text().replace("bannana,,", "bannana,banana,"))
+    space = label_space(str(draft))
+    members = dict(zip(space.keys, space.members or (), strict=True))
+    assert members["tabby cat"] == ("n02123045",) and members["bannana"] == ("n07753592",)
+    assert len(members["dog"]) > 100 and members["golden_retriever"][0] not in members["dog"]
+
+
+def test_the_command_for_cifar_10_1_in_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part, array in (("data", np.zeros((20, 32, 32, 3), np.uint8)), ("labels", np.arange(20) % 10)):
+        np.save(tmp_path / f"cifar10.1_v6_{part}.npy", array)
+    monkeypatch.chdir(tmp_path)
+    opened, _ = open_data(
+        build_suite("cifar"), {"cifar-10": sb.open_dataset("cifar10.1_v6_data.npy"), "cifar-10.1": "."}
+    )
+    assert len(opened["cifar-10.1/cifar10.1_v6_data.npy"]) == 20

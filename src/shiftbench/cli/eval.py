@@ -14,6 +14,7 @@ from rich.markup import escape
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
+    AllowOutside,
     CorruptionOptions,
     ExecutorOptions,
     Labels,
@@ -49,6 +50,7 @@ def evaluate_command(
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     *,
     labels: Labels = None,
+    allow_outside: AllowOutside = False,
     models: ModelOptions,
     defence: Annotated[
         str, typer.Option(help="Input defences before every model: clahe, denoise, ten-crop; separated by commas.")
@@ -117,6 +119,7 @@ def evaluate_command(
                 parse_data(data or []),
                 workspace,
                 labels=labels,
+                allow_outside=allow_outside,
                 **corruptions.options(),
                 **subset.options(),
                 defences=defence,

@@ -48,6 +48,9 @@ Labels = Annotated[
         "dataset's own folders."
     ),
 ]
+AllowOutside = Annotated[
+    bool, typer.Option("--allow-outside", help="Allow manifests (.csv, .jsonl) to name images outside their folder.")
+]
 Trust = Annotated[bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")]
 Level = Annotated[float, typer.Option(help="Confidence level.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
 from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, argument
 from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 from shiftbench.outputs.encoding import EXTENSIONS as EXTENSIONS
+
+#: Names that other programs leave beside data; never a class and never an image.
+STRAY_NAMES = frozenset({"__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "lost+found", "Thumbs.db", "desktop.ini"})
 
 
 @dataclass
@@ -25,6 +28,8 @@ class Listing:
     classes: dict[str, list[str]] = field(default_factory=dict)
     #: Files without an image extension.
     others: list[str] = field(default_factory=list)
+    #: Folders and files at the top that other programs leave, such as __MACOSX.
+    strays: list[str] = field(default_factory=list)
 
     @property
     def images(self) -> int:
@@ -41,7 +46,8 @@ def open_folder(
     """One folder per class, named by an integer 0..K-1, a wnid or a class name.
 
     The names must fit a label space (see ``shiftbench.labels.guard``). Images are ordered by class index, then by
-    path; ids are ``class/file``. Hidden files and folders, and files without an image extension, are ignored.
+    path; ids are ``class/file``. Hidden entries, those that other programs leave (__MACOSX), and files without an
+    image extension are ignored.
     """
     root = place(path)
     listing = list_classes(root)
@@ -76,7 +82,7 @@ def open_unlabelled(
         raise DatasetError(
             "unlabelled images need a label space for the predictions",
             expected="the label space of the labelled images",
-            hint="--labels imagenet-1k",
+            hint=argument("labels", "imagenet-1k"),
         )
     images = [file for file in _walk(root) if file.lower().endswith(EXTENSIONS)]
     if not images:
@@ -88,7 +94,7 @@ def open_unlabelled(
 
 def recognise_folder(path: Location) -> str | None:
     """At least one folder in it holds an image."""
-    folders = [path / name for name in entry_names(path) if not name.startswith(".") and (path / name).is_dir()]
+    folders = [path / name for name in entry_names(path) if _counts(name) and (path / name).is_dir()]
     for folder in folders:
         if any(name.lower().endswith(EXTENSIONS) and not name.startswith(".") for name in entry_names(folder)):
             return f"a folder of {len(folders)} class folders"
@@ -111,6 +117,7 @@ def list_classes(root: Location) -> Listing:
         raise DatasetError(f"{root} is not a folder", found="a file" if root.exists() else "nothing there")
     listing = Listing()
     files, folders = _entries(root)
+    listing.strays += sorted(name for name in entry_names(root) if not _counts(name))
     listing.others += files
     for folder in folders:
         images = listing.classes.setdefault(folder, [])
@@ -146,17 +153,21 @@ def _entries(folder: Location) -> tuple[list[str], list[str]]:
     folders: list[str] = []
     if is_object(folder):
         for path in folder.iterdir():
-            if not path.name.startswith("."):
+            if _counts(path.name):
                 (folders if path.is_dir() else files).append(path.name)
         return files, folders
     try:
         with os.scandir(local(folder)) as entries:
             for entry in entries:
-                if not entry.name.startswith("."):
+                if _counts(entry.name):
                     (folders if _is_folder(entry) else files).append(entry.name)
     except OSError as error:
         raise DatasetError(f"the folder {folder} can't be listed", found=error.strerror) from error
     return sorted(files), sorted(folders)
+
+
+def _counts(name: str) -> bool:
+    return not name.startswith(".") and name not in STRAY_NAMES
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

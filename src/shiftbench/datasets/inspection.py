@@ -6,19 +6,25 @@ from typing import Any
 
 from shiftbench.datasets.catalogue import dataset_kinds, listed_path, open_dataset, recognise_path, unrecognised
 from shiftbench.datasets.kind import DataReport
-from shiftbench.errors import DatasetError, ShiftbenchError
+from shiftbench.errors import DatasetError, ShiftbenchError, UnknownClassesError, argument, listed
 from shiftbench.io.paths import Location, is_object, place
+from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.labels.space import LabelSpace
 
 #: How many nested folders are searched for a dataset.
 _DEPTH = 3
 
 
-def inspect_data(path: str | Location) -> DataReport:
-    """Recognise what lies at a path and compare it with the published dataset, without decoding an image."""
+def inspect_data(path: str | Location, *, space: LabelSpace | str | None = None, **options: Any) -> DataReport:
+    """Recognise what lies at a path and compare it with the published dataset, without decoding an image.
+
+    With a label space (or "folders"), or options of its kind, it is opened as the user's own data.
+    """
     root = place(path)
     if not root.exists():
         raise DatasetError(f"{root} does not exist", hint="name an existing folder or file")
+    if space is not None or options:
+        return _own(root, space=space, **options)
     packed = [report for report in map(_published, _archives(root)) if report is not None]
     found = _published(root) if packed else _found(root, _DEPTH)
     if found is not None:
@@ -27,11 +33,18 @@ def inspect_data(path: str | Location) -> DataReport:
     parts = [part for part in (_found(folder, _DEPTH) for folder in _folders(root)) if part is not None]
     # An archive whose unpacked folder is present is no longer needed.
     parts += [one for one in packed if not any((part.what or "").startswith(one.what or "-") for part in parts)]
-    return DataReport(str(root), None, f"a folder of {len(parts)} datasets", parts=parts) if parts else _own(root)
+    if parts:
+        return DataReport(str(root), None, f"a folder of {len(parts)} datasets", parts=parts)
+    return _own(root, own_classes=True)
 
 
-def describe_path(path: str | Location, *, space: LabelSpace | str | None = None, **options: Any) -> DataReport:
-    """Recognise and open a path without reading its images; report what it holds or why it can't be used."""
+def describe_path(
+    path: str | Location, *, space: LabelSpace | str | None = None, own_classes: bool = False, **options: Any
+) -> DataReport:
+    """Recognise and open a path without reading its images; report what it holds or why it can't be used.
+
+    With ``own_classes``, classes of no known label space are the dataset's own, as in ``evaluate``.
+    """
     path = listed_path(path)
     found = recognise_path(path)
     if found is None:
@@ -39,6 +52,13 @@ def describe_path(path: str | Location, *, space: LabelSpace | str | None = None
     report = DataReport(str(path), None, found[1], kind=found[0])
     try:
         dataset = open_dataset(path, space=space, **options)
+    except UnknownClassesError as error:
+        if own_classes and space is None:
+            own = describe_path(path, space=FOLDERS, **options)
+            own.notes.insert(0, _own_note(error, own.classes))
+            return own
+        report.missing.append(str(error))
+        return report
     except ShiftbenchError as error:
         report.missing.append(str(error))
         return report
@@ -55,12 +75,22 @@ def describe_path(path: str | Location, *, space: LabelSpace | str | None = None
     return report
 
 
+def _own_note(error: UnknownClassesError, classes: int) -> str:
+    return (
+        f"{error.message}; the {classes} classes in sorted order are used for models with {classes} outputs that name "
+        f"none ({argument('labels', FOLDERS)}); for models of ImageNet's 1,000 classes, `shiftbench data labels` "
+        "proposes a mapping"
+    )
+
+
 def _folder_notes(path: Location) -> list[str]:
     from shiftbench.datasets.folder import list_classes
 
     listing = list_classes(path)
     empty = [folder for folder, files in listing.classes.items() if not files]
     notes = []
+    if listing.strays:
+        notes.append(f"skipped (hidden, or left by other programs): {listed(listing.strays)}")
     if listing.others:
         notes.append(f"{len(listing.others)} files are not images and are ignored, such as {listing.others[0]}")
     if empty:
@@ -94,8 +124,8 @@ def _published(path: Location) -> DataReport | None:
     return report
 
 
-def _own(path: Location) -> DataReport:
-    report = describe_path(path)
+def _own(path: Location, **options: Any) -> DataReport:
+    report = describe_path(path, **options)
     if not report.missing:
         report.role, report.suite = "data", "clean"
     return report

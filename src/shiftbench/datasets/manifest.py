@@ -11,7 +11,7 @@ from typing import Any
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
 from shiftbench.datasets.kind import DatasetKind
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, argument
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
@@ -119,7 +119,7 @@ def _check_path(manifest: Location, line: int, file: str, allow_outside: bool) -
             f"entry {line} of {manifest.name} points outside the manifest's folder",
             found=file,
             expected="a relative path below it",
-            hint="if you trust the manifest, pass allow_outside=True",
+            hint=f"if you trust the manifest: {argument('allow_outside', True)}",
         )
 
 

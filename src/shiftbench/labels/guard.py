@@ -206,7 +206,7 @@ def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelS
     near = {folder: names[0] for folder in unknown[:3] if (names := nearest_names(folder, space, 1))}
     hints = [f"did you mean {name!r} for {folder!r}?" for folder, name in near.items()]
     if len(near) < len(unknown) and space.name in label_spaces:
-        draft = f"`shiftbench data labels FOLDER --to {space.name} --write mapping.csv`"
+        draft = f"`shiftbench data labels FOLDER --to {space.name} -o mapping.csv`"
         hints.append(f"{draft} proposes the nearest classes, then pass {argument('labels', 'mapping.csv')}")
     return UnknownClassesError(
         f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",

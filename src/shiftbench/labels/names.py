@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from shiftbench.labels.space import LabelSpace
@@ -101,7 +101,9 @@ def propose_members(own: Iterable[str], space: LabelSpace) -> list[Proposal]:
         >>> [(one.why, one.candidates[0]) for one in found]
         [('synonym', 'tabby'), ('similar', 'banana')]
     """
-    return [_proposal(name, space) for name in own]
+    found = [_proposal(name, space) for name in own]
+    exact = {one.members[0] for one in found if one.why in ("name", "synonym")}
+    return [_without(one, exact, space) if one.why == "group" else one for one in found]
 
 
 def _proposal(own: str, space: LabelSpace) -> Proposal:
@@ -117,6 +119,12 @@ def _proposal(own: str, space: LabelSpace) -> Proposal:
         return Proposal(own, grouped, "group", tuple(space.names[space.index(key)] for key in grouped))
     near = tuple(nearest_names(own, space))
     return Proposal(own, (), "similar" if near else "", near)
+
+
+def _without(group: Proposal, exact: set[str], space: LabelSpace) -> Proposal:
+    """A group without the classes that are classes of the user's own: `dog` beside `golden retriever`."""
+    members = tuple(key for key in group.members if key not in exact)
+    return replace(group, members=members, candidates=tuple(space.names[space.index(key)] for key in members))
 
 
 def _group(own: str, space: LabelSpace) -> tuple[str, ...]:

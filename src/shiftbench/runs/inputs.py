@@ -34,17 +34,27 @@ class Inputs:
 
 
 def open_inputs(
-    suite: Suite, data: Data, labels: LabelSpace | str | None, selection: Selection | None, load: LoadModels
+    suite: Suite,
+    data: Data,
+    labels: LabelSpace | str | None,
+    load: LoadModels,
+    *,
+    selection: Selection | None = None,
+    allow_outside: bool = False,
 ) -> Inputs:
     """Open the data, load the models, and match their classes."""
+
+    def opened(space: LabelSpace | str | None) -> tuple[dict[str, Dataset], dict[str, str]]:
+        return open_data(suite, data, space=space, selection=selection, allow_outside=allow_outside)
+
     unknown: UnknownClassesError | None = None
     try:
-        datasets, left_out = open_data(suite, data, space=labels, selection=selection)
+        datasets, left_out = opened(labels)
     except UnknownClassesError as error:
         if labels is not None:
             raise
         unknown = error
-        datasets, left_out = open_data(suite, data, space=FOLDERS, selection=selection)
+        datasets, left_out = opened(FOLDERS)
     # Groups of other classes are those of the data; a model has their members.
     given = labels if isinstance(labels, LabelSpace) and labels.members is None else None
     own = next((dataset.space for dataset in datasets.values()), None)
@@ -53,7 +63,7 @@ def open_inputs(
         return Inputs(datasets, classifiers, left_out, [])
     other = _other_classes(own, [classifier.space for classifier in classifiers.values()])
     if other is not None:
-        datasets, left_out = open_data(suite, data, space=other, selection=selection)
+        datasets, left_out = opened(other)
     notes = [] if unknown is None else [_note(own, other)]
     return Inputs(datasets, classifiers, left_out, notes)
 

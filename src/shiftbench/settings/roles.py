@@ -8,8 +8,9 @@ from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
+from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
 from shiftbench.datasets.subset import per_class, sample
-from shiftbench.errors import SettingError
+from shiftbench.errors import SettingError, argument
 from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Setting, Suite
@@ -49,14 +50,22 @@ def data_name(data: Data) -> str:
 
 
 def open_data(
-    suite: Suite, data: Data, *, space: LabelSpace | str | None = None, selection: Selection | None = None
+    suite: Suite,
+    data: Data,
+    *,
+    space: LabelSpace | str | None = None,
+    selection: Selection | None = None,
+    allow_outside: bool = False,
 ) -> tuple[dict[str, Dataset], dict[str, str]]:
-    """The datasets of a suite by ``Setting.dataset``, and why optional settings have none."""
+    """The datasets of a suite by ``Setting.dataset``, and why optional settings have none.
+
+    ``allow_outside`` is that of manifests.
+    """
     chosen = selection or Selection()
     opened: dict[str, Dataset] = {}
     left_out: dict[str, str] = {}
     missing: dict[str, None] = {}
-    search = _Search(suite, data, space)
+    search = _Search(suite, data, space, allow_outside)
     for setting in suite.settings:
         if setting.dataset in opened:
             continue
@@ -98,14 +107,19 @@ _NOT_GIVEN = "no data was given for it"
 class _Search:
     """Looks for the data of settings; a table that several are split from is read once."""
 
-    def __init__(self, suite: Suite, data: Data, space: LabelSpace | str | None) -> None:
-        self.suite, self.data, self.space = suite, data, space
+    def __init__(self, suite: Suite, data: Data, space: LabelSpace | str | None, allow_outside: bool) -> None:
+        self.suite, self.data, self.space, self.allow_outside = suite, data, space, allow_outside
         self._splits: dict[str, dict[str, Dataset]] = {}
+
+    def _open(self, source: DataSource) -> Dataset:
+        if self.allow_outside and not isinstance(source, Dataset) and place(source).suffix in MANIFESTS:
+            return open_dataset(source, space=self.space, allow_outside=True)
+        return open_dataset(source, space=self.space)
 
     def find(self, setting: Setting) -> Dataset | str:
         """The setting's dataset, or why there is none."""
         if isinstance(self.data, Mapping) and setting.dataset in self.data:
-            return open_dataset(self.data[setting.dataset], space=self.space)
+            return self._open(self.data[setting.dataset])
         role, _, below = setting.dataset.partition("/")
         source = _role_source(role, self.suite, self.data)
         if source is None:
@@ -116,32 +130,25 @@ class _Search:
             if below:
                 what = "a folder" if setting.protocol is None else "a table"
                 raise SettingError(f"{setting.dataset!r} needs {what}, not an opened dataset")
-            return open_dataset(source, space=self.space)
+            return self._open(source)
         if setting.protocol is not None:
             if role not in self._splits:
                 from shiftbench.datasets.factors import open_splits
 
                 self._splits[role] = open_splits(local(place(source)), setting.protocol, space=self.space)
             return self._splits[role].get(setting.dataset, f"{source} has no image for it")
-        path = place(source) / below
-        if setting.optional and not _lies_there(path):
-            return f"there is no {path}"
-        return _open_below(path, setting.dataset, self.space)
+        return _open_below(place(source), setting, self.space)
 
 
-def _open_below(path: Location, wanted: str, space: LabelSpace | str | None) -> Dataset:
+def _open_below(root: Location, setting: Setting, space: LabelSpace | str | None) -> Dataset | str:
     """``fog/3`` below a role is a folder of released files, or a corruption's array at a severity."""
-    _, corruption, *severity = wanted.split("/")
-    array = path.parents[1] / f"{corruption}.npy"
-    if array.is_file() and severity and severity[0].isdigit():
-        return open_dataset(f"cifar-c:{array}", space=space, name=wanted, severity=int(severity[0]))
-    return open_dataset(path, space=space, name=wanted)
-
-
-def _lies_there(source: str | Location) -> bool:
-    """A folder below a role, or the array that stands for it."""
-    path = place(source)
-    return path.exists() or (len(path.parents) > 1 and (path.parents[1] / f"{path.parent.name}.npy").is_file())
+    _, corruption, *more = setting.dataset.split("/")
+    path, array = root / "/".join([corruption, *more]), root / f"{corruption}.npy"
+    if len(more) == 1 and more[0].isdigit() and array.is_file():
+        return open_dataset(f"cifar-c:{array}", space=space, name=setting.dataset, severity=int(more[0]))
+    if setting.optional and not path.exists():
+        return f"there is no {path}"
+    return open_dataset(path, space=space, name=setting.dataset)
 
 
 def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
@@ -169,9 +176,9 @@ def _holds_any_role(suite: Suite, folder: Location) -> bool:
 
 def _missing(suite: Suite, roles: list[str], data: Data) -> SettingError:
     if suite.roles == ["data"]:
-        return SettingError(f"suite {suite.name!r} needs your data", hint="--data FOLDER")
+        return SettingError(f"suite {suite.name!r} needs your data", hint=argument("data", "FOLDER"))
     tables = {setting.dataset.split("/")[0] for setting in suite.settings if setting.protocol is not None}
-    example = " ".join(f"--data {role}={'TABLE' if role in tables else 'FOLDER'}" for role in roles)
+    example = argument("data", {role: "TABLE" if role in tables else "FOLDER" for role in roles})
     found = "nothing" if data is None else str(data if not isinstance(data, Mapping) else ", ".join(data))
     return SettingError(
         f"suite {suite.name!r} needs data for {', '.join(roles)}",
