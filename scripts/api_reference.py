@@ -24,6 +24,7 @@ PACKAGES = (
     "shiftbench.metrics",
     "shiftbench.studies",
     "shiftbench.reports.figures",
+    "shiftbench.integrations",
     "shiftbench.testsets",
     "shiftbench.hardening",
 )

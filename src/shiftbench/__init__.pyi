@@ -12,6 +12,7 @@ from .datasets.catalogue import open_dataset as open_dataset
 from .datasets.geometry import Geometry as Geometry
 from .errors import ResultWarning as ResultWarning
 from .errors import ShiftbenchError as ShiftbenchError
+from .integrations.monitor import Monitor as Monitor
 from .labels.catalogue import label_space as label_space
 from .labels.space import LabelSpace as LabelSpace
 from .metrics.base import Score as Score

@@ -123,6 +123,21 @@ def sample(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = No
     return Subset(dataset, sorted(sorted(range(len(dataset)), key=ranks.__getitem__)[:count]), name=name)
 
 
+def balanced(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
+    """``count`` labelled images, as many of each class as of any other while a class has more, in the dataset's order.
+
+    As with ``sample``, a larger choice contains the smaller one.
+    """
+    ranks, classes = _ranks(dataset, seed), _classes_of(dataset)
+    drawn: dict[int, int] = defaultdict(int)
+    turns: list[tuple[int, bytes, int]] = []
+    for i in sorted(range(len(dataset)), key=ranks.__getitem__):
+        for label in classes[i][:1]:
+            turns.append((drawn[label], ranks[i], i))
+            drawn[label] += 1
+    return Subset(dataset, sorted(i for _, _, i in sorted(turns)[:count]), name=name)
+
+
 def _classes_of(dataset: Dataset) -> LabelSets:
     """Of every image; none where it has no label."""
     if dataset.label_sets is not None:

@@ -1,0 +1,4 @@
+from .monitor import Monitor as Monitor
+from .sinks import Sink as Sink
+from .sinks import find_sink as find_sink
+from .sinks import sinks as sinks

@@ -1,0 +1,360 @@
+"""Robustness of a model while it is trained."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from shiftbench.api import Run, evaluate
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.loading import load_classifier
+from shiftbench.datasets.subset import balanced
+from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError
+from shiftbench.integrations.budget import Speed, measure, seconds_of
+from shiftbench.integrations.sinks import Sink, find_sink
+from shiftbench.integrations.training_state import copied, is_module, kept_random_state
+from shiftbench.io.atomic import read_json, write_json
+from shiftbench.io.paths import Location
+from shiftbench.labels.catalogue import find_label_space
+from shiftbench.reports.score_rows import ScoreRow, flat_metrics, score_rows
+from shiftbench.reports.table import Column, Number, Table
+from shiftbench.settings.base import Setting, SuiteOptions, build_suite
+from shiftbench.settings.roles import Data, data_name, open_data
+from shiftbench.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from shiftbench.classifiers.preprocessing import Preprocessing
+    from shiftbench.datasets.base import Dataset
+    from shiftbench.labels.space import LabelSpace
+
+#: Warnings that every training gives at its beginning.
+_EXPECTED = {"chance-level"}
+_FEW_IMAGES = 30
+
+
+class _Epoch(msgspec.Struct):
+    """What was evaluated at one epoch."""
+
+    epoch: int
+    model: str
+    #: Keys of its results in the workspace.
+    results: list[str]
+    seconds: float
+
+
+class _Record(msgspec.Struct):
+    """``monitors/<name>.json`` in a workspace: which images a training is judged on, and its results so far."""
+
+    settings: list[str]
+    seed: int
+    budget: float | None
+    #: Fingerprints of the chosen images by dataset, and their number.
+    images: dict[str, str]
+    counts: dict[str, int]
+    speed: Speed | None
+    epochs: list[_Epoch]
+
+
+class Monitor:
+    """Evaluates a model during training, without touching the training.
+
+    Each call copies the model, evaluates the copy with torch (an export to ONNX at every epoch would cost more than it
+    saves, and leave a file each), and restores all random generators: training with and without a monitor gives the
+    same bits. Results go into a workspace under the name ``<name>-epoch<epoch>``; a training that is resumed continues
+    its history with the same images.
+
+    Args:
+        data: A folder, file or dataset, or a mapping from role to one, as in ``evaluate``.
+        suite: A suite, several separated by commas, or settings.
+        every: Evaluate at epochs that this number divides; other calls return ``{}`` at once.
+        budget: Time per call: ``"20s"``, ``"2min"``, or seconds. The first call measures the speed (which takes up to
+            about another budget) and chooses how many images fit: the same ones at every epoch, balanced over the
+            classes. A larger budget contains the images of a smaller one. None: all images.
+        workspace: Folder or URL for the results.
+        name: Name of the model in results; default: its class.
+        sinks: Where metrics are logged: ``"tensorboard:FOLDER"``, ``"mlflow:URI"``, ``"wandb:PROJECT"``, or objects
+            with ``log(metrics, step)`` and ``close()``.
+        prefix: Begins the names of metrics in sinks and in the logs of training frameworks.
+        labels: Label space of the model, as in ``evaluate``.
+        preprocessing: How the model wants its images, as in ``load_classifier``.
+        severities: Severities of corruption suites.
+        corruptions: Only these corruptions; default: all of the suite.
+        seed: Seed of the shifts and of the choice of images.
+        batch_size: Images per forward pass.
+
+    Raises:
+        ShiftbenchError: If the suite, the data or a sink cannot be opened.
+
+    Example:
+        >>> monitor = Monitor(data="photos/val", every=5, budget="20s")  # doctest: +SKIP
+        >>> for epoch in range(90):  # doctest: +SKIP
+        ...     train_one_epoch(model)
+        ...     print(monitor(model, epoch))
+        >>> monitor.history()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        data: Data = None,
+        suite: str | Sequence[str | Setting] = "corruptions",
+        *,
+        every: int = 1,
+        budget: str | float | None = None,
+        workspace: str | Location | Workspace = "shiftbench-workspace",
+        name: str | None = None,
+        sinks: Sequence[str | Sink] = (),
+        prefix: str = "shiftbench/",
+        labels: str | Path | LabelSpace | None = None,
+        preprocessing: Preprocessing | Mapping[str, object] | None = None,
+        severities: Sequence[float] = (1, 2, 3, 4, 5),
+        corruptions: Sequence[str] = (),
+        seed: int = 0,
+        batch_size: int | None = None,
+    ) -> None:
+        if every < 1:
+            raise SettingError("invalid interval between evaluations", found=f"every={every}", expected="1 or more")
+        self.every, self.seed, self.prefix, self.name = every, seed, prefix, name
+        self.budget = None if budget is None else seconds_of(budget)
+        self.preprocessing, self.batch_size = preprocessing, batch_size
+        chosen = build_suite(suite, SuiteOptions(tuple(severities), tuple(corruptions), data_name=data_name(data)))
+        space = find_label_space(labels)
+        self._datasets, left_out = open_data(chosen, data, space=space)
+        self._settings = [setting for setting in chosen.settings if setting.name not in left_out]
+        self._space = next(iter(self._datasets.values())).space if isinstance(space, str) else space
+        self.workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+        self.sinks = [find_sink(sink) for sink in sinks]
+        self._clock = time.perf_counter
+        self._chosen: dict[str, Dataset] | None = None
+        self._record: _Record | None = None
+        self._rows: dict[int, list[ScoreRow]] = {}
+        self._warned: set[str] = set()
+
+    def due(self, epoch: int) -> bool:
+        """Whether a call at this epoch evaluates."""
+        return epoch % self.every == 0
+
+    def __call__(self, model: object, epoch: int) -> dict[str, float]:
+        """Evaluate the model as it is now.
+
+        Args:
+            model: A torch module, or whatever ``load_classifier`` accepts. Its outputs are class scores.
+            epoch: Number of the epoch; part of the names of the results, and the step in sinks.
+
+        Returns:
+            The metrics of ``Run.metrics()``; empty if the epoch is not due. A failure after the first epoch (such as
+            outputs that are not numbers) is warned about and returns ``{}``: it does not end the training.
+
+        Raises:
+            ShiftbenchError: If the model cannot be evaluated at the first call.
+        """
+        if not self.due(epoch):
+            return {}
+        try:
+            with kept_random_state(), self._own_warnings():
+                metrics = self._evaluate(model, epoch)
+        except ShiftbenchError as error:
+            if not self._rows:
+                raise
+            warnings.warn(f"epoch {epoch} could not be evaluated: {error}", stacklevel=2)
+            return {}
+        for sink in self.sinks:
+            sink.log(self.prefixed(metrics), epoch)
+        return metrics
+
+    def prefixed(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """The metrics under the names that sinks and training frameworks log."""
+        return {f"{self.prefix}{name}": value for name, value in metrics.items()}
+
+    def history(self) -> Table:
+        """Scores with intervals by epoch, computed from the stored predictions.
+
+        Returns:
+            A table: people see clean scores and the means of corruption families; its rows, CSV and JSON have every
+            score. Before the first call it shows what an earlier training of this ``name`` left in the workspace.
+        """
+        record = self._record or (self._earlier(self.name) if self.name else None)
+        rows = {done.epoch: self._rows_of(done) for done in (record.epochs if record else ())}
+        heads = [row.key for entries in rows.values() for row in entries if row.corruption is None]
+        columns = [Column(key, key, "number", places=1, times=100) for key in dict.fromkeys(heads)]
+        return Table(
+            [Column("epoch", "epoch", "count"), *columns],
+            [
+                {"epoch": epoch, "metric": row.key, "setting": row.setting, **_plain(row)}
+                for epoch, entries in rows.items()
+                for row in entries
+            ],
+            shown=[{"epoch": epoch, **{row.key: _number(row) for row in found}} for epoch, found in rows.items()],
+            keys=("epoch", "metric", "setting", "value", "low", "high", "n", "level", "unit"),
+            title="% by epoch",
+            notes=[f"{name}: {count} images" for name, count in (record.counts if record else {}).items()],
+        )
+
+    def close(self) -> None:
+        """Close the sinks that the monitor opened."""
+        for sink in self.sinks:
+            sink.close()
+
+    def lightning_callback(self) -> Any:
+        """A callback for Lightning's Trainer: evaluates at the end of training epochs and logs through the module."""
+        from shiftbench.integrations.lightning import ShiftbenchCallback
+
+        return ShiftbenchCallback(self)
+
+    def trainer_callback(self) -> Any:
+        """A callback for the Trainer of transformers: evaluates at the end of epochs and adds to its log history."""
+        from shiftbench.integrations.huggingface import ShiftbenchCallback
+
+        return ShiftbenchCallback(self)
+
+    def __repr__(self) -> str:
+        budget = "" if self.budget is None else f", {self.budget:g} s per call"
+        return f"<Monitor: {len(self._settings)} settings every {self.every} epochs{budget}>"
+
+    def _evaluate(self, model: object, epoch: int) -> dict[str, float]:
+        if is_module(model):
+            model = copied(model)
+        name = self.name or getattr(model, "name", None) or type(model).__name__
+        record, datasets = self._prepared(model, name, epoch)
+        began = self._clock()
+        run = self._run(self._load(model, f"{name}-epoch{epoch}", datasets), datasets, self.workspace)
+        seconds = self._clock() - began
+        self._rows[epoch] = score_rows(run)
+        keys = [result.key for result in run.results]
+        record.epochs = [done for done in record.epochs if done.epoch != epoch]
+        record.epochs.append(_Epoch(epoch, f"{name}-epoch{epoch}", keys, seconds))
+        write_json(self._record_path(name), msgspec.to_builtins(record))
+        return flat_metrics(self._rows[epoch])
+
+    def _load(self, model: object, name: str, datasets: Mapping[str, Dataset]) -> Classifier:
+        images = max(len(dataset) for dataset in datasets.values())
+        device = "auto"
+        if is_module(model):
+            device = str(next((tensor.device for tensor in model.parameters()), "cpu"))  # type: ignore[attr-defined]
+        return load_classifier(
+            model,
+            name=name,
+            labels=self._space,
+            preprocessing=self.preprocessing,
+            device=device,
+            engine="torch" if is_module(model) else "auto",
+            # Batches are filled up to their size: few images are not to cost as much as many.
+            batch_size=self.batch_size or (images if images < 16 else None),
+        )
+
+    def _run(self, model: Classifier, datasets: Mapping[str, Dataset], workspace: str | Location | Workspace) -> Run:
+        return evaluate(model, self._settings, dict(datasets), workspace, seed=self.seed, progress=False)
+
+    def _prepared(self, model: object, name: str, epoch: int) -> tuple[_Record, dict[str, Dataset]]:
+        """The record to continue and the images; chosen at the first call, or as in the training that is resumed."""
+        if self._record is not None and self._chosen is not None:
+            return self._record, self._chosen
+        record = self._earlier(name)
+        if record is None:
+            speed = None if self.budget is None else self._pilot(model, self.budget)
+            self._chosen = self._subset(self._most if speed is None else speed.images(self.budget or 0))
+            record = self._new_record(speed)
+        else:
+            self._chosen = self._subset(max(record.counts.values()))
+            if self._new_record(record.speed).images != record.images:
+                raise self._other_monitor(name, "other images")
+            # What is trained again from here is another model.
+            record.epochs = [done for done in record.epochs if done.epoch < epoch]
+        self._record = record
+        return record, self._chosen
+
+    def _pilot(self, model: object, budget: float) -> Speed:
+        def timed(count: int) -> float:
+            datasets = self._subset(count)
+            classifier = self._load(model, "pilot", datasets)
+            with tempfile.TemporaryDirectory(prefix="shiftbench-") as folder:
+                began = self._clock()
+                self._run(classifier, datasets, folder)
+                return self._clock() - began
+
+        speed = measure(timed, budget, self._most)
+        count = min(speed.images(budget), self._most)
+        if count < min(_FEW_IMAGES, self._most):
+            warnings.warn(
+                f"{budget:g} s are enough for {count} images in {len(self._settings)} settings: intervals will be "
+                "wide. Choose fewer severities or corruptions, or a larger budget.",
+                stacklevel=2,
+            )
+        return speed
+
+    @property
+    def _most(self) -> int:
+        return max(len(dataset) for dataset in self._datasets.values())
+
+    def _subset(self, count: int) -> dict[str, Dataset]:
+        return {
+            role: dataset if count >= len(dataset) else balanced(dataset, count, seed=self.seed)
+            for role, dataset in self._datasets.items()
+        }
+
+    def _new_record(self, speed: Speed | None) -> _Record:
+        chosen = self._chosen or {}
+        return _Record(
+            settings=[setting.name for setting in self._settings],
+            seed=self.seed,
+            budget=self.budget,
+            images={role: dataset.fingerprint for role, dataset in chosen.items()},
+            counts={role: len(dataset) for role, dataset in chosen.items()},
+            speed=speed,
+            epochs=[],
+        )
+
+    def _record_path(self, name: str) -> Location:
+        return self.workspace.root / "monitors" / f"{quote(name, safe=' ')}.json"
+
+    def _earlier(self, name: str) -> _Record | None:
+        path = self._record_path(name)
+        if not path.is_file():
+            return None
+        record = msgspec.convert(read_json(path), _Record)
+        asked = self._new_record(None)
+        if (record.settings, record.seed, record.budget) != (asked.settings, asked.seed, asked.budget):
+            raise self._other_monitor(name, "other settings, seed or budget")
+        return record
+
+    def _other_monitor(self, name: str, found: str) -> SettingError:
+        return SettingError(
+            f"the workspace holds the history of another monitor of {name!r}",
+            found=found,
+            hint="pass another name=... or workspace=..., so that numbers of different images do not mix",
+        )
+
+    def _rows_of(self, done: _Epoch) -> list[ScoreRow]:
+        if done.epoch not in self._rows:
+            known = set(done.results)
+            results = [result for result in self.workspace.results([done.model]) if result.key in known]
+            self._rows[done.epoch] = score_rows(Run(self.workspace, results))
+        return self._rows[done.epoch]
+
+    @contextmanager
+    def _own_warnings(self) -> Iterator[None]:
+        """Each kind of warning once per training; their texts name the epoch, so that Python would repeat them."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for one in caught:
+            code = one.message.code if isinstance(one.message, ResultWarning) else f"{one.filename}:{one.lineno}"
+            if code not in self._warned | _EXPECTED:
+                self._warned.add(code)
+                warnings.warn(one.message, one.category, stacklevel=4)
+
+
+def _number(row: ScoreRow) -> Number:
+    return Number(row.score.value, row.score.low, row.score.high)
+
+
+def _plain(row: ScoreRow) -> dict[str, Any]:
+    score = row.score.as_dict()
+    return {key: score[key] for key in ("value", "low", "high", "n", "level", "unit")}

@@ -1,0 +1,62 @@
+"""Looking at a model in training without touching it."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from shiftbench.classifiers.torch_ import unwrapped
+from shiftbench.errors import ClassifierError
+
+
+def is_module(model: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def copied(module: Any) -> Any:
+    """A copy of what ``torch.compile`` and data-parallel wrappers hold, on the same device and without gradients.
+
+    The original is only read: its mode, memory format, buffers and hooks' state stay as they are.
+    """
+    import torch
+
+    module = unwrapped(module)
+    # Old-style weight norm leaves computed tensors among the attributes, which torch refuses to copy.
+    computed = {
+        id(value): value.detach().clone()
+        for part in module.modules()
+        for value in vars(part).values()
+        if isinstance(value, torch.Tensor) and not value.is_leaf
+    }
+    try:
+        return copy.deepcopy(module, computed)
+    except Exception as error:
+        raise ClassifierError(
+            f"{type(module).__name__} can't be copied, so it can't be evaluated without touching the training",
+            found=f"{type(error).__name__}: {error}",
+            hint="keep open files, locks and loggers out of the module's attributes, or define __deepcopy__",
+        ) from error
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """The global generators of Python, NumPy and torch (on all CUDA devices in use) go on as if nothing had run."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    try:
+        if torch is None:
+            yield
+        else:
+            in_use = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+            with torch.random.fork_rng(devices=in_use):
+                yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
