@@ -1,9 +1,14 @@
-"""Consoles fit the terminal of the moment."""
+"""Consoles fit the terminal of the moment, and print text as it is."""
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from shiftbench.cli.app import app
 from shiftbench.cli.console import errors, output
 
 
@@ -19,3 +24,17 @@ def test_columns_decides_whatever_was_known_before(columns: str, monkeypatch: py
 def test_nonsense_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "wide")
     assert errors.width > 0
+
+
+def test_brackets_in_names_are_text(tmp_path: Path) -> None:
+    """Rich would take [a] or [attacks] for markup."""
+    (tmp_path / "photos [a]").mkdir()
+    result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "photos [a]")], env={"COLUMNS": "300"})
+    assert "photos [a]" in result.stdout
+    assert "shiftbench[attacks]" in CliRunner().invoke(app, ["list", "suites"], env={"COLUMNS": "300"}).stdout
+
+
+def test_listings_describe_everything() -> None:
+    for what in ("suites", "settings", "corruptions", "metrics", "classifiers", "datasets", "spaces"):
+        rows = json.loads(CliRunner().invoke(app, ["list", what, "--json"]).stdout)
+        assert rows and all(row["about"] and ">>>" not in row["about"] for row in rows), what

@@ -8,17 +8,11 @@ import sys
 def main() -> None:
     """Entry point of ``shiftbench``: a known error becomes a message, not a traceback."""
     from shiftbench.cli.app import app
-    from shiftbench.cli.console import errors
+    from shiftbench.cli.console import errors, titled
     from shiftbench.errors import ShiftbenchError
 
     try:
         app()
     except ShiftbenchError as error:
-        errors.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
+        errors.print(titled("error:", error))
         sys.exit(1)
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -87,17 +87,17 @@ class _LazyCommands(TyperGroup):
             formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
 
 
-def _app() -> typer.Typer:
+def _app(*, add_completion: bool = False) -> typer.Typer:
     return typer.Typer(
         # Plain help: it stays legible in a narrow terminal, and answers at once.
         rich_markup_mode=None,
-        add_completion=False,
+        add_completion=add_completion,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
 
 
-app = _app()
+app = _app(add_completion=True)
 app.info.cls, app.info.name, app.info.no_args_is_help = _LazyCommands, "shiftbench", True
 
 

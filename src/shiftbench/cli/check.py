@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 import typer
+from rich.text import Text
 
 from shiftbench.cli.console import output, print_json
 from shiftbench.cli.options import Json, Labels, Trust
@@ -80,7 +81,7 @@ def _print_checks(results: Sequence[_Result], as_json: bool) -> None:
         print_json([{"check": r.name, "ok": r.ok, "message": r.message} for r in results])
     else:
         for result in results:
-            mark = "[green]ok    [/]" if result.ok else "[bold red]failed[/]"
-            output.print(f"{mark} {result.name}  [dim]{result.message}[/]", highlight=False)
+            mark = ("ok    ", "green") if result.ok else ("failed", "bold red")
+            output.print(Text.assemble(mark, f" {result.name}  ", (result.message, "dim")))
     if not all(result.ok for result in results):
         raise typer.Exit(1)

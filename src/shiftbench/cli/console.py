@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import typer
 from rich.console import Console, ConsoleDimensions
+from rich.text import Text
 
 
 class _FittedConsole(Console):
@@ -25,8 +26,14 @@ class _FittedConsole(Console):
         self._width, self._height = new_size
 
 
-output = _FittedConsole()
-errors = _FittedConsole(stderr=True)
+# Names of files and classes may contain brackets: text is never read as markup, and styles are given apart.
+output = _FittedConsole(markup=False, highlight=False)
+errors = _FittedConsole(stderr=True, markup=False, highlight=False)
+
+
+def titled(title: str, text: object, style: str = "bold red") -> Text:
+    """A line whose title stands out: ``error: ...``."""
+    return Text.assemble((title, style), " ", str(text))
 
 
 def print_json(value: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from shiftbench.cli import data_factors, data_icons
 from shiftbench.cli.console import output, print_json
@@ -79,10 +79,9 @@ def check_command(
 
 
 def show_report(report: DataReport, labels: str | None = None) -> None:
-    state = "[green]complete[/]" if report.ok else "[bold red]incomplete[/]"
-    if report.what is None:
-        state = "[green]usable[/]" if report.ok else "[bold red]not usable[/]"
-    output.print(f"[bold]{escape(report.path)}[/]: {escape(report.what or report.seen)}, {state}", highlight=False)
+    good, bad = ("usable", "not usable") if report.what is None else ("complete", "incomplete")
+    state = (good, "green") if report.ok else (bad, "bold red")
+    output.print(Text.assemble((report.path, "bold"), f": {report.what or report.seen}, ", state))
     lines = [("seen", report.seen)] if report.what else []
     if report.images:
         lines.append(("images", _of(report.images, report.images_expected)))

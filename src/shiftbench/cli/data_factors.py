@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output, print_json
+from shiftbench.cli.console import errors, output, print_json, titled
 
 if TYPE_CHECKING:
     from shiftbench.datasets.factor_audit import FactorAudit
@@ -77,7 +77,7 @@ def _show(audit: FactorAudit, protocol: str, table: Path) -> None:
         if part.notes:
             output.print()
     for text in audit.missing:
-        output.print(f"[bold red]missing:[/] {text}", highlight=False, soft_wrap=True)
+        output.print(titled("missing:", text), soft_wrap=True)
     suite = protocol if protocol in protocols() else f"factors:{protocol}"
     command = f"shiftbench eval MODEL --suite {suite} --data {audit.protocol}={table}"
     output.print(f"use: {command}", style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -54,7 +54,7 @@ def demo_command(
     output.print()
     output.print(table)
     print_problems(run)
-    output.print(f"\nEverything is in [bold]{workspace}/[/]: one Parquet file per model and setting.")
+    output.print(f"\nEverything is in {workspace}/: one Parquet file per model and setting.")
     output.print(f"  shiftbench table -w {workspace} -s demo            the clean scores", highlight=False)
     output.print(f"  shiftbench compare -w {workspace} -s demo          who is really better", highlight=False)
     output.print(f"  shiftbench table -w {workspace} -f md -o table.md  for a paper", highlight=False)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from shiftbench.cli.console import errors, output, print_json, stoppable
+from shiftbench.cli import complete
+from shiftbench.cli.console import errors, output, print_json, stoppable, titled
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
     AllowOutside,
@@ -38,10 +38,16 @@ def evaluate_command(
             help="timm:NAME, torchvision:NAME, hf:FOLDER, model.onnx, model.pt2, model.py:factory, predictions.csv, "
             "demo:efficientnet-lite0 ...",
             show_default=False,
+            autocompletion=complete.models,
         ),
     ],
     suite: Annotated[
-        str, typer.Option("--suite", "-s", help="One or more suites, separated by commas; see `list suites`.")
+        str,
+        typer.Option(
+            *("--suite", "-s"),
+            autocompletion=complete.suites,
+            help="One or more suites, separated by commas; see `list suites`.",
+        ),
     ] = "clean",
     data: Annotated[
         list[str] | None,
@@ -140,7 +146,7 @@ def evaluate_command(
         warned += [one for one in failed.warnings if one.code != "assumed-preprocessing"]  # loading warned of it
     report_run(run, warned, shown.level, as_json=shown.json)
     if isinstance(failed, StrictRunError):
-        errors.print(f"[bold red]error:[/] {failed.message}", highlight=False)
+        errors.print(titled("error:", failed.message))
         raise typer.Exit(3)
     if failed is not None:
         raise failed
@@ -164,8 +170,8 @@ def warning_data(found: Sequence[Warning]) -> list[dict[str, str]]:
 
 def print_warnings(found: Sequence[Warning]) -> None:
     for one in found:
-        title = "[dim]note:[/]" if isinstance(one, ResultWarning) and one.is_note else "[yellow]warning:[/]"
-        errors.print(f"{title} {escape(str(one))}", highlight=False)
+        note = isinstance(one, ResultWarning) and one.is_note
+        errors.print(titled("note:", one, "bold") if note else titled("warning:", one, "yellow"))
 
 
 def report_run(run: Run, caught: Sequence[Warning], level: float, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output, print_json, stoppable
+from shiftbench.cli.console import errors, output, print_json, stoppable, titled
 from shiftbench.cli.extras import needing
 from shiftbench.cli.options import Json, Quiet
 
@@ -90,7 +90,7 @@ def train_command(
             )
         finally:
             for warning in {str(w.message): None for w in caught if w.category is UserWarning}:
-                errors.print(f"[yellow]warning:[/] {warning}", highlight=False)
+                errors.print(titled("warning:", warning, "yellow"))
     if json:
         print_json({"folder": str(trained.folder), "log": trained.log})
     else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shiftbench.cli import complete
 from shiftbench.cli.console import output, print_json
 from shiftbench.cli.options import Json
 
@@ -19,24 +20,22 @@ Rows = list[tuple[str, str]]
 
 def list_command(
     what: Annotated[
-        str, typer.Argument(help="suites, settings, corruptions, metrics, classifiers, datasets or spaces.")
+        str,
+        typer.Argument(
+            autocompletion=lambda: list(_LISTINGS),
+            help="suites, settings, corruptions, metrics, classifiers, datasets or spaces.",
+        ),
     ] = "suites",
-    suite: Annotated[str | None, typer.Option("--suite", "-s", help="With `settings`: those of one suite.")] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(*("--suite", "-s"), autocompletion=complete.suites, help="With `settings`: those of one suite."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """List suites, settings, corruptions, metrics, classifiers, datasets or label spaces."""
-    listings: dict[str, Callable[[], Rows]] = {
-        "suites": _suites,
-        "settings": lambda: _settings(suite),
-        "corruptions": _corruptions,
-        "metrics": _metrics,
-        "classifiers": _classifiers,
-        "datasets": _datasets,
-        "spaces": _spaces,
-    }
-    if what not in listings:
-        raise typer.BadParameter(f"{what!r} is not one of {', '.join(listings)}")
-    rows = listings[what]()
+    if what not in _LISTINGS:
+        raise typer.BadParameter(f"{what!r} is not one of {', '.join(_LISTINGS)}")
+    rows = _LISTINGS[what](suite)
     if json:
         print_json([{"name": name, "about": about} for name, about in rows])
         return
@@ -51,7 +50,9 @@ def list_command(
 
 
 def _first_line(item: object) -> str:
-    return (item.__doc__ or "").strip().split("\n")[0]
+    """The first line of its description; one of another kind (an example) describes nothing."""
+    line = (item.__doc__ or "").strip().split("\n")[0].replace("``", "`")
+    return "" if line.startswith(">>>") else line
 
 
 def _families(registry: Registry[Any]) -> Rows:
@@ -59,7 +60,7 @@ def _families(registry: Registry[Any]) -> Rows:
     return [(family.name, _first_line(family.make)) for family in registry.families()]
 
 
-def _suites() -> Rows:
+def _suites(_: str | None) -> Rows:
     from shiftbench.settings.base import suites
 
     return [(name, _first_line(builder)) for name, builder in suites] + _families(suites)
@@ -78,33 +79,44 @@ def _setting_words(setting: Setting) -> str:
     return f"{words}; {setting.note}" if setting.note else words
 
 
-def _corruptions() -> Rows:
+def _corruptions(_: str | None) -> Rows:
     from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
 
     sets = {name: which for which in ("benchmark", "extra") for name in corruptions(which)}
     return [(name, f"{CORRUPTIONS.get(name).group}, {sets.get(name, 'own')}") for name in corruptions("registered")]
 
 
-def _metrics() -> Rows:
+def _metrics(_: str | None) -> Rows:
     from shiftbench.metrics.base import metrics
 
     return [(name, _first_line(metric.function)) for name, metric in metrics] + _families(metrics)
 
 
-def _classifiers() -> Rows:
+def _classifiers(_: str | None) -> Rows:
     from shiftbench.classifiers.loading import classifier_loaders
 
     return [(name, _first_line(loader)) for name, loader in classifier_loaders]
 
 
-def _datasets() -> Rows:
+def _datasets(_: str | None) -> Rows:
     from shiftbench.datasets.catalogue import dataset_kinds, named_datasets
 
     named = [(name, _first_line(function)) for name, function in named_datasets]
     return named + [(f"{name}:PATH", _first_line(kind.open)) for name, kind in dataset_kinds]
 
 
-def _spaces() -> Rows:
+def _spaces(_: str | None) -> Rows:
     from shiftbench.labels.catalogue import label_spaces
 
     return [(name, _first_line(build)) for name, build in label_spaces]
+
+
+_LISTINGS: dict[str, Callable[[str | None], Rows]] = {
+    "suites": _suites,
+    "settings": _settings,
+    "corruptions": _corruptions,
+    "metrics": _metrics,
+    "classifiers": _classifiers,
+    "datasets": _datasets,
+    "spaces": _spaces,
+}

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from shiftbench.cli import complete
+from shiftbench.cli.complete import DEFAULT_WORKSPACE as DEFAULT_WORKSPACE
 from shiftbench.cli.console import errors
 from shiftbench.cli.console import output as stdout
 from shiftbench.io.paths import Location, place
@@ -35,17 +37,27 @@ def workspace_option(help: str) -> object:
     return typer.Option("--workspace", "-w", parser=place, metavar="PATH|URL", help=help)
 
 
-DEFAULT_WORKSPACE = Path("shiftbench-workspace")
 WorkspacePath = Annotated[
     Location, workspace_option("The workspace that `eval` wrote to: a folder, or s3://BUCKET/FOLDER.")
 ]
-ModelNames = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these models (repeatable).")]
-SettingNames = Annotated[list[str] | None, typer.Option("--setting", "-s", help="Only these settings (repeatable).")]
+ModelNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--classifier", "-c", autocompletion=complete.workspace_models, help="Only these models (repeatable)."
+    ),
+]
+SettingNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting", "-s", autocompletion=complete.workspace_settings, help="Only these settings (repeatable)."
+    ),
+]
 Labels = Annotated[
     str | None,
     typer.Option(
-        help="Label space of data and models: a name from `list spaces`, a file of classes, or `folders` for the "
-        "dataset's own folders."
+        autocompletion=complete.label_spaces,
+        help="Classes of data and models: a name from `list spaces`, a file (classes in order, or a mapping to those "
+        "of the model: `data labels`), or `folders` for the dataset's own.",
     ),
 ]
 AllowOutside = Annotated[
@@ -177,7 +189,9 @@ class CorruptionOptions:
     """Which corruptions, and where the corrupted images come from."""
 
     severity: Annotated[str, typer.Option(help="Severities of corruptions: 3, 1-5 or 1,3,5.")] = "1-5"
-    corruption: Annotated[str, typer.Option(help="Only these corruptions, separated by commas.")] = ""
+    corruption: Annotated[
+        str, typer.Option(autocompletion=complete.corruptions, help="Only these corruptions, separated by commas.")
+    ] = ""
     source: Annotated[
         str,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output, print_json, stoppable
+from shiftbench.cli.console import errors, output, print_json, stoppable, titled
 from shiftbench.cli.extras import extra
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
@@ -215,11 +215,8 @@ def serve_command(
     token = None if server.is_loopback(host) else server.new_token()
     address = _address(host, listener.getsockname()[1], token)
     if token is not None:
-        errors.print(
-            f"[yellow]warning:[/] anyone who can reach {host} and has this address can read the workspace; "
-            "the connection is not encrypted",
-            highlight=False,
-        )
+        text = f"anyone who can reach {host} and has this address can read the workspace; it is not encrypted"
+        errors.print(titled("warning:", text, "yellow"))
     output.print(f"{address}   (stop with Ctrl-C)", markup=False, highlight=False, soft_wrap=True)
     viewer.snapshot()  # starts reading before the first request
     if open_browser:

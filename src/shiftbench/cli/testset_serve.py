@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output
+from shiftbench.cli.console import errors, output, titled
 from shiftbench.cli.extras import extra
 from shiftbench.cli.options import grouped
 from shiftbench.cli.testset_options import Database, Folder
@@ -88,8 +88,7 @@ def _serve(folder: Path, server: ServerOptions, make_link: Callable[[Project], I
     loopback = web.is_loopback(server.host)
     address = origin or f"http://{'localhost' if loopback else server.host}:{listener.getsockname()[1]}"
     if origin is None and not loopback:
-        errors.print("[yellow]warning:[/] without HTTPS, sessions can be hijacked on the network",
-                     highlight=False)  # fmt: skip
+        errors.print(titled("warning:", "without HTTPS, sessions can be hijacked on the network", "yellow"))
     link = make_link(project)
     shown = address if link is None else f"{address}/join/{link.token}"
     if link is not None:
