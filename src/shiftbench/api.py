@@ -309,6 +309,7 @@ class Run(StoredResults):
                 {"classifier": classifier, "setting": setting, **score.as_dict()}
                 for classifier, setting, score in self.shown_scores(level=level)
             ],
+            "tables": [table.as_data() for table in self.overview(level=level)],
             "problems": self.problems(),
             "left_out": self.left_out,
         }

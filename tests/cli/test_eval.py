@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,41 @@ def evaluated(project: Path, factory: str, workspace: Path, *more: object) -> Re
         *("eval", f"{project}/model.py:{factory}", "--data", project / "pictures", "-w", workspace),
         *("--labels", project / "colours.txt", "--quiet", *more),
     )
+
+
+def numbers(text: str) -> set[str]:
+    """Numbers with a decimal point; severities and counts are no results."""
+    return set(re.findall(r"-?\d+\.\d+", text))
+
+
+def values(data: object) -> Iterator[float]:
+    """Every number of a JSON document."""
+    if isinstance(data, dict):
+        data = list(data.values())
+    if isinstance(data, list):
+        for one in data:
+            yield from values(one)
+    elif isinstance(data, int | float) and not isinstance(data, bool):
+        yield float(data)
+
+
+@pytest.mark.parametrize(
+    ("suite", "more"),
+    [
+        ("clean", ()),
+        ("corruptions", ("--corruption", "gaussian_noise,contrast", "--severity", "1,5")),
+        ("perturbations", ("--per-class", "2")),
+    ],
+)
+def test_json_has_every_number_that_the_text_has(project: Path, tmp_path: Path, suite: str, more: tuple[str]) -> None:
+    options = ("--suite", suite, *more)
+    text = evaluated(project, "make", tmp_path / "w", *options).stdout
+    data = json.loads(evaluated(project, "make", tmp_path / "w", *options, "--json").stdout)
+    data.pop("workspace")
+    known = {f"{factor * value:.{places}f}" for value in values(data) for factor in (1, 100) for places in (1, 2, 3, 4)}
+    shown = numbers(text.replace(str(tmp_path), ""))
+    assert shown and shown <= known | {one.removeprefix("-") for one in known}
+    assert {score["unit"] for score in data["scores"]} == {"fraction"}
 
 
 def test_strict_is_silent_where_nothing_is_wrong(project: Path, tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ class Score:
         return html.block(html.title(f"{self.metric} {self.text}", about), html.notes([self.provenance]))
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON-able data: values that are shown in percent are fractions here, and the unit says so."""
+        return {**asdict(self), "unit": "fraction" if self.unit == "%" else self.unit}
 
 
 @dataclass(frozen=True)
