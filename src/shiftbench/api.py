@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shiftbench.classifiers.base import Classifier
+    from shiftbench.datasets.base import Dataset
     from shiftbench.metrics.detection import AnomalyScore
     from shiftbench.reports.figures import RunFigures
     from shiftbench.reports.frames import Content
@@ -380,6 +381,8 @@ def evaluate(
     allow_outside: bool = False,
     metric: Sequence[str] = ("top1", "top5"),
     keep_scores: bool = False,
+    preprocessing: object = None,
+    name: str | Sequence[str] | None = None,
     defences: str | Sequence[str] = (),
     device: str = "auto",
     batch_size: int | None = None,
@@ -407,6 +410,10 @@ def evaluate(
 
     ``allow_outside`` lets manifests name images outside their folder: only for manifests that you trust.
 
+    ``preprocessing`` states what models were trained with: ``{"size": 32, "mean": 0.5, "std": 0.25}``, a file, or a
+    transform (see ``load_classifier``); one for all models, or a list with one per model. ``name`` names the model, or
+    is a list with one name per model. ``defences`` are put before every model ("clahe", "denoise", "ten-crop").
+
     ``device`` ("auto", "cpu", "cuda:1"), ``batch_size`` and ``threads`` (per model and worker) apply to every model
     that is loaded here; scores do not depend on them beyond the device's arithmetic.
 
@@ -426,9 +433,12 @@ def evaluate(
     options = SuiteOptions(tuple(severities), tuple(corruptions), source, textures, data_name(data))
     chosen = build_suite(suite, options)
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
+    loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
 
-    def load(labels: LabelSpace | None, default: LabelSpace | None) -> dict[str, Classifier]:
-        return load_classifiers(classifiers, labels, default=default, defences=defences, **loading)
+    def load(
+        labels: LabelSpace | None, default: LabelSpace | None, datasets: Sequence[Dataset]
+    ) -> dict[str, Classifier]:
+        return load_classifiers(classifiers, labels, default=default, datasets=datasets, **loading)
 
     inputs = open_inputs(chosen, data, find_label_space(labels), load, selection=select, allow_outside=allow_outside)
     loaded, datasets, left_out = inputs.classifiers, inputs.datasets, inputs.left_out

@@ -15,7 +15,8 @@ from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.hf import space_of
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.torchvision_ import import_torchvision
-from shiftbench.errors import ClassifierError
+from shiftbench.datasets.geometry import Geometry
+from shiftbench.errors import ClassifierError, ResultWarning
 from shiftbench.labels import label_space
 
 import_torchvision()
@@ -88,8 +89,11 @@ def test_folders_that_lack_something(tmp_path: Path) -> None:
         load_classifier("hf:someone/some-model")
     make_vit(tmp_path / "pets")
     (tmp_path / "pets" / "preprocessor_config.json").unlink()
-    with pytest.raises(ClassifierError, match="no preprocessor_config"):
-        load_classifier(f"hf:{tmp_path / 'pets'}")
+    with pytest.warns(ResultWarning):
+        classifier = load_classifier(f"hf:{tmp_path / 'pets'}")
+    assert "mean" in classifier.assumed
+    size = json.loads((tmp_path / "pets" / "config.json").read_text())["image_size"]
+    assert classifier.preprocessing.geometry == Geometry(size, None, "exact")
 
 
 def test_defaults_that_the_file_leaves_out(tmp_path: Path, own_cache: Path) -> None:

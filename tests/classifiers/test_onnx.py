@@ -17,7 +17,7 @@ from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, ResultWarning
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Attention, Small
 
@@ -72,9 +72,9 @@ def test_fingerprint_is_of_the_bytes(tmp_path: Path, pets: LabelSpace) -> None:
 
 def test_channels_last_is_seen_and_assumptions_are_said(tmp_path: Path, pets: LabelSpace) -> None:
     path = export(ChannelsLast(), torch.zeros(2, 32, 32, 3), tmp_path / "tf.onnx")
-    with pytest.warns(UserWarning, match="no known preprocessing"):
+    with pytest.warns(ResultWarning):
         classifier = load_classifier(path, labels=pets)
-    assert classifier.preprocessing == Preprocessing(Geometry(37, 32), Normalisation(layout="nhwc"))
+    assert classifier.preprocessing == Preprocessing(Geometry(32, None, "exact"), Normalisation(layout="nhwc"))
     assert np.allclose(classifier.scores(IMAGES), expected(), atol=1e-5)
 
 

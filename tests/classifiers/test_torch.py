@@ -19,7 +19,7 @@ from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.torch_ import TorchClassifier, module_digest
-from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.errors import ClassifierError, MissingExtraError, ResultWarning
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Dictionary, Doubled, Small, Untraceable
 
@@ -156,7 +156,7 @@ def test_other_numbers_of_outputs_need_labels(own_cache: Path, pets: LabelSpace)
 
 
 def test_unsaid_preprocessing_is_said_aloud(own_cache: Path, pets: LabelSpace) -> None:
-    with pytest.warns(UserWarning, match="no known preprocessing"):
+    with pytest.warns(ResultWarning):
         load_classifier(Small(), labels=pets)
 
 

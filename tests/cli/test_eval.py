@@ -115,7 +115,10 @@ def test_a_strict_call_in_python_carries_the_run(project: Path, tmp_path: Path) 
     with pytest.raises(sb.StrictRunError) as caught, warnings.catch_warnings():
         warnings.simplefilter("error", sb.ResultWarning)
         sb.evaluate(
-            [sb.load_classifier(f, name=f.__name__, labels=COLOURS) for f in (brightest_channel, darkest_channel)],
+            [
+                sb.load_classifier(f, name=f.__name__, labels=COLOURS, preprocessing={"size": 32})
+                for f in (brightest_channel, darkest_channel)
+            ],
             data=project / "pictures",
             workspace=tmp_path / "w",
             labels=COLOURS,

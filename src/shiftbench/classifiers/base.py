@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.facts import Fact
+from shiftbench.classifiers.facts import GEOMETRY_FACTS, Fact, FactSource, preprocessing_values
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.io import html
 from shiftbench.labels.space import LabelSpace, Scores
@@ -41,9 +42,22 @@ class Classifier(ABC):
     origin: tuple[str, Any] | None = None
     #: What holds the torch classifier behind another engine's, where no spec could load it again.
     twin: Any = None
-    #: What is known about the model and where it comes from. Not part of ``describe``: a result is the same result
+    #: Who states each fact; "library" where nothing is noted. Not part of ``describe``: a result is the same result
     #: whether its preprocessing was assumed or given.
-    facts: tuple[Fact, ...] = ()
+    sources: Mapping[str, FactSource] = {}
+    #: It takes uint8 pixels and normalises for itself.
+    takes_pixels: bool = False
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What is known about its preprocessing, labels and outputs, and where each fact comes from."""
+        values = preprocessing_values(self.preprocessing)
+        if self.recorded is not None:
+            values = {}
+        elif self.takes_pixels:
+            values = {name: values[name] for name in GEOMETRY_FACTS}
+        values |= {"labels": self.space.name, "outputs": self.outputs}
+        return tuple(Fact(name, value, self.sources.get(name, "library")) for name, value in values.items())
 
     @property
     def assumed(self) -> tuple[str, ...]:

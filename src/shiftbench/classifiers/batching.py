@@ -11,7 +11,7 @@ import numpy as np
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.preprocessing import Normalisation
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, argument
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import Scores
 
@@ -111,7 +111,7 @@ def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores])
         raise ClassifierError(
             f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
             found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            hint="pass preprocessing=... with the crop and layout it was trained with",
+            hint=f"state the input it was trained with: {argument('preprocessing', 'size=32', flag='--preprocess')}",
         ) from error
     if scores.ndim != 2 or len(scores) != len(images):
         raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected="(N, classes)")

@@ -1,11 +1,17 @@
-"""Preprocessing descriptions read from other libraries' configurations; none of them is imported here."""
+"""Preprocessing read from other libraries' configurations and transforms; none of them is imported here."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
+from shiftbench.classifiers.description import Description, parse_description, read_description, read_description_file
+from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.policy import KnownInput
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
 from shiftbench.errors import ClassifierError
@@ -13,6 +19,78 @@ from shiftbench.errors import ClassifierError
 #: Pillow's numbers for its filters, as Hugging Face's files write them.
 _RESAMPLE: tuple[Interpolation, ...] = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 _IMAGENET = Normalisation()
+#: Keys that only a configuration of Hugging Face's image processors has.
+_HF_KEYS = {"image_mean", "do_resize", "do_normalize", "do_rescale", "crop_size", "image_processor_type"}
+
+
+def understood(thing: Any) -> Preprocessing | Description:
+    """What a ``preprocessing=...`` of any kind states; an error names what cannot be represented.
+
+    >>> understood("size=32,colour=bgr").stated == {"size", "colour"}
+    True
+    >>> understood({"input_size": (3, 32, 32), "crop_pct": 1.0}).geometry.output
+    (32, 32)
+    """
+    if isinstance(thing, Preprocessing | Description):
+        return thing
+    if isinstance(thing, str | Path):
+        return _from_text(str(thing))
+    if isinstance(thing, partial):  # weights.transforms, not called
+        thing = thing()
+    if isinstance(thing, Mapping):
+        return _from_mapping(thing)
+    if hasattr(thing, "resize_size") and hasattr(thing, "crop_size"):
+        return from_torchvision(thing)
+    if hasattr(thing, "image_mean") and hasattr(thing, "to_dict"):
+        return _from_mapping({key: value for key, value in thing.to_dict().items() if value is not None})
+    if hasattr(thing, "transforms") or type(thing).__name__ == "Sequential":
+        from shiftbench.classifiers.transforms import from_transforms
+
+        return from_transforms(thing)
+    raise ClassifierError(
+        "this kind of preprocessing is not understood",
+        found=f"{type(thing).__module__}.{type(thing).__qualname__}",
+        expected='a dict such as {"size": 32, "mean": 0.5, "std": 0.25}, a file, a torchvision or timm transform, or '
+        "an image processor of transformers",
+    )
+
+
+def _from_text(text: str) -> Preprocessing | Description:
+    path = Path(text)
+    if path.suffix.lower() not in (".toml", ".json"):
+        return read_description(parse_description(text))
+    if not path.is_file():
+        raise ClassifierError(f"file not found: {path}")
+    content = read_description_file(path)
+    # A sidecar is such a file too; its name and labels belong to the model it lies beside.
+    content = {key: value for key, value in content.items() if key not in ("name", "labels")}
+    return _from_mapping(content.pop("preprocessing", {}) | content, path.name)
+
+
+def _from_mapping(values: Mapping[str, Any], what: str = "the preprocessing") -> Preprocessing | Description:
+    if "input_size" in values:
+        return from_timm(values)
+    if _HF_KEYS & set(values) or isinstance(values.get("size"), Mapping):
+        return from_hf(values)
+    return read_description(values, what)
+
+
+def from_library(module: Any, options: Options) -> tuple[Options, KnownInput]:
+    """What timm or transformers wrote into a module: the whole preprocessing, or at least the size of the input."""
+    config = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None)
+    if isinstance(config, Mapping) and config.get("input_size"):
+        # With another head than the published one, it was trained by someone else, perhaps on other inputs.
+        own = getattr(module, "num_classes", None) not in (None, config.get("num_classes"))
+        return options.over(from_timm(config), "assumed" if own else "library"), KnownInput()
+    config = getattr(module, "config", None)
+    if not hasattr(config, "id2label"):
+        return options, KnownInput()
+    folder = Path(str(getattr(config, "_name_or_path", "") or ""))
+    if (written := folder / "preprocessor_config.json").is_file():
+        return options.over(from_hf(json.loads(written.read_text(encoding="utf-8")))), KnownInput()
+    size = getattr(config, "image_size", None)
+    sides = (size, size) if isinstance(size, int) else tuple(size or ())
+    return options, KnownInput((sides[0], sides[1]) if len(sides) == 2 else None, source="library")
 
 
 def from_timm(config: Mapping[str, Any]) -> Preprocessing:
@@ -102,10 +180,10 @@ def _hf_geometry(config: Mapping[str, Any]) -> Geometry:
 
 def _hf_normalisation(config: Mapping[str, Any]) -> Normalisation:
     scale = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
-    if not config.get("do_normalize", True):
-        return Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=scale)
-    mean, std = config.get("image_mean") or (0.5,) * 3, config.get("image_std") or (0.5,) * 3
     order = "bgr" if config.get("do_flip_channel_order") else "rgb"
+    mean, std = config.get("image_mean") or (0.5,) * 3, config.get("image_std") or (0.5,) * 3
+    if not config.get("do_normalize", True):
+        mean, std = (0, 0, 0), (1, 1, 1)
     return Normalisation(mean=tuple(mean), std=tuple(std), scale=scale, colour_order=order)  # type: ignore[arg-type]
 
 

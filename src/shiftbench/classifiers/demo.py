@@ -98,6 +98,7 @@ def load_demo(target: str, options: Options) -> Classifier:
     labels = space_for(target, len(own), options.labels or own)
     path = demo.weights()
     weights = digest("demo", target, demo.version, file_digest(path))
+    options = options.over(demo.preprocessing)
     preprocessing = options.preprocessing or demo.preprocessing
     twin = twin_path(weights, preprocessing)
     # The architecture is ours and fixed, so a twin that passed its check when it was made need not be rebuilt.

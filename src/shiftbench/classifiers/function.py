@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,11 @@ import numpy as np
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier, trial_scores
-from shiftbench.classifiers.facts import assumed_facts
-from shiftbench.classifiers.options import Options, space_for
+from shiftbench.classifiers.options import Options, looks_like_probabilities
+from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError, argument
+from shiftbench.errors import argument
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -37,6 +39,9 @@ class FunctionClassifier(BatchedClassifier):
     array([[0., 1.]], dtype=float32)
     """
 
+    #: Whether nothing states that the scores are logits, and no batch was looked at yet.
+    check_outputs = False
+
     def __init__(
         self,
         function: ScoreFunction,
@@ -53,7 +58,7 @@ class FunctionClassifier(BatchedClassifier):
         self.name, self.space, self.outputs = name, space, outputs
         self.preprocessing = preprocessing or Preprocessing()
         self.batch_size = batch_size or 32
-        self.engine = "python"
+        self.engine, self.takes_pixels = "python", True
         self.source = source_of(function) if source is None else source
 
     @property
@@ -67,30 +72,47 @@ class FunctionClassifier(BatchedClassifier):
             scores = self.function(images.copy())
         if hasattr(scores, "detach"):  # a torch tensor
             scores = scores.detach().cpu().numpy()
-        return np.asarray(scores, dtype=np.float32)
+        table = np.asarray(scores, dtype=np.float32)
+        if self.check_outputs:
+            self.check_outputs = False
+            self._warn_of_probabilities(table)
+        return table
+
+    def _warn_of_probabilities(self, scores: Scores) -> None:
+        if self.outputs == "logits" and scores.ndim == 2 and looks_like_probabilities(scores):
+            warnings.warn(
+                f"{self.name} returns what looks like probabilities, but is read as logits; its confidences are wrong "
+                f"unless you state {argument('preprocessing', 'outputs=probabilities', flag='--preprocess')}",
+                stacklevel=2,
+            )
 
 
 def from_function(function: ScoreFunction, options: Options) -> FunctionClassifier:
-    name = options.name or str(getattr(function, "__qualname__", type(function).__name__))
-    space = options.labels or options.default_labels
-    if space is None:
-        raise ClassifierError(f"unknown label space of {name}", hint=f"pass {argument('labels', 'imagenet-1k')}")
-    classifier = FunctionClassifier(
-        function,
-        name=name,
-        space=space,
-        preprocessing=options.preprocessing,
-        outputs=options.outputs or "logits",
-        batch_size=options.batch_size,
-    )
-    if options.labels is None:
-        side = classifier.preprocessing.geometry.output or (224, 224)
-        classes = trial_scores(name, sample_images(2, side), classifier.forward).shape[1]
-        classifier.space = space_for(name, classes, None, space)
-    if options.preprocessing is None:
-        # The function normalises for itself.
-        classifier.facts = assumed_facts(classifier.preprocessing, "resize", "crop")
-    return classifier
+    """A function may be slow or cost money, so it is run in advance only to count the outputs of unknown classes."""
+    name, space = options.name or function_name(function), options.labels
+    unknown = LabelSpace("outputs", ("?",))
+    classifier = FunctionClassifier(function, name=name, space=unknown, batch_size=options.batch_size)
+
+    def trial(preprocessing: Preprocessing) -> Scores:
+        if space is not None:
+            return np.empty((0, len(space)), np.float32)
+        images = sample_images(min(4, classifier.batch_size), preprocessing.geometry.output or (224, 224))
+        return trial_scores(name, images, classifier.forward)
+
+    settled, scores = settle(name, options, KnownInput(assumed=(), pixels=True), trial)
+    if settled.outputs is None and space is not None:
+        classifier.check_outputs = True
+        settled = replace(settled, outputs="logits", sources={"outputs": "library", **settled.sources})
+    return settled.finish(classifier, scores)
+
+
+def function_name(function: object) -> str:
+    """
+    >>> function_name(function_name), function_name(lambda images: images)
+    ('function_name', 'lambda')
+    """
+    name = str(getattr(function, "__qualname__", type(function).__name__))
+    return name.rpartition("<locals>.")[2].strip("<>")
 
 
 def source_of(function: Any) -> str:

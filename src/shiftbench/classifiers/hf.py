@@ -29,11 +29,12 @@ def load_hf(target: str, options: Options) -> Classifier:
             hint="download it first, then give its folder: hf:PATH",
         )
     module = _load_model(folder, options)
-    known = replace(
-        options,
-        preprocessing=options.preprocessing or _preprocessing(folder),
-        labels=options.labels or _named_classes(module.config.id2label, folder.resolve().name),
-    )
+    found = _preprocessing(folder)
+    known = options if found is None else options.over(found, "file")
+    space = _named_classes(module.config.id2label, folder.resolve().name)
+    if known.labels is None and space is not None:
+        known = replace(known, labels=space, sources={**known.sources, "labels": "file"})
+    return from_module(module, known, name=folder.resolve().name)
     return from_module(module, known, name=folder.resolve().name)
 
 
@@ -61,14 +62,11 @@ def _load_model(folder: Path, options: Options) -> Any:
         ) from error
 
 
-def _preprocessing(folder: Path) -> Preprocessing:
-    """From the processor's complete settings; files of early versions leave defaults out."""
+def _preprocessing(folder: Path) -> Preprocessing | None:
+    """From the processor's complete settings, if there is one; files of early versions leave defaults out."""
     path = folder / "preprocessor_config.json"
     if not path.is_file():
-        raise ClassifierError(
-            f"{folder.name} has no preprocessor_config.json",
-            hint="pass preprocessing=...: a wrong one silently costs accuracy",
-        )
+        return None
     written: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     try:
         from transformers import AutoImageProcessor

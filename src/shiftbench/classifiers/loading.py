@@ -13,20 +13,23 @@
 | ``predictions.csv``, ``.parquet``, ``.npz`` | answers computed elsewhere |
 | a torch module, an estimator, a function | the object itself |
 
-A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outputs and name (see ``with_sidecar``).
+A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outputs and name; ``shiftbench describe MODEL
+--write`` writes it.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Engine, Options, with_sidecar
-from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.classifiers.policy import assumed_warning
 from shiftbench.errors import ClassifierError, UnknownNameError
 from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.space import LabelSpace
@@ -45,7 +48,7 @@ def load_classifier(
     *,
     labels: LabelsArgument = None,
     default_labels: LabelSpace | None = None,
-    preprocessing: Preprocessing | Mapping[str, object] | None = None,
+    preprocessing: object = None,
     name: str | None = None,
     device: str = "auto",
     engine: Engine = "auto",
@@ -55,24 +58,55 @@ def load_classifier(
     outputs: Outputs | None = None,
     pretrained: bool = True,
     check_images: Pixels | None = None,
+    image_size: Callable[[], tuple[int, int] | None] | tuple[int, int] | None = None,
 ) -> Classifier:
     """A classifier from a spec (``timm:resnet50``, ``model.onnx``, ...) or from a Python object.
 
-    ``labels``: a label space, its name, a file of classes, or their names in order; needed unless the file names them
-    or there are 1,000 outputs. ``default_labels``: the classes of a model that names none and has as many outputs.
-    ``preprocessing``: the description to use instead of the classifier's own. ``device``: "auto",
-    "cpu", "cuda", ... ``engine``: "onnxruntime", "torch", or "auto" for the faster one that agrees. ``trust``:
-    load files that run code of their own. ``threads``: cores for one batch; scores do not depend on it.
-    ``pretrained=False``: random weights. ``check_images``: images on which a faster engine
-    must agree, instead of the built-in ones.
+    What the caller, a sidecar, the model file or its library state about the preprocessing is used, in this order. The
+    rest is assumed, by the rules in docs/models.md; one warning reports it, and ``Classifier.assumed`` lists it.
+    ``Classifier.facts`` (on the command line, ``shiftbench describe MODEL``) tells where each fact comes from.
 
-    >>> import numpy as np
-    >>> pets = LabelSpace("pets", ("cat", "dog"))
-    >>> never_dogs = load_classifier(lambda images: np.tile([1.0, 0.0], (len(images), 1)), labels=pets, name="cats")
-    >>> never_dogs.scores(np.zeros((2, 4, 4, 3), np.uint8)).argmax(axis=1)
-    array([0, 0])
+    Args:
+        spec: What to load; see the table of this module, or `shiftbench list classifiers`.
+        labels: A label space, its name, a file of classes, or a list of classes in the order of the outputs. Needed
+            unless the model names its classes or has 1,000 outputs.
+        default_labels: Classes of a model that names none and has as many outputs.
+        preprocessing: What is known about the preprocessing: a dict such as ``{"size": 32, "mean": 0.5, "std": 0.25}``
+            (keys in docs/models.md), the same as text (``"size=32,mean=0.5"``), a TOML or JSON file, a
+            ``Preprocessing``, a torchvision or timm transform, a timm data config, or an image processor of
+            transformers or its config.
+        name: Name in tables and reports (default: after the file, model or class).
+        device: "auto", "cpu", "cuda", "cuda:1", ...
+        engine: "onnxruntime", "torch", or "auto" for the faster one that agrees.
+        trust: Load files that run code of their own.
+        threads: Cores for one batch; scores do not depend on it.
+        batch_size: Images per forward pass (default: chosen by the loader).
+        outputs: "logits" or "probabilities" (default: measured on a few images).
+        pretrained: False for random weights, for models of a zoo.
+        check_images: Images on which a faster engine must agree, instead of the built-in ones.
+        image_size: (height, width) of the images to be classified if all have the same, or a function that gives it;
+            used where the model's input size is unknown.
+
+    Returns:
+        The classifier; ``spec`` itself if it is one.
+
+    Raises:
+        ClassifierError: The model cannot be loaded, or does not accept images in its preprocessing.
+
+    Example:
+        >>> import numpy as np
+        >>> def never_dogs(images):
+        ...     return np.tile([1.0, 0.0], (len(images), 1))
+        >>> cats = load_classifier(never_dogs, labels=["cat", "dog"], preprocessing={"size": 4})
+        >>> cats.scores(np.zeros((2, 4, 4, 3), np.uint8)).argmax(axis=1)
+        array([0, 0])
     """
     if isinstance(spec, Classifier):
+        if preprocessing is not None or name is not None:
+            raise ClassifierError(
+                f"{spec.name} is loaded already, so its preprocessing and name are settled",
+                hint="pass them to load_classifier, or pass the model itself here",
+            )
         return spec
     options = Options.of(
         labels,
@@ -87,22 +121,39 @@ def load_classifier(
         outputs=outputs,
         pretrained=pretrained,
         check_images=check_images,
+        image_size=(lambda: image_size) if isinstance(image_size, tuple) else image_size,
     )
-    if isinstance(spec, (str, Path)):
-        return load_spec(str(spec), options)
-    return from_object(spec, options)
+    classifier = load_spec(str(spec), options) if isinstance(spec, (str, Path)) else from_object(spec, options)
+    if warning := assumed_warning(classifier):
+        warnings.warn(warning, stacklevel=2)
+    return classifier
 
 
 def load_spec(spec: str, options: Options) -> Classifier:
     """By scheme or extension; the classifier remembers both arguments, so that it can be pickled."""
     key, target = split_spec(spec)
     if key.startswith("."):
-        classifier = classifier_loaders.get(key)(target, with_sidecar(target, options))
+        options = with_sidecar(target, options)
+        classifier = classifier_loaders.get(key)(target, options)
         spec = str(Path(target).resolve())  # workers may stand in another folder
     else:
         classifier = classifier_loaders.get(key)(target, options)
-    classifier.origin = (spec, options)
+    _check_stated(classifier, options)
+    # Loaded again elsewhere, it has the same preprocessing, whatever the images there.
+    settled = replace(options, preprocessing=classifier.preprocessing, described=(), sources=classifier.sources)
+    classifier.origin = (spec, replace(settled, image_size=None))
     return classifier
+
+
+def _check_stated(classifier: Classifier, options: Options) -> None:
+    """A loader of a third party may take no part of a preprocessing."""
+    if classifier.recorded is None and any(
+        described.over(classifier.preprocessing) != classifier.preprocessing for described, _ in options.described[-1:]
+    ):
+        raise ClassifierError(
+            f"the loader of {classifier.name} ignores a preprocessing that is stated in part",
+            hint="pass preprocessing=Preprocessing(...), which is complete",
+        )
 
 
 def reload(spec: str, options: Options, name: str) -> Classifier:

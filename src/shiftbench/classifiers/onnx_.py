@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-import warnings
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,17 +15,11 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
-from shiftbench.classifiers.facts import assumed_facts
-from shiftbench.classifiers.options import (
-    Options,
-    available_threads,
-    existing_file,
-    looks_like_probabilities,
-    space_for,
-)
-from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.classifiers.facts import NORMALISATION_FACTS, FactSource
+from shiftbench.classifiers.options import Options, available_threads, existing_file
+from shiftbench.classifiers.policy import KnownInput, settle
+from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, MissingExtraError
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.guard import recognise_names
@@ -99,7 +92,8 @@ class OnnxClassifier(BatchedClassifier):
         entry = image_input(session, self.name)
         self._input, self._output = entry.name, session.get_outputs()[0].name
         self._dtype = np.uint8 if entry.type == "tensor(uint8)" else _FLOATS[entry.type]
-        self._channels_last = len(entry.shape) == 4 and entry.shape[-1] == 3 and entry.shape[1] != 3
+        layouts = {known.normalisation.layout for known in known_inputs(entry)}
+        self._layout = layouts.pop() if len(layouts) == 1 else None
         batch = entry.shape[0]
         self._fixed_batch = batch if isinstance(batch, int) and batch > 0 else 0
         if self._fixed_batch:
@@ -112,7 +106,8 @@ class OnnxClassifier(BatchedClassifier):
 
     def _feed(self, images: Pixels) -> NDArray[np.generic]:
         if self._dtype == np.uint8:
-            return np.ascontiguousarray(images if self._channels_last else images.transpose(0, 3, 1, 2))
+            last = self.preprocessing.normalisation.layout == "nhwc" if self._layout is None else self._layout == "nhwc"
+            return np.ascontiguousarray(images if last else images.transpose(0, 3, 1, 2))
         return self.preprocessing.normalisation(images).astype(self._dtype, copy=False)
 
     def _shrink(self, size: int) -> None:
@@ -168,7 +163,9 @@ def image_input(session: Any, name: str) -> Any:
     entries = session.get_inputs()
     entry = entries[0]
     known = entry.type == "tensor(uint8)" or entry.type in _FLOATS
-    if len(entries) != 1 or not known or (entry.shape and len(entry.shape) != 4):
+    channels = [side for side in (entry.shape[1:2] + entry.shape[3:4]) if isinstance(side, int)]
+    grey = len(channels) == 2 and 1 in channels and 3 not in channels
+    if len(entries) != 1 or not known or (entry.shape and len(entry.shape) != 4) or grey:
         raise ClassifierError(
             f"{name} has another input than one batch of images",
             found="; ".join(f"{e.name}: {e.type} {e.shape}" for e in entries),
@@ -185,43 +182,44 @@ def import_onnxruntime() -> ModuleType:
 
 
 def load_onnx(target: str, options: Options) -> OnnxClassifier:
-    """``model.onnx``. The input's shape decides layout and crop unless a preprocessing is given."""
+    """``model.onnx``. The graph's input states size, layout and whether it takes pixels."""
     path = existing_file(target)
     name = options.name or path.stem
     device = onnx_device(options.device)
-    session = open_session(path, options.threads, device)
-    entry = image_input(session, name)
-    preprocessing = options.preprocessing or assumed_preprocessing(name, entry)
-    side = preprocessing.geometry.output or (224, 224)
-
-    def make(space: LabelSpace, outputs: Outputs) -> OnnxClassifier:
-        return OnnxClassifier(
-            path,
-            name=name,
-            space=space,
-            preprocessing=preprocessing,
-            outputs=outputs,
-            threads=options.threads,
-            batch_size=options.batch_size,
-            device=device,
-        )
-
-    classifier = probed(make, sample_images(4, side), name, options)
-    if options.preprocessing is None:
-        classifier.facts = assumed_facts(preprocessing)
-    return classifier
+    entry = image_input(open_session(path, options.threads, device), name)
+    classifier = OnnxClassifier(
+        path,
+        name=name,
+        space=LabelSpace("outputs", ("?",)),
+        preprocessing=Preprocessing(),
+        threads=options.threads,
+        batch_size=options.batch_size,
+        device=device,
+    )
+    _ = classifier.session
+    failures: list[ClassifierError] = []
+    for known in known_inputs(entry):
+        try:
+            return settled_onnx(classifier, options, known)
+        except ClassifierError as error:
+            failures.append(error)
+    raise failures[0]
 
 
-def probed(
-    make: Callable[[LabelSpace, Outputs], OnnxClassifier], images: Pixels, name: str, options: Options
-) -> OnnxClassifier:
+def settled_onnx(classifier: OnnxClassifier, options: Options, known: KnownInput) -> OnnxClassifier:
     """Learn the number and the kind of the outputs by running the graph once."""
-    trial = make(LabelSpace("outputs", ("?",)), "logits")
-    _ = trial.session
-    scores = trial_scores(name, images[: trial.batch_size], trial.padded_forward)
-    outputs = options.outputs or ("probabilities" if looks_like_probabilities(scores) else "logits")
-    named = options.labels or _named_classes(trial.session, scores.shape[1])
-    return make(space_for(name, scores.shape[1], named, options.default_labels), outputs)
+    classifier.takes_pixels = known.pixels
+
+    def trial(preprocessing: Preprocessing) -> Scores:
+        classifier.preprocessing = preprocessing
+        images = sample_images(4, preprocessing.geometry.output or (224, 224))
+        return trial_scores(classifier.name, images[: classifier.batch_size], classifier.padded_forward)
+
+    settled, scores = settle(classifier.name, options, known, trial)
+    named = _named_classes(classifier.session, scores.shape[1])
+    if settled.labels is None and named is not None:
+        settled = replace(settled, labels=named, sources={**settled.sources, "labels": "file"})
+    return settled.finish(classifier, scores)
 
 
 def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
@@ -239,23 +237,19 @@ def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
     return None
 
 
-def assumed_preprocessing(name: str, entry: Any) -> Preprocessing:
-    """The usual one at the size the graph asks for; said aloud, since a wrong one silently costs accuracy."""
-    shape = list(entry.shape) or [None] * 4
-    channels_last = shape[-1] == 3 and shape[1] != 3
-    side = shape[1] if channels_last else shape[2]
-    crop = side if isinstance(side, int) and side > 0 else 224
-    preprocessing = Preprocessing(
-        Geometry(resize=round(crop * 256 / 224), crop=crop),
-        Normalisation(layout="nhwc" if channels_last else "nchw"),
-    )
-    warnings.warn(
-        f"{name} has no known preprocessing; assuming resize {preprocessing.geometry.resize}, crop "
-        f"{crop}, bilinear, and torchvision's ImageNet mean and std. Pass preprocessing=... "
-        "(or write a .json beside the file) if it is another.",
-        stacklevel=2,
-    )
-    return preprocessing
+def known_inputs(entry: Any) -> list[KnownInput]:
+    """What the graph's input says; two possibilities where it leaves the place of the channels open."""
+    shape = [side if isinstance(side, int) and side > 0 else None for side in entry.shape] or [None] * 4
+    layouts: list[Layout] = ["nchw"] if shape[1] == 3 else ["nhwc"] if shape[3] == 3 else ["nchw", "nhwc"]
+    pixels = entry.type == "tensor(uint8)"
+    found = []
+    for layout in layouts:
+        height, width = shape[2:] if layout == "nchw" else shape[1:3]
+        size = (height, width) if height is not None and width is not None else None
+        normalisation = Normalisation(layout=layout)
+        source: FactSource = "file" if len(layouts) == 1 else "measured"
+        found.append(KnownInput(size, normalisation, () if pixels else NORMALISATION_FACTS, source, pixels))
+    return found
 
 
 def onnx_device(device: str) -> str:

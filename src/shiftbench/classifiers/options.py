@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import Outputs
+from shiftbench.classifiers.base import Classifier, Outputs
+from shiftbench.classifiers.description import KEYS, Description, read_description, read_description_file
+from shiftbench.classifiers.facts import PREPROCESSING_FACTS, FactSource, settled_by
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError, argument, listed
-from shiftbench.io.schema import Count, decode
+from shiftbench.io.schema import Count, check_keys, decode
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import LabelSpace, Scores
 
+C = TypeVar("C", bound=Classifier)
 Engine = Literal["auto", "onnxruntime", "torch"]
-_SIDECAR_KEYS = ("name", "labels", "outputs", "preprocessing")
+#: What a sidecar may contain besides the keys of a ``Description``.
+_SIDECAR_KEYS = ("name", "labels", "preprocessing", "geometry", "normalisation")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The keyword arguments of ``load_classifier``."""
+    """The keyword arguments of ``load_classifier``, and what is known about the preprocessing so far."""
 
     labels: LabelSpace | None = None
     #: The classes of a model that names none and has as many outputs.
     default_labels: LabelSpace | None = None
+    #: The complete preprocessing, once it is known: a loader completes it by ``over``.
     preprocessing: Preprocessing | None = None
     name: str | None = None
     device: str = "auto"
@@ -43,6 +47,12 @@ class Options:
     pretrained: bool = True
     #: Images in the classifier's geometry on which a faster engine must agree with the original.
     check_images: Pixels | None = None
+    #: What is stated about the preprocessing, and by whom; later ones prevail.
+    described: tuple[tuple[Description, FactSource], ...] = ()
+    #: Who states each fact.
+    sources: Mapping[str, FactSource] = field(default_factory=dict)
+    #: Gives (height, width) of the images to be classified, if all have the same.
+    image_size: Callable[[], tuple[int, int] | None] | None = None
 
     @property
     def own_labels(self) -> LabelSpace | None:
@@ -51,17 +61,55 @@ class Options:
         return self.labels or (own if own is not None and own.name == FOLDERS else None)
 
     @classmethod
-    def of(
-        cls, labels: LabelsArgument, preprocessing: Preprocessing | Mapping[str, object] | None, **others: Any
-    ) -> Options:
+    def of(cls, labels: LabelsArgument, preprocessing: object, **others: Any) -> Options:
+        checked = {key: others[key] for key in _Checked.__struct_fields__ if key in others}
+        decode(checked, _Checked, "the options of load_classifier", ClassifierError)
         space = find_label_space(labels)
         if isinstance(space, str):
             raise ClassifierError(f"{space!r} names the classes of a dataset, not of a model", expected="a label space")
-        if isinstance(preprocessing, Mapping):
-            preprocessing = Preprocessing.from_dict(preprocessing)
-        checked = {key: others[key] for key in _Checked.__struct_fields__ if key in others}
-        decode(checked, _Checked, "the options of load_classifier", ClassifierError)
-        return cls(labels=space, preprocessing=preprocessing, **others)
+        sources: dict[str, FactSource] = {} if space is None else {"labels": "given"}
+        options = cls(labels=space, sources=sources, **others)
+        return options if preprocessing is None else options._stating(preprocessing)
+
+    def _stating(self, preprocessing: object) -> Options:
+        from shiftbench.classifiers.configs import understood
+
+        stated = understood(preprocessing)
+        if isinstance(stated, Preprocessing):
+            given: dict[str, FactSource] = dict.fromkeys(PREPROCESSING_FACTS, "given")
+            return replace(self, preprocessing=stated, sources={**self.sources, **given})
+        return replace(self, outputs=self.outputs or stated.outputs, described=(*self.described, (stated, "given")))
+
+    def over(self, base: Preprocessing, sources: FactSource | Mapping[str, FactSource] = "library") -> Options:
+        """With the complete preprocessing: ``base``, and what the sidecar and the caller state in its place.
+
+        Args:
+            base: What the loader knows or assumes.
+            sources: Who states it: one source for everything, or one for each fact ("library" for the rest).
+        """
+        if self.preprocessing is not None:
+            return self
+        found = dict.fromkeys(PREPROCESSING_FACTS, sources if isinstance(sources, str) else "library")
+        if not isinstance(sources, str):
+            found.update(sources)
+        for description, source in self.described:
+            base = description.over(base)
+            found.update(dict.fromkeys(settled_by(description.stated), source))
+        return replace(self, preprocessing=base, sources={**self.sources, **found})
+
+    def finish(self, classifier: C, scores: Scores) -> C:
+        """Give a classifier that was tried its preprocessing, label space and outputs, and note who states them."""
+        assert self.preprocessing is not None
+        classifier.preprocessing = self.preprocessing
+        classifier.space = space_for(classifier.name, scores.shape[1], self.labels, self.default_labels)
+        measured: Outputs = "probabilities" if looks_like_probabilities(scores) else "logits"
+        classifier.outputs = self.outputs or measured
+        noted: dict[str, FactSource] = {
+            "labels": "library" if self.labels else "data" if classifier.space is self.default_labels else "measured",
+            "outputs": "given" if self.outputs is not None else "measured",
+        }
+        classifier.sources = {**noted, **self.sources}
+        return classifier
 
 
 class _Checked(Struct):
@@ -81,33 +129,59 @@ def existing_file(path: str | Path) -> Path:
 
 
 def with_sidecar(target: str, options: Options) -> Options:
-    """Fill options that the caller left open from ``TARGET.json``, if there is one.
+    """Fill options that the caller left open from the file beside a model, if there is one.
 
-    ``model.onnx.json`` describes what ``model.onnx`` does not contain: any of ``name``, ``labels`` (the name of a label
-    space, or a file beside it), ``outputs`` ("logits" or "probabilities") and ``preprocessing`` (as
-    ``Preprocessing.describe`` gives it).
+    ``model.onnx.json`` (or ``model.json``) describes what ``model.onnx`` does not contain: any of ``name``, ``labels``
+    (the name of a label space, a file beside it, or a list of classes) and the keys of ``Description``.
     """
-    path = Path(f"{target}.json")
-    if not path.is_file():
+    path = sidecar_of(target)
+    if path is None:
         return options
-    try:
-        content: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ClassifierError(f"{path.name} is not valid JSON", found=error) from error
-    unknown = set(content) - set(_SIDECAR_KEYS)
-    if unknown or content.get("outputs") not in (None, "logits", "probabilities"):
+    content = read_description_file(path)
+    check_keys(content, (*_SIDECAR_KEYS, *KEYS), path.name, ClassifierError)
+    nested = content.pop("preprocessing", None) or {}
+    if not isinstance(nested, Mapping):
         raise ClassifierError(
-            f"{path.name} has an unknown key or value",
-            found=", ".join(sorted(unknown)) or f"outputs {content['outputs']!r}",
-            expected=", ".join(_SIDECAR_KEYS),
+            f"invalid value of preprocessing in {path.name}", found=repr(nested), expected="an object"
         )
-    found: dict[str, Any] = {key: value for key, value in content.items() if getattr(options, key) is None}
-    if "labels" in found:
-        beside = path.parent / found["labels"]
-        found["labels"] = label_space(str(beside) if beside.is_file() else found["labels"])
-    if "preprocessing" in found:
-        found["preprocessing"] = Preprocessing.from_dict(found["preprocessing"])
-    return replace(options, **found)
+    name, labels = content.pop("name", None), content.pop("labels", None)
+    described = read_description({**content, **nested}, path.name)
+    found: dict[str, Any] = {"described": ((described, "sidecar"), *options.described)}
+    sources: dict[str, FactSource] = {}
+    if options.labels is None and labels is not None:
+        found["labels"], sources["labels"] = _sidecar_space(path, labels), "sidecar"
+    if options.outputs is None and described.outputs is not None:
+        found["outputs"], sources["outputs"] = described.outputs, "sidecar"
+    return replace(options, name=options.name or name, sources={**options.sources, **sources}, **found)
+
+
+def sidecar_path(target: str | Path) -> Path:
+    """Where the sidecar of a model file is written: ``model.onnx.json``."""
+    return Path(f"{target}.json")
+
+
+def sidecar_of(target: str | Path) -> Path | None:
+    """The sidecar of a model file: ``model.onnx.json``, or ``model.json`` if it contains nothing else."""
+    if (path := sidecar_path(target)).is_file():
+        return path
+    path = Path(target).with_suffix(".json")
+    return path if path.is_file() and not foreign_keys(path) else None
+
+
+def foreign_keys(path: Path) -> list[str]:
+    """What makes a JSON file something else than a sidecar; empty for a sidecar."""
+    try:
+        content = read_description_file(path)
+    except ClassifierError as error:
+        return [str(error.found or error.message)]
+    return [key for key in content if key not in (*_SIDECAR_KEYS, *KEYS)] or ([] if content else ["no keys"])
+
+
+def _sidecar_space(path: Path, labels: object) -> LabelSpace:
+    if isinstance(labels, list):
+        return LabelSpace(path.name.split(".")[0], tuple(map(str, labels)))
+    beside = path.parent / str(labels)
+    return label_space(str(beside) if beside.is_file() else str(labels))
 
 
 def available_threads() -> int:

@@ -15,6 +15,7 @@ from shiftbench.errors import ClassifierError
 from shiftbench.io.schema import decode
 
 Colour = tuple[float, float, float]
+Layout = Literal["nchw", "nhwc"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Normalisation:
     std: Colour = (0.229, 0.224, 0.225)
     scale: float = 1 / 255
     colour_order: Literal["rgb", "bgr"] = "rgb"
-    layout: Literal["nchw", "nhwc"] = "nchw"
+    layout: Layout = "nchw"
 
     def __post_init__(self) -> None:
         check_choice("colour_order", self.colour_order, ("rgb", "bgr"))

@@ -27,10 +27,13 @@ def load_python_file(target: str, options: Options) -> Classifier:
     """
     stem, _, factory = target.rpartition(".py")
     path = existing_file(f"{stem}.py")
-    made = _call(_import(path), factory.removeprefix(":") or DEFAULT_FACTORY, path)
+    chosen = factory.removeprefix(":")
+    made = _call(_import(path), chosen or DEFAULT_FACTORY, path)
     if isinstance(made, Classifier):
         return made
-    classifier = load_spec(made, options) if isinstance(made, str) else from_object(made, options)
+    # What a factory gives has a name of its own at best by chance ("factory.<locals>.f").
+    named = replace(options, name=options.name or (f"{path.stem}.{chosen}" if chosen else path.stem))
+    classifier = load_spec(made, named) if isinstance(made, str) else from_object(made, named)
     if isinstance(classifier, FunctionClassifier):
         classifier.source = file_digest(path)
     return classifier

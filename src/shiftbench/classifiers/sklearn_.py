@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.batching import BatchedClassifier
-from shiftbench.classifiers.facts import assumed_facts
+from shiftbench.classifiers.batching import BatchedClassifier, trial_scores
 from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.datasets.geometry import Geometry
+from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
@@ -50,7 +50,7 @@ class SklearnClassifier(BatchedClassifier):
         self.name, self.space, self.preprocessing = name, space, preprocessing
         self.outputs = "probabilities" if hasattr(estimator, "predict_proba") else "logits"
         self.batch_size = batch_size or 32
-        self.engine = "scikit-learn"
+        self.engine, self.takes_pixels = "scikit-learn", transform is not None
         self._columns = _columns(estimator, space)
 
     @property
@@ -77,6 +77,13 @@ class SklearnClassifier(BatchedClassifier):
         scores[:, self._columns] = values
         return scores
 
+    def _normalised(self, images: Pixels) -> NDArray[np.float64]:
+        """In double precision and by division, as scripts write it: a tree may ask for the last bit."""
+        chosen = self.preprocessing.normalisation
+        ordered = images[..., ::-1] if chosen.colour_order == "bgr" else images
+        values: NDArray[np.float64] = (ordered / (1 / chosen.scale) - chosen.mean) / chosen.std
+        return values if chosen.layout == "nhwc" else values.transpose(0, 3, 1, 2)
+
     def _features(self, images: Pixels) -> object:
         if self.transform is not None:
             return self.transform(images.copy())
@@ -84,7 +91,7 @@ class SklearnClassifier(BatchedClassifier):
         grey = getattr(self.estimator, "n_features_in_", None) == height * width
         if grey:
             images = np.repeat(_grey(images)[..., None], 3, axis=-1)
-        values = self.preprocessing.normalisation(images)
+        values = self._normalised(images)
         if grey:  # three equal planes: one of them is enough
             values = values[:, 0] if self.preprocessing.normalisation.layout == "nchw" else values[..., 0]
         return values.reshape(len(images), -1)
@@ -98,7 +105,7 @@ def _classes(name: str, classes: Sequence[object], default: LabelSpace | None) -
 
 
 def from_estimator(estimator: object, options: Options, transform: Transform | None = None) -> SklearnClassifier:
-    """Space from ``classes_``, geometry from ``n_features_in_``, unless given."""
+    """Space from ``classes_``, input size from ``n_features_in_``, unless given; values from 0 to 255, row by row."""
     name = options.name or type(estimator).__name__
     if not hasattr(estimator, "classes_"):
         raise ClassifierError(f"{name} is not fitted", found="no attribute classes_", hint="call fit first")
@@ -107,28 +114,34 @@ def from_estimator(estimator: object, options: Options, transform: Transform | N
         estimator,
         name=name,
         space=space,
-        preprocessing=options.preprocessing or _assumed_preprocessing(estimator, name, transform),
+        preprocessing=options.preprocessing or Preprocessing(normalisation=_RAW),
         transform=transform,
         batch_size=options.batch_size,
     )
-    if options.preprocessing is None:
-        classifier.facts = assumed_facts(classifier.preprocessing, "resize", "mean", "std")
+
+    def trial(preprocessing: Preprocessing) -> Scores:
+        classifier.preprocessing = preprocessing
+        images = sample_images(4, preprocessing.geometry.output or (224, 224))
+        return trial_scores(name, images, classifier.padded_forward)
+
+    if transform is not None:
+        known = KnownInput(assumed=(), pixels=True)
+    else:
+        size, planes = _input_size(estimator)
+        known = KnownInput(size, _RAW, ("scale", "layout") if planes == 3 else ("scale",))
+    settled, _ = settle(name, options, known, trial)
+    classifier.sources = {"labels": "file", "outputs": "file", **settled.sources}
     return classifier
 
 
-def _assumed_preprocessing(estimator: object, name: str, transform: Transform | None) -> Preprocessing:
-    features = getattr(estimator, "n_features_in_", None)
-    if transform is None and features is not None:
-        for planes in (3, 1):
-            side = math.isqrt(int(features) // planes)
-            if side * side * planes == features:
-                return Preprocessing(Geometry(resize=side, crop=None, resize_rule="exact"), _RAW)
-    raise ClassifierError(
-        f"unknown input size of {name}",
-        found=f"{features} features",
-        expected="as many as a square image has values, in colour or grey",
-        hint="pass preprocessing=...",
-    )
+def _input_size(estimator: object) -> tuple[tuple[int, int] | None, int]:
+    """The square image that has as many values, in colour or grey, and its planes."""
+    features = int(getattr(estimator, "n_features_in_", 0))
+    for planes in (3, 1):
+        side = math.isqrt(features // planes)
+        if side and side * side * planes == features:
+            return (side, side), planes
+    return None, 3
 
 
 def _columns(estimator: Any, space: LabelSpace) -> NDArray[np.int64]:

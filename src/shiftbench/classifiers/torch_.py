@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import re
 import threading
-import warnings
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,10 +15,11 @@ from typing import Any
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
+from shiftbench.classifiers.configs import from_library
 from shiftbench.classifiers.export import onnx_twin, twin_path
-from shiftbench.classifiers.facts import assumed_facts
 from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime
-from shiftbench.classifiers.options import Options, looks_like_probabilities, space_for
+from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError
@@ -56,6 +56,8 @@ class TorchClassifier(BatchedClassifier):
         self.batch_size = batch_size or (16 if device == "cpu" else 128)
         self._weights = weights or module_digest(module)
         self._precision = _precision(torch, device)
+        floats = (one.dtype for one in module.parameters() if one.is_floating_point())
+        self._input_type = next(floats, torch.float32)  # a module in half or double precision stays so
         self.engine = f"torch {device} {self._precision}"
         self.module = _channels_last(torch, module.to(device))
 
@@ -68,7 +70,7 @@ class TorchClassifier(BatchedClassifier):
 
     def forward(self, images: Pixels) -> Scores:
         torch = import_torch()
-        inputs = torch.from_numpy(self.preprocessing.normalisation(images)).to(self.device)
+        inputs = torch.from_numpy(self.preprocessing.normalisation(images)).to(self.device, self._input_type)
         if inputs.ndim == 4 and self.preprocessing.normalisation.layout == "nchw":
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         kind = self.device.split(":")[0]
@@ -93,46 +95,54 @@ def from_module(
     name: str | None = None,
     weights: str | None = None,
     exportable: bool = True,
+    known: KnownInput | None = None,
 ) -> Classifier:
     """The fastest engine that gives the module's own scores.
 
     ``weights`` is a hash that stands for weights and code; computed from the module if not given. A module that
-    is not ``exportable`` has a fixed batch, ``options.batch_size``. A module in training stays so.
+    is not ``exportable`` has a fixed batch, ``options.batch_size``. ``known`` is what its file says about the input. A
+    module in training stays so.
     """
     module = unwrapped(module)
     is_object = name is None
     name = options.name or name or type(module).__name__
-    preprocessing = options.preprocessing or _assumed_preprocessing(name, module)
     weights = weights or module_digest(module)
     # Graphs are exported and compared on CPU, wherever they will run.
     device = "cpu" if options.engine == "onnxruntime" else torch_device(options.device)
-    images = options.check_images
-    if images is None:
-        images = sample_images(4, preprocessing.geometry.output or (224, 224))
     trial = TorchClassifier(
         module,
         name=name,
         space=LabelSpace("outputs", ("?",)),
-        preprocessing=preprocessing,
+        preprocessing=Preprocessing(),
         weights=weights,
         batch_size=options.batch_size,
         device=device,
     )
-    if options.preprocessing is None and not getattr(module, "pretrained_cfg", None):
-        trial.facts = assumed_facts(preprocessing)
-    images = images[: trial.batch_size]
-    reference = trial_scores(name, images, trial.forward if exportable else trial.padded_forward)
-    trial.space = space_for(name, reference.shape[1], options.labels, options.default_labels)
-    probabilities = looks_like_probabilities(reference)
-    trial.outputs = options.outputs or ("probabilities" if probabilities else "logits")
+
+    def try_out(preprocessing: Preprocessing) -> Scores:
+        trial.preprocessing = preprocessing
+        forward = trial.forward if exportable else trial.padded_forward
+        return trial_scores(name, _check_images(trial, options), forward)
+
+    options, library = from_library(module, options)
+    settled, reference = settle(name, options, known or library, try_out)
+    settled.finish(trial, reference)
+    images = _check_images(trial, options)
     if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
         return trial
     classifier = _through_onnxruntime(trial, images, reference, options)
-    classifier.facts = trial.facts
+    classifier.sources = trial.sources
     if is_object and classifier is not trial:
         # No spec could load it again when its gradients are asked for.
         classifier.twin = _Kept(trial)
     return classifier
+
+
+def _check_images(trial: TorchClassifier, options: Options) -> Pixels:
+    """Images on which a faster engine must agree, in the classifier's geometry."""
+    if options.check_images is not None:
+        return options.check_images[: trial.batch_size]
+    return sample_images(4, trial.preprocessing.geometry.output or (224, 224))[: trial.batch_size]
 
 
 class _Kept:
@@ -307,19 +317,6 @@ def _source(kind: type) -> str:
         except (OSError, TypeError):
             _sources[kind] = ""
     return _sources[kind]
-
-
-def _assumed_preprocessing(name: str, module: Any) -> Preprocessing:
-    if getattr(module, "pretrained_cfg", None):
-        from shiftbench.classifiers.configs import from_timm
-
-        return from_timm(module.pretrained_cfg)
-    warnings.warn(
-        f"{name} has no known preprocessing; assuming resize 256, crop 224, bilinear, and torchvision's "
-        "ImageNet mean and std. Pass preprocessing=... if it is another.",
-        stacklevel=3,
-    )
-    return Preprocessing()
 
 
 def _channels_last(torch: ModuleType, module: Any) -> Any:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import warnings
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.options import Options, existing_file
+from shiftbench.classifiers.policy import KnownInput
+from shiftbench.classifiers.preprocessing import Layout, Normalisation
 from shiftbench.classifiers.torch_ import from_module, import_torch
 from shiftbench.classifiers.weights import is_exported_program, is_torchscript, load_pickled, load_weights, untrusted
 from shiftbench.errors import ClassifierError
@@ -66,7 +69,8 @@ def _from_exported_program(path: Path, options: Options) -> Classifier:
         program = torch.export.load(str(path))
     except Exception as error:
         raise ClassifierError(f"{path.name} cannot be read as an exported program", found=error) from error
-    batch = _fixed_batch(program)
+    shape = _input_shape(program)
+    batch = shape[0] if shape and isinstance(shape[0], int) else None
     if batch is not None:
         options = replace(options, batch_size=batch)
     weights = digest("exported", file_digest(path))
@@ -74,17 +78,27 @@ def _from_exported_program(path: Path, options: Options) -> Classifier:
     # It knows one mode only, and would refuse to be put into it.
     module.train = module.eval = lambda *mode: module
     # A program without a dynamic batch axis can't be given one.
-    return from_module(module, options, name=path.stem, weights=weights, exportable=batch is None)
+    known = _known_input(shape)
+    return from_module(module, options, name=path.stem, weights=weights, exportable=batch is None, known=known)
 
 
-def _fixed_batch(program: Any) -> int | None:
-    """The batch size the program was exported for, or None if that axis is dynamic."""
+def _known_input(shape: Sequence[object]) -> KnownInput | None:
+    """The size that the program was exported for, unless it is dynamic."""
+    if len(shape) != 4:
+        return None
+    layout: Layout = "nhwc" if shape[3] == 3 and shape[1] != 3 else "nchw"
+    sides = shape[1:3] if layout == "nhwc" else shape[2:]
+    size = tuple(side for side in sides if isinstance(side, int))
+    return KnownInput((size[0], size[1]) if len(size) == 2 else None, Normalisation(layout=layout))
+
+
+def _input_shape(program: Any) -> Sequence[object]:
+    """The shape of its input; dynamic axes are symbols."""
     names = set(program.graph_signature.user_inputs)
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in names:
-            batch = node.meta["val"].shape[0]
-            return batch if isinstance(batch, int) else None
-    return None
+            return tuple(node.meta["val"].shape)
+    return ()
 
 
 def _only_weights(path: Path) -> ClassifierError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -78,8 +78,7 @@ def from_zoo(
     else:
         module = _seeded(lambda: create(False, classes))
         name = f"{target.model} (random weights)"
-    known = replace(options, preprocessing=options.preprocessing or describe(module))
-    return from_module(module, known, name=name)
+    return from_module(module, options.over(describe(module)), name=name)
 
 
 def _filled(

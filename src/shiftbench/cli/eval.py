@@ -92,6 +92,9 @@ def evaluate_command(
     Examples:
       your images, as they are
         shiftbench eval model.onnx --data photos/
+      your own network and what it was trained with (docs/models.md)
+        shiftbench eval model.onnx --data photos/ \\
+          --preprocess size=32,mean=0.49,0.48,0.45,std=0.25
       ImageNet-C, made in memory
         shiftbench eval timm:resnet50 model.onnx --suite imagenet-c --data val/
       ImageNet-C, the released files
@@ -129,10 +132,7 @@ def evaluate_command(
                 **corruptions.options(),
                 **subset.options(),
                 defences=defence,
-                trust=models.trust,
-                device=models.device,
-                batch_size=models.batch_size,
-                threads=models.threads,
+                **models.options(),
                 executor=chosen,
                 shard=shard,
                 keep_scores=keep_scores,

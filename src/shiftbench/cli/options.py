@@ -150,6 +150,15 @@ class TableOptions:
 class ModelOptions:
     """How models are loaded and run."""
 
+    preprocess: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|KEY=VALUE,...",
+            help="What models were trained with, such as size=32,mean=0.5,std=0.25,colour=bgr, or a TOML or JSON file "
+            "(docs/models.md). Once for all models, or once per model.",
+        ),
+    ] = None
+    name: Annotated[list[str] | None, typer.Option(help="Name in tables and reports; once per model.")] = None
     device: Annotated[str, typer.Option(help="Where models run: auto, cpu, cuda, cuda:1, mps.")] = "auto"
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Images per forward pass (default: chosen by the model's loader).")
@@ -159,6 +168,17 @@ class ModelOptions:
         typer.Option(min=1, help="CPU threads per model and worker (default: 1; workers run side by side)."),
     ] = None
     trust: Trust = False
+
+    def options(self) -> dict[str, Any]:
+        """As keyword arguments of ``evaluate``."""
+        return {
+            "preprocessing": self.preprocess,
+            "name": self.name,
+            "device": self.device,
+            "batch_size": self.batch_size,
+            "threads": self.threads,
+            "trust": self.trust,
+        }
 
 
 @dataclass(frozen=True)

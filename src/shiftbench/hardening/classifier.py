@@ -131,8 +131,7 @@ def load_hardened(target: str, options: Options) -> Classifier:
         options,
         labels=options.labels or finished.space,
         name=options.name or str(finished.about["name"]),
-        preprocessing=options.preprocessing or Preprocessing.from_dict(finished.about["preprocessing"]),
-    )
+    ).over(Preprocessing.from_dict(finished.about["preprocessing"]), "file")
     network = build_network(finished.recipe, len(finished.space))
     try:
         network.load_state_dict(load_file(finished.folder / WEIGHTS))

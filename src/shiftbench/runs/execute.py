@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
+from shiftbench.classifiers.policy import assumed_warning
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import ResultWarning, ShiftbenchError
+from shiftbench.errors import BadImageError, ClassifierError, ResultWarning, ShiftbenchError, argument
 from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import is_object
@@ -58,20 +59,33 @@ def load_classifiers(
     device: str = "auto",
     batch_size: int | None = None,
     threads: int | None = None,
+    preprocessing: object = None,
+    name: str | Sequence[str] | None = None,
+    datasets: Sequence[Dataset] = (),
 ) -> dict[str, Classifier]:
-    """By name, behind their defences; a second one of the same name gets a number."""
+    """By name, behind their defences; a second one of the same name gets a number.
+
+    ``preprocessing`` and ``name`` are lists with one entry per model, or one value: a preprocessing for all models, the
+    name of the only one. The ``datasets`` tell the size of the images to models of unknown input size.
+    """
     many = classifiers if isinstance(classifiers, list | tuple) else [classifiers]
+    preprocessings = _per_model(preprocessing, len(many), "preprocessing", "--preprocess")
+    names = _per_model([name] if isinstance(name, str) else name, len(many), "name", "--name")
+    image_size = cache(lambda: common_image_size(datasets))
     loaded: dict[str, Classifier] = {}
-    for spec in many:
-        # One thread per model by default: the blocks run in parallel, which scales better than one batch on all cores.
+    for spec, stated, own_name in zip(many, preprocessings, names, strict=True):
         classifier = load_classifier(
             spec,
             labels=space,
             default_labels=default,
+            preprocessing=stated,
+            name=own_name,
             trust=trust,
             device=device,
             batch_size=batch_size,
+            # One thread per model: blocks run in parallel, which scales better than one batch on all cores.
             threads=threads or 1,
+            image_size=image_size,
         )
         if defences:
             from shiftbench.classifiers.defences import with_defences
@@ -84,13 +98,40 @@ def load_classifiers(
     return loaded
 
 
+def _per_model(value: object, models: int, what: str, flag: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        return [value] * models
+    if len(value) == models:
+        return value
+    if len(value) == 1 and what == "preprocessing":
+        return list(value) * models
+    raise ClassifierError(
+        f"{argument(what, flag=flag)} does not fit the number of models",
+        found=f"{len(value)} for {models} models",
+        expected="one per model, in the same order" + (", or one for all" if what == "preprocessing" else ""),
+    )
+
+
+def common_image_size(datasets: Sequence[Dataset], sample: int = 32) -> tuple[int, int] | None:
+    """(height, width) of the images if all have the same: of ``sample`` images of each dataset, evenly spread."""
+    sizes: set[tuple[int, int]] = set()
+    for dataset in datasets:
+        for index in sorted({round(i * (len(dataset) - 1) / (sample - 1)) for i in range(sample)}):
+            try:
+                sizes.add(cast(tuple[int, int], dataset.read(index).pixels.shape[:2]))
+            except BadImageError:
+                continue
+            if len(sizes) > 1:
+                return None
+    return sizes.pop() if sizes else None
+
+
 def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset]) -> list[ResultWarning]:
     """What is known before a run to weaken its results: assumed preprocessing, images without a recorded prediction."""
     found = []
     for classifier in classifiers:
-        if classifier.assumed:
-            text = f"{classifier.name}: assumed preprocessing ({', '.join(classifier.assumed)})"
-            found.append(ResultWarning(text, "assumed-preprocessing"))
+        if warning := assumed_warning(classifier):
+            found.append(warning)
         if classifier.recorded is not None:
             found += [gap for dataset in datasets for gap in _gaps(classifier.recorded, dataset)]
     return found

@@ -19,8 +19,8 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Suite
 from shiftbench.settings.roles import Data, Selection, open_data
 
-#: Loads the models, by name, with the classes that the user gave or those of the data.
-LoadModels = Callable[[LabelSpace | None, LabelSpace | None], dict[str, Classifier]]
+#: Loads the models, by name, with the classes that the user gave or those of the data, for the images of datasets.
+LoadModels = Callable[[LabelSpace | None, LabelSpace | None, Sequence[Dataset]], dict[str, Classifier]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def open_inputs(
     # Groups of other classes are those of the data; a model has their members.
     given = labels if isinstance(labels, LabelSpace) and labels.members is None else None
     own = next((dataset.space for dataset in datasets.values()), None)
-    classifiers = load(given, own)
+    classifiers = load(given, own, list(datasets.values()))
     if own is None or (unknown is None and labels != FOLDERS):
         return Inputs(datasets, classifiers, left_out, [])
     other = _other_classes(own, [classifier.space for classifier in classifiers.values()])
