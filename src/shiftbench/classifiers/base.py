@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.facts import GEOMETRY_FACTS, Fact, FactSource, preprocessing_values
+from shiftbench.classifiers.description import GEOMETRY_FACTS, Fact, FactSource, preprocessing_values
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.io import html
 from shiftbench.labels.space import LabelSpace, Scores

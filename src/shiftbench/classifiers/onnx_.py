@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
-from shiftbench.classifiers.facts import NORMALISATION_FACTS, FactSource
+from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
 from shiftbench.classifiers.options import Options, available_threads, existing_file
 from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing

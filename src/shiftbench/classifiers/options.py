@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.description import KEYS, Description, read_description, read_description_file
-from shiftbench.classifiers.facts import PREPROCESSING_FACTS, FactSource, settled_by
+from shiftbench.classifiers.description import (
+    KEYS,
+    PREPROCESSING_FACTS,
+    Description,
+    FactSource,
+    read_description,
+    read_description_file,
+    settled_by,
+)
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError, argument, listed
 from shiftbench.io.schema import Count, check_keys, decode

@@ -16,8 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.description import NORMALISATION_KEYS, description_text, flat_description
-from shiftbench.classifiers.facts import NORMALISATION_FACTS, FactSource, settled_by
+from shiftbench.classifiers.description import (
+    NORMALISATION_FACTS,
+    NORMALISATION_KEYS,
+    FactSource,
+    description_text,
+    flat_description,
+    settled_by,
+)
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry

@@ -5,8 +5,9 @@ Every frame of a perturbation sequence is a setting, and flips are counted betwe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shiftbench.settings.base import Member, Setting, SuiteOptions, suite
-from shiftbench.shifts.attacks import ATTACKS, AutoAttack, ClassifierShift
 from shiftbench.shifts.base import Shift
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corruptions
@@ -112,7 +113,7 @@ def own_data_perturbed(options: SuiteOptions) -> list[Setting]:
     return sequence_settings(f"{options.data_name}-p", "data", options.data_name, names)
 
 
-def _attacked(options: SuiteOptions, attacks: list[ClassifierShift]) -> list[Setting]:
+def _attacked(options: SuiteOptions, attacks: Sequence[Shift]) -> list[Setting]:
     """The clean side, then ``<data>-<attack>`` for each attack."""
     clean = options.data_name
     return [
@@ -124,12 +125,16 @@ def _attacked(options: SuiteOptions, attacks: list[ClassifierShift]) -> list[Set
 @suite("attacks")
 def own_data_attacked(options: SuiteOptions) -> list[Setting]:
     """Your own dataset, clean and under PGD (L-infinity, L2) and FGSM; torch classifiers only."""
+    from shiftbench.shifts.attacks import ATTACKS  # other suites do without
+
     return _attacked(options, list(ATTACKS.values()))
 
 
 @suite("autoattack")
 def own_data_under_autoattack(options: SuiteOptions) -> list[Setting]:
     """Your own dataset, clean and under AutoAttack (L-infinity, L2); slow, needs shiftbench[attacks]."""
+    from shiftbench.shifts.attacks import AutoAttack
+
     return _attacked(
         options,
         [AutoAttack("autoattack.linf.eps2", "linf", 2 / 255), AutoAttack("autoattack.l2.eps0.5", "l2", 0.5)],
