@@ -50,7 +50,7 @@ def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: Mo
         "models": [models.get(name, model(name)) for name in rows],
         "estimates": [[*cells, *[None] * (len(settings) - len(cells))] for cells in rows.values()],
         "shifts": [
-            {"name": one["name"], "x": one["reference"], "y": one["name"], "min_x": None, "pivot": None}
+            {"name": one["name"], "x": one["reference"], "y": one["name"], "min_x": None, "pivot": None, "scale": None}
             for one in settings
             if one["reference"]
         ],

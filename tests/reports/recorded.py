@@ -36,7 +36,7 @@ def record(
     fingerprint = f"{len(name):016x}{images:08x}"
     workspace.record_dataset(name, fingerprint, classes, [str(i) for i in range(images)], labels, {"name": name})
     workspace.record_space(classes)
-    about = {"fingerprint": model.encode().hex()[:12], "engine": "function", "labels": classes.name}
+    about = {"fingerprint": model.encode().hex()[:12], "engine": "recorded", "labels": classes.name}
     spec = ResultSpec(
         classifier=ClassifierRecord(about),
         dataset=DatasetRef({"name": name, "fingerprint": fingerprint}),

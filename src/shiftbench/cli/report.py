@@ -57,7 +57,7 @@ class ReportContent:
             "--images",
             "-i",
             help="Where the images are, to show misclassified ones: FOLDER, or NAME=FOLDER for one of several datasets "
-            "(repeatable). Images of the demo and of CIFAR-10 are found automatically.",
+            "(repeatable). Not needed where they still are where `eval` read them.",
         ),
     ] = None
     classifier: ModelNames = None
@@ -128,8 +128,8 @@ def report_command(
 ) -> None:
     """Write a self-contained HTML report of a workspace; it opens in any browser, offline.
 
-    It shows accuracy under shift against accuracy without shift, effective robustness, corruption errors, calibration,
-    the most confident mistakes as images, and the methods. No model is run.
+    It opens with a summary and shows accuracy under shift against accuracy without shift, effective robustness,
+    corruption errors, calibration, the most confident mistakes as images, and the methods. No model is run.
 
     \b
     Examples:

@@ -68,16 +68,25 @@ class Placement:
     @property
     def sentence(self) -> str:
         """``1.2 points above the line of 67 published models [0.3, 2.1]``."""
+        return f"{self.distance} {self.comparison}"
+
+    @property
+    def distance(self) -> str:
+        """The first half of the sentence: ``1.2 points above``."""
         if self.effective is None:
-            name = self.score.metric.upper()
-            return f"{name} higher than that of {self.lower} of {self.baseline.n} published models"
-        rho, low, high = self.effective.rho, self.effective.low, self.effective.high
-        if rho < 0:
-            low, high = -high, -low
-        side = "above" if rho >= 0 else "below"
-        text = f"{number(abs(rho), 1)} points {side} the line of {self.line_models} published models"
+            return f"{self.score.metric.upper()} {number(self.score.value, 1)} %"
+        side = "above" if self.effective.rho >= 0 else "below"
+        return f"{number(abs(self.effective.rho), 1)} points {side}"
+
+    @property
+    def comparison(self) -> str:
+        """The second half: ``the line of 67 published models [0.3, 2.1]``."""
+        if self.effective is None:
+            return f"is higher than that of {self.lower} of {self.baseline.n} published models"
+        low, high = self.effective.low, self.effective.high
+        ends = interval(low, high, 1) if self.effective.rho >= 0 else interval(-high, -low, 1)
         beyond = ", extrapolated" if self.effective.extrapolated else ""
-        return f"{text} {interval(low, high, 1)}{beyond}"
+        return f"the line of {self.line_models} published models {ends}{beyond}"
 
     def as_dict(self) -> dict[str, object]:
         """JSON-able; distances in percentage points."""

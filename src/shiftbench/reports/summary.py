@@ -38,6 +38,20 @@ _MOST_MODELS = 4
 
 
 @dataclass(frozen=True)
+class Fact:
+    """A heading, the number behind it, its interval, and what else is known."""
+
+    heading: str
+    value: str
+    interval: str = ""
+    rest: str = ""
+
+    @property
+    def text(self) -> str:
+        return " ".join(part for part in (self.value, self.interval, self.rest) if part)
+
+
+@dataclass(frozen=True)
 class WorstClass:
     """The class with the lowest accuracy.
 
@@ -133,29 +147,35 @@ class ModelSummary:
         placed, unplaced = ([one.as_dict() for one in found] for found in (self.placements, self.unplaced))
         return {**fields, "published": {"placed": placed, "unplaced": unplaced, "level": level}}
 
-    def lines(self) -> list[tuple[str, str]]:
-        """(heading, text) of everything that is known, for people."""
-        found = [("accuracy", f"{_shown(self.accuracy)} on {self.setting} (n = {count(self.accuracy.n)})")]
+    def facts(self) -> list[Fact]:
+        """Everything that is known, for people."""
+        found = [Fact("accuracy", *_shown(self.accuracy), f"on {self.setting} (n = {count(self.accuracy.n)})")]
         for one in self.corruptions:
-            found.append(("corrupted", f"{_shown(one.mean)} {one.family}{_mce(one.mce)}"))
-            worst = ", ".join(f"{name} {_percent(score)}" for name, score in one.worst)
-            found.append(("worst", f"{worst} (of {one.corruptions})"))
-        if self.shifted:
-            found.append(("shifted", ", ".join(f"{name} {_percent(score)}" for name, score in self.shifted[:_SHOWN])))
-        found += [("published", f"{one.setting}: {one.sentence}") for one in self.placements[:_SHOWN]]
-        found += [("published", f"{one.setting} is not comparable: {one.why}") for one in self.unplaced[:1]]
+            made_of = f"{one.family}, {one.corruptions} corruptions{_mce(one.mce)}"
+            found.append(Fact("corrupted", *_shown(one.mean), made_of))
+            found.append(Fact("worst", ", ".join(f"{name} {_percent(score)}" for name, score in one.worst)))
+        placed = {one.setting for one in self.placements}
+        others = [entry for entry in self.shifted if entry[0] not in placed]
+        found += [Fact("shifted", *_shown(score), name) for name, score in others[:_SHOWN]]
+        for place in self.placements[:_SHOWN]:
+            found.append(
+                Fact("published", place.distance, place.comparison, f"({_percent(place.score)} {place.setting})")
+            )
+        found += [Fact("published", "not comparable:", one.why, f"({one.setting})") for one in self.unplaced[:1]]
         if self.worst_class is not None:
-            worst_class, ends = self.worst_class, interval(self.worst_class.low, self.worst_class.high, 1)
-            text = f"{worst_class.name}, {number(worst_class.value, 1)} % {ends} (n = {count(worst_class.n)})"
-            found.append(("worst class", text))
+            one_class, ends = self.worst_class, interval(self.worst_class.low, self.worst_class.high, 1)
+            value = f"{one_class.name} {number(one_class.value, 1)} %"
+            found.append(Fact("worst class", value, ends, f"(n = {count(one_class.n)})"))
         if self.confusions:
-            pairs = [f"{one.label} as {one.prediction} ({one.count} of {one.of})" for one in self.confusions[:2]]
-            found.append(("confusions", ", ".join(pairs)))
+            one_pair = self.confusions[0]
+            value = f"{one_pair.label} as {one_pair.prediction}"
+            found.append(Fact("confusion", value, "", f"({one_pair.count} of {one_pair.of})"))
         if self.calibration is not None:
             excess = self.calibration.excess
             word = "overconfident" if excess >= 0 else "underconfident"
+            value, ends = _shown(self.calibration.ece)
             gap = f"{number(abs(excess), 1)} points {word}"
-            found.append(("calibration", f"ECE {_shown(self.calibration.ece)}, {gap}"))
+            found.append(Fact("calibration", f"ECE {value}", f"{ends}," if ends else "", gap))
         return found
 
 
@@ -183,7 +203,10 @@ class RunSummary:
     def lines(self) -> list[tuple[str, str]]:
         """(heading, text): all of one model, or one line each of several."""
         if len(self.models) == 1:
-            return self.models[0].lines()
+            facts = self.models[0].facts()
+            shifted = "; ".join(one.text for one in facts if one.heading == "shifted")
+            lines = [(one.heading, one.text) for one in facts if one.heading != "shifted"]
+            return [*lines[:1], *([("shifted", shifted)] if shifted else []), *lines[1:]]
         return [(one.model, _brief(one)) for one in self.models[:_MOST_MODELS]]
 
     def to_text(self, width: int = 80) -> str:
@@ -212,24 +235,31 @@ def _plain(value: object) -> object:
     return value
 
 
-def summarise(run: StoredResults, *, level: float = 0.95, command: Sequence[str] = ()) -> RunSummary:
+def summarise(
+    run: StoredResults,
+    *,
+    level: float = 0.95,
+    command: Sequence[str] = (),
+    placements: Placements | None = None,
+) -> RunSummary:
     """The summary of a run.
 
     Args:
         run: The results.
         level: Level of the intervals.
         command: The ``eval`` command that made them, which the next ones build on; by default, as recorded.
+        placements: ``place_models(run)``, where it is known already.
 
     Returns:
         What there is to say; an empty run has no models.
     """
-    placements = _placements(run, level)
+    placements = placements or _placements(run, level)
     found = []
     for title in run.classifiers:
         own = StoredResults(run.workspace, [one for one in run.results if one.title == title], models=run.models)
         found.append(_model(title, own, placements, level))
     warnings = tuple(str(warning) for warning in run.warnings())
-    return RunSummary(tuple(found), warnings, next_commands(run, command), level)
+    return RunSummary(tuple(found), warnings, next_commands(run, command, placements), level)
 
 
 def _placements(run: StoredResults, level: float) -> Placements | None:
@@ -327,17 +357,21 @@ def _corruptions(own: StoredResults, family: str, level: float) -> CorruptionSum
     return CorruptionSummary(family, mean, scores.mce, tuple(worst[:_SHOWN]), *shape)
 
 
-def next_commands(run: StoredResults, command: Sequence[str] = ()) -> tuple[str, ...]:
-    """Three commands that make sense now, with the user's own paths."""
+def next_commands(
+    run: StoredResults, command: Sequence[str] = (), placements: Placements | None = None, *, report: bool = True
+) -> tuple[str, ...]:
+    """Three commands that make sense now, with the user's own paths; ``report`` is for those who do not read one."""
     if not run.results:
         return ()
     workspace, clean = shlex.quote(str(run.workspace.root)), clean_result(run.results)
-    found = [f"shiftbench report -w {workspace} -o report.html"]
+    found = [f"shiftbench report -w {workspace} -o report.html"] if report else []
     if not corruption_families(run.workspace, run.results):
         found += _corrupted(run, clean, command or _recorded_command(run, clean))
     if not clean.spec.judged_by_image:
         return (*found, f"shiftbench table -w {workspace}")
     setting = shlex.quote(clean.setting)
+    placed = [one.setting for one in placements or () if one.effective is not None]
+    found += [f"shiftbench study effective -w {workspace} --y {one} --published" for one in placed[:1]]
     found += [f"shiftbench compare -w {workspace} -s {setting}"] if len(run.classifiers) > 1 else []
     found += [
         f"shiftbench groups -w {workspace} -s {setting} --by class",
@@ -368,20 +402,22 @@ def _corrupted(run: StoredResults, clean: Result, command: Sequence[str]) -> lis
 
 
 def _brief(one: ModelSummary) -> str:
-    parts = [f"{_shown(one.accuracy)} on {one.setting}"]
+    parts = [f"{' '.join(_shown(one.accuracy))} on {one.setting}"]
     parts += [f"{_percent(family.mean)} {family.family}, worst {family.worst[0][0]}" for family in one.corruptions]
     parts += [place.sentence for place in one.placements[:1]]
     return "; ".join(parts)
 
 
-def _shown(score: Score) -> str:
-    places = digits(score.n, score.unit) if score.unit != "%" else 1
-    unit = " %" if score.unit == "%" else ""
-    return f"{number(score.value, places, score.unit)}{unit} {interval(score.low, score.high, places, score.unit)}"
+def _shown(score: Score) -> tuple[str, str]:
+    """A value and its interval."""
+    places = 1 if score.unit == "%" else digits(score.n, score.unit)
+    return _percent(score), interval(score.low, score.high, places, score.unit)
 
 
 def _percent(score: Score) -> str:
-    return f"{number(score.value, 1, score.unit)}{' %' if score.unit == '%' else ''}"
+    if score.unit != "%":
+        return number(score.value, digits(score.n, score.unit), score.unit)
+    return f"{number(score.value, 1)} %"
 
 
 def _mce(mce: Score | None) -> str:

@@ -113,7 +113,7 @@ def test_the_testbed(reference_data: Path) -> None:
     assert sum(model["fitted"] for model in results["models"]) == 78
     shifts = {shift["name"]: shift for shift in results["shifts"]}
     assert len(shifts) == 11 and shifts["imagenetv2"] == {
-        "name": "imagenetv2", "x": "val", "y": V2, "min_x": 0.55, "pivot": None,
+        "name": "imagenetv2", "x": "val", "y": V2, "min_x": 0.55, "pivot": None, "scale": None,
     }  # fmt: skip
     knee = published.study.fit("val-on-imagenet-a-classes", "imagenet-a", min_x=75, pivot="auto", resamples=0)
     assert isinstance(knee, PiecewiseFit) and shifts["imagenet-a"]["pivot"] == pytest.approx(knee.pivot / 100)
@@ -135,7 +135,7 @@ def test_a_workspace_alone(run: sb.Run) -> None:
     mean = np.mean([number(results, "unsure", name)[0] for name in corrupted])
     assert number(results, "unsure", "pictures-c")[0] == pytest.approx(mean, abs=1e-5)
     assert results["shifts"] == [
-        {"name": "pictures-c", "x": "pictures", "y": "pictures-c", "min_x": None, "pivot": None}
+        {"name": "pictures-c", "x": "pictures", "y": "pictures-c", "min_x": None, "pivot": None, "scale": None}
     ]
     assert all(model["own"] and model["fitted"] for model in results["models"])
     references = {entry["name"]: entry["reference"] for entry in results["settings"]}

@@ -56,6 +56,8 @@ class ShiftEntry(TypedDict):
     y: str
     min_x: float | None
     pivot: float | None
+    #: The scale that the line was published on; null: logit.
+    scale: str | None
 
 
 class ResultGrid(TypedDict):

@@ -7,16 +7,19 @@ ImageNet testbed's does, or timm's ``results-<test set>.csv`` files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import listed
+from shiftbench.published.baselines import Baseline
 from shiftbench.reports.page.columns import GridColumn
 from shiftbench.reports.page.payload import Estimate, estimate
-from shiftbench.studies.base import StudyError, whole
-from shiftbench.studies.models import STANDARD, read_models
+from shiftbench.reports.placement import Placements
+from shiftbench.studies.base import FRACTION, StudyError, whole
+from shiftbench.studies.models import STANDARD, ModelInfo, Models, read_models
 from shiftbench.studies.results import Results, read_results
 from shiftbench.studies.robustness import accuracy_interval
 from shiftbench.studies.study import Study
@@ -33,11 +36,13 @@ class Published:
 
     name: str
     study: Study
+    #: The package's own tables of published models, by setting; empty for a table of the user's.
+    baselines: Mapping[str, Baseline] = field(default_factory=dict)
 
     @property
     def is_testbed(self) -> bool:
         """Whether its settings are the ImageNet testbed's, so that references and classes are known."""
-        return len(known_settings().keys() & set(self.study.results.settings)) >= _RECOGNISED
+        return not self.baselines and len(known_settings().keys() & set(self.study.results.settings)) >= _RECOGNISED
 
 
 def read_published(
@@ -53,20 +58,44 @@ def read_published(
     return Published(name, Study(default_sizes(with_aggregates(results)), known, baseline=baseline))
 
 
+def published_baselines(placements: Placements) -> Published | None:
+    """The published models of the settings in which own models were placed; None if there are none."""
+    placed = {one.setting: one.baseline for one in placements if one.effective is not None}
+    values: dict[str, dict[str, float]] = {}
+    sizes: dict[str, FloatArray] = {}
+    models: dict[str, ModelInfo] = {}
+    for setting, baseline in placed.items():
+        table = baseline.results(setting)
+        sizes.update(table.sizes)
+        models.update(baseline.models)
+        for model, row in zip(table.models, table.values.tolist(), strict=True):
+            values.setdefault(model, {}).update(zip(table.settings, row, strict=True))
+    settings = tuple(dict.fromkeys(name for row in values.values() for name in row))
+    cells = np.array([[row.get(name, np.nan) for name in settings] for row in values.values()])
+    if not placed:
+        return None
+    study = Study(Results(tuple(values), settings, cells, FRACTION, sizes), Models(models))
+    return Published("published models", study, placed)
+
+
 def published_columns(published: Published, level: float) -> list[GridColumn]:
     results = published.study.results
     known = known_settings() if published.is_testbed else {}
     columns = []
     for name in results.settings:
-        setting = known.get(name)
+        setting, baseline = known.get(name), published.baselines.get(name)
+        reference = _reference(name, results) if published.is_testbed else None
+        if baseline is not None and baseline.x is not None:
+            reference = baseline.x.setting
+        source = baseline.source if baseline is not None else published.name
         columns.append(
             GridColumn(
                 name,
                 _numbers(results, name, level),
                 published.name,
-                reference=_reference(name, results) if published.is_testbed else None,
+                reference=reference,
                 note=setting.note if setting else "",
-                provenance=f"as published in {published.name}",
+                provenance=f"as published in {source}",
             )
         )
     return columns

@@ -11,12 +11,13 @@ from shiftbench.jobs.progress import Advance
 from shiftbench.metrics.base import Score
 from shiftbench.reports.page.columns import own_columns
 from shiftbench.reports.page.payload import Progress, ResultGrid
-from shiftbench.reports.page.published import Published
+from shiftbench.reports.page.published import Published, published_baselines
 from shiftbench.reports.page.sections.calibration import CalibrationEntry
 from shiftbench.reports.page.sections.corruptions import FamilyScores, read_families
 from shiftbench.reports.page.sections.results import OwnNames, OwnResults, results_payload
 from shiftbench.reports.page.sections.training import TrainingCurve
-from shiftbench.reports.page.thumbnails import Album, Folders
+from shiftbench.reports.page.thumbnails import Album, Folders, ImageFinder
+from shiftbench.reports.placement import Placements, place_models
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.workspace import Result
 from shiftbench.studies.models import STANDARD, Models
@@ -79,6 +80,28 @@ class ReportData:
         return [result for result in self.results if workspace and workspace.predictions_path(result).is_file()]
 
     @cached_property
+    def own(self) -> StoredResults | None:
+        """The complete results of the run; None if there are none."""
+        if self.run is None or not self.complete:
+            return None
+        return StoredResults(self.run.workspace, self.complete, models=self.run.models)
+
+    @cached_property
+    def finder(self) -> ImageFinder:
+        assert self.run is not None
+        return ImageFinder(self.run.workspace, self.options.folders)
+
+    @cached_property
+    def placements(self) -> Placements | None:
+        """The run among the package's published models; None if a published table takes their place."""
+        return None if self.published or self.own is None else place_models(self.own, level=self.level)
+
+    @cached_property
+    def others(self) -> Published | None:
+        """The models that are shown beside those of the run."""
+        return published_baselines(self.placements) if self.placements else self.published
+
+    @cached_property
     def scores(self) -> list[tuple[str, str, Score]]:
         """(title of the model, setting, score)."""
         return self.run.scores(level=self.level) if self.run else []
@@ -91,7 +114,7 @@ class ReportData:
     def grid(self) -> tuple[ResultGrid | None, OwnNames]:
         """Models by settings, and what became of the names of the run."""
         options = self.options
-        return results_payload(self._own(), self.published, baseline=options.baseline, level=options.level)
+        return results_payload(self._own(), self.others, baseline=options.baseline, level=options.level)
 
     def model_name(self, title: str) -> str:
         """What a model of the run is called on the page."""
@@ -113,5 +136,13 @@ class ReportData:
             list(dict.fromkeys(result.title for result in self.results)),
             frozenset(name for family in self.families if family.scores for name in family.settings),
             self.options.models,
-            [_SO_FAR] if self.progress else [],
+            [*([_SO_FAR] if self.progress else []), *self._placement_notes()],
         )
+
+    def _placement_notes(self) -> list[str]:
+        if self.placements is None:
+            return []
+        notes = [f"published models: {note}" for one in self.placements for note in one.notes]
+        why = [f"{one.model} on {one.setting} is not placed among published models: {one.why}"
+               for one in self.placements.unplaced]  # fmt: skip
+        return list(dict.fromkeys([*notes, *why]))

@@ -35,6 +35,8 @@ export interface ShiftEntry {
   y: string;
   min_x: number | null;
   pivot: number | null;
+  /** The scale that the line was published on; null: logit. */
+  scale: string | null;
 }
 
 export interface ResultGrid {
@@ -144,6 +146,58 @@ export interface MethodsEntry {
 }
 
 
+export interface SummaryFact {
+  heading: string;
+  value: string;
+  interval: string;
+  rest: string;
+}
+
+/** An image without and with the corruption; URLs, null if there is no such image. */
+export interface ExampleImage {
+  id: string;
+  label: string;
+  prediction: string;
+  original: string | null;
+  shifted: string | null;
+}
+
+export interface WorstCorruption {
+  family: string;
+  corruption: string;
+  accuracy: Estimate | null;
+  /** Severity of the images. */
+  severity: number;
+  images: ExampleImage[];
+}
+
+export interface ConfusionEntry {
+  label: string;
+  prediction: string;
+  count: number;
+  of: number;
+}
+
+export interface SummaryModel {
+  model: string;
+  setting: string;
+  facts: SummaryFact[];
+  worst: WorstCorruption[];
+  /** Names of the classes, if there are few enough for a matrix. */
+  classes: string[];
+  /** Images by label (row) and prediction (column). */
+  matrix: number[][];
+  confusions: ConfusionEntry[];
+}
+
+export interface Summary {
+  models: SummaryModel[];
+  /** Signs of wrong labels or preprocessing. */
+  warnings: string[];
+  /** Commands to run next. */
+  commands: string[];
+}
+
 /** The log of one training run. */
 export interface TrainingCurve {
   name: string;
@@ -158,5 +212,6 @@ export interface Sections {
   failures?: Failures;
   methods?: MethodsEntry[];
   results?: ResultGrid;
+  summary?: Summary;
   training?: TrainingCurve[];
 }

@@ -90,7 +90,7 @@ def failures(data: ReportData) -> Failures | None:
     most, results = data.options.failures, data.complete
     if data.run is None or most == 0:
         return None
-    finder = ImageFinder(data.run.workspace, data.options.folders)
+    finder = data.finder
     with data.bar("mistakes", len(results)) as advance:
         most = default_length(len(results)) if most is None else most
         drafts, notes = draft_failures(data.run.workspace, results, data.titles, finder, most=most, advance=advance)
@@ -130,7 +130,7 @@ def draft_failures(
         of = np.sum([one.valid for one in read], axis=0)
         for result, predictions in zip(same, read, strict=True):
             draft = _draft(titles[result.key], result, predictions, wrong, of, most)
-            thumbnails = _thumbnails(finder, result, notes)
+            thumbnails = mistake_thumbnails(finder, result, notes)
             draft.thumbnails = [thumbnails(failure["id"]) for failure in draft.failures]
             drafts += [draft] if draft.failures else []
         advance(len(same))
@@ -205,7 +205,7 @@ def _share(confidence: np.float32) -> float | None:
     return None if np.isnan(confidence) else round(float(confidence), 4)
 
 
-def _thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> Callable[[str], ThumbnailPair]:
+def mistake_thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> Callable[[str], ThumbnailPair]:
     """From an image's id to its thumbnails in this result."""
     source = finder.source(result.spec.dataset)
     if source is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 from shiftbench._version import __version__
 from shiftbench.errors import listed
 from shiftbench.metrics.base import Score
+from shiftbench.published.baselines import PROVENANCE
 from shiftbench.reports.formatting import count, level_text
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
@@ -35,7 +36,7 @@ class MethodsEntry(TypedDict):
 
 def methods(data: ReportData) -> list[MethodsEntry]:
     """One entry per topic that the page shows."""
-    run, published, results = data.run, data.published, data.grid[0]
+    run, published, results = data.run, data.others, data.grid[0]
     entries: list[MethodsEntry] = []
     if run is not None and run.results:
         entries += [
@@ -231,6 +232,9 @@ def _confidence() -> MethodsEntry:
 
 def _published(published: Published) -> MethodsEntry:
     results = published.study.results
+    if published.baselines:
+        sources = [f"{setting}: {one.source}, {one.scale} scale" for setting, one in published.baselines.items()]
+        return _section("Published results", PROVENANCE[0].upper() + PROVENANCE[1:] + ".", items=sources)
     sized = len(results.sizes)
     items = [
         f"{published.name}: {count_of(len(results.models), 'model')}, {count_of(len(results.settings), 'setting')}, "

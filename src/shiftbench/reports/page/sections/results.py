@@ -160,9 +160,12 @@ def _models(
         fitted, notes = _fitted(published.study)
         entries = [_entry(name, known, own=False, fitted=name in fitted) for name in published.study.results.models]
         results = published.study.results
-        notes += [f"{published.name}: read as {_UNITS[results.unit]}", *results.notes, *unlisted(published.study)]
-    # The line of others never goes through one's own models; among themselves, those of the category make it.
-    on_line = set() if published else _own_baseline(own, known, baseline)
+        read = [] if published.baselines else [f"{published.name}: read as {_UNITS[results.unit]}"]
+        notes += [*read, *results.notes, *unlisted(published.study)]
+    # The line of others never goes through one's own models; among themselves, those of the category make it. The
+    # package's tables have lines for some settings only: the page fits own models where there is none.
+    table = published is not None and not published.baselines
+    on_line = set() if table else _own_baseline(own, own.models, baseline)
     if not published and known is not None and not on_line:
         notes.append(f"no model of the workspace has the category {baseline!r}: no line is drawn")
     own_entries = [_entry(name, known, own=True, fitted=name in on_line) for name in own.classifiers]
@@ -227,7 +230,16 @@ def _shifts(columns: Sequence[GridColumn], members: frozenset[str], published: P
         plain = column.source == OWN or not found
         if column.reference in names and pair not in shown and column.name not in members and plain:
             assert column.reference is not None
-            found.append({"name": column.name, "x": column.reference, "y": column.name, "min_x": None, "pivot": None})
+            found.append(
+                {
+                    "name": column.name,
+                    "x": column.reference,
+                    "y": column.name,
+                    "min_x": None,
+                    "pivot": None,
+                    "scale": _scale(column.name, published),
+                }
+            )
     return found
 
 
@@ -241,7 +253,19 @@ def _named_shift(name: str, study: Study) -> ShiftEntry:
             line = None
         pivot = rounded(line.pivot / whole(study.results.unit)) if isinstance(line, PiecewiseFit) else None
     assert shift.min_x is not None
-    return {"name": name, "x": shift.x, "y": shift.y, "min_x": rounded(shift.min_x / 100), "pivot": pivot}
+    return {
+        "name": name,
+        "x": shift.x,
+        "y": shift.y,
+        "min_x": rounded(shift.min_x / 100),
+        "pivot": pivot,
+        "scale": None,
+    }
+
+
+def _scale(setting: str, published: Published | None) -> str | None:
+    baseline = published.baselines.get(setting) if published else None
+    return baseline.scale if baseline else None
 
 
 def results(data: ReportData) -> ResultGrid | None:

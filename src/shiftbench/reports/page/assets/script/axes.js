@@ -26,7 +26,7 @@ export function axisControls(results) {
     onInput: (text) => choose({ q: text || null }),
   });
   /** @type {(name: string) => void} */
-  const onScale = (name) => choose({ scale: name === "logit" ? null : name });
+  const onScale = (name) => choose({ scale: name });
   const scale = segmented("Axes", Object.keys(SCALES), "logit", onScale);
   const onShowAll = () => choose({ all: showAll.checked ? "1" : null });
   const showAll = el("input", { type: "checkbox", on: { change: onShowAll } });

@@ -20,9 +20,17 @@ defineSection({
   id: "robustness",
   title: "Robustness",
   order: 1,
-  data: (page) => page.sections.results,
+  data: (page) => (hasScatter(page.sections.results) ? page.sections.results : null),
   build: buildRobustness,
 });
+
+/**
+ * One model, or one setting, makes no scatter.
+ * @type {(results: ResultGrid | undefined) => boolean}
+ */
+function hasScatter(results) {
+  return Boolean(results && results.models.length > 1 && results.settings.length > 1);
+}
 
 /** @type {(host: HTMLElement, results: ResultGrid) => () => void} */
 function buildRobustness(host, results) {
@@ -69,8 +77,11 @@ function currentChoice(results) {
   const first = firstAxes(results);
   /** @type {(key: "x" | "y") => string} */
   const axis = (key) => (names.has(chosen(key)) ? chosen(key) : first[key]);
-  const scale = Object.values(SCALES).find((one) => one.name === chosen("scale")) ?? SCALES.logit;
-  return { x: axis("x"), y: axis("y"), scale: scale.name, showAll: chosen("all") === "1" };
+  const [x, y] = [axis("x"), axis("y")];
+  const published = results.shifts.find((shift) => shift.x === x && shift.y === y)?.scale;
+  const wanted = chosen("scale") || published;
+  const scale = Object.values(SCALES).find((one) => one.name === wanted) ?? SCALES.logit;
+  return { x, y, scale: scale.name, showAll: chosen("all") === "1" };
 }
 
 /** @type {WeakMap<ResultGrid, { key: string; study: Study }>} */

@@ -105,9 +105,12 @@ function limitsOf(points, key, { scale, inPercent }) {
 function axisSide(setting, scale, limits, pixels, gap) {
   const axis = makeAxis(scale, ...limits, ...pixels);
   const times = setting.unit === "%" ? 100 : 1;
-  const about = ` (${measured(setting)})`;
-  const room = Math.max(12, Math.floor(Math.abs(pixels[1] - pixels[0]) / 7.5) - about.length);
-  return { axis, times, ticks: ticks(axis, gap, times), text: String, label: shortened(setting.name, room) + about };
+  // Letters of the label are some 7.5 pixels wide; the name comes before what is measured.
+  const room = Math.floor(Math.abs(pixels[1] - pixels[0]) / 7.5);
+  const about = [` (${measured(setting)})`, setting.unit && ` (${setting.unit})`, ""].find(
+    (text) => setting.name.length + text.length <= room || text.length <= room / 3) ?? "";
+  const label = shortened(setting.name, Math.max(12, room - about.length)) + about;
+  return { axis, times, ticks: ticks(axis, gap, times), text: String, label };
 }
 
 /** @type {(study: Study, points: Point[]) => string} */

@@ -55,9 +55,14 @@ function pointOf(model, x, y, study, showAll) {
   };
 }
 
-/** @type {(study: Study) => { name: string; x: number; y: number }[]} */
+/**
+ * Published models where the two axes have any; else, where the page allows it, the reader's own.
+ * @type {(study: Study) => { name: string; x: number; y: number }[]}
+ */
 function fittedPoints(study) {
-  return study.points.filter((p) => p.candidate && p.placed).map((p) => ({ name: p.name, x: p.x[0], y: p.y[0] }));
+  const candidates = study.points.filter((p) => p.candidate && p.placed);
+  const others = candidates.filter((p) => !p.own);
+  return (others.length ? others : candidates).map((p) => ({ name: p.name, x: p.x[0], y: p.y[0] }));
 }
 
 /**

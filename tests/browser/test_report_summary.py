@@ -1,0 +1,58 @@
+"""The summary in a browser: the first tab, its matrix, and the published models behind one own model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import shiftbench as sb
+from shiftbench.reports.page.payload import Page
+from tests.browser.conftest import DESK, PHONE, Open
+from tests.reports.page.making import page_of, run_colours
+from tests.reports.recorded import record
+from tests.runs.helpers import colour_folder
+
+
+@pytest.fixture(scope="module")
+def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    root = tmp_path_factory.mktemp("summary")
+    return page_of(run_colours(colour_folder(root / "pictures", per_class=12), root / "w"))
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_the_page_opens_on_the_summary(open_page: Open, corrupted: Page, size: tuple[int, int]) -> None:
+    tab = open_page(corrupted, size=size)
+    panel = tab.locator("#panel-summary")
+    assert panel.is_visible() and panel.locator(".tile").count() >= 4
+    assert panel.locator(".worst-one").count() == 3 and panel.locator(".worst-one img").count() > 0
+    tab.locator('.confusion td[data-label="red"][data-as="red"]').hover()
+    assert "of 12 images" in tab.locator("#tooltip").inner_text()
+    assert not tab.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+def test_another_model_and_its_worst_corruption(open_page: Open, corrupted: Page) -> None:
+    tab = open_page(corrupted)
+    tab.locator(".overview button", has_text="unsure").click()
+    assert tab.locator("#panel-summary h2", has_text="unsure").count() == 1
+    tab.locator(".worst-one button").first.click()
+    assert tab.locator("#panel-corruptions").is_visible()
+
+
+def test_one_model_among_the_published(open_page: Open, tmp_path: Path) -> None:
+    record(tmp_path / "w", "val", 50_000, 38_500)
+    record(tmp_path / "w", "imagenetv2-matched-frequency-format-val", 10_000, 6_600, reference="val")
+    run = sb.Run.open(tmp_path / "w")
+    [placed] = run.baselines()
+    tab = open_page(page_of(run), "view=robustness", size=PHONE)
+    words = tab.locator(".own-models").inner_text()
+    assert f"lies {placed.distance} the line" in words
+    label, plot = (tab.locator(f".chart {part}").last.bounding_box() for part in (".axis-label", ".axis"))
+    assert label is not None and plot is not None
+    assert label["y"] >= plot["y"] - 20 and label["y"] + label["height"] <= plot["y"] + plot["height"] + 20
+
+
+def test_one_model_without_any_has_no_scatter(open_page: Open, tmp_path: Path) -> None:
+    record(tmp_path / "w", "own", 100, 70, space="cifar-10")
+    tab = open_page(page_of(sb.Run.open(tmp_path / "w")))
+    assert tab.locator("#tab-robustness").count() == 0 and tab.locator("#panel-summary").is_visible()
