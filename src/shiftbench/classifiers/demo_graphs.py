@@ -1,0 +1,240 @@
+"""The demo's networks as ONNX graphs, made from the weights in registry packages by nothing but NumPy.
+
+Batch norms are folded into the convolutions before them. The protobuf messages are few enough to be written here, which
+saves the demo the onnx package; onnxruntime checks them when it loads the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.classifiers.demo_weights import Weights, keras_archive, keras_file, pickled_tensors
+from shiftbench.errors import ClassifierError
+from shiftbench.io.atomic import write_bytes
+
+#: Of EfficientNet-Lite's and Keras' batch norms; torch's default is 1e-5.
+EPSILON = 1e-3
+#: EfficientNet-Lite: stride of the first block of each stage, and the blocks of each stage by their total number.
+_STRIDES = (1, 2, 2, 2, 1, 2, 1)
+_STAGES = {16: (1, 2, 2, 3, 3, 4, 1), 21: (1, 3, 3, 4, 4, 5, 1)}
+#: SqueezeNet: fire modules 2 to 9, and those with a pool in front.
+_FIRES, _POOLED = range(2, 10), (2, 4, 6)
+#: Messages and fields of onnx.proto, by number.
+_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_INTS = 1, 2, 7
+_OPSET, _IR_VERSION = 17, 8
+
+
+def lite_graph(weights: Path, target: Path, size: tuple[int, int] | None, side: int) -> None:
+    """EfficientNet-Lite (Tan and Le 2019) for images of ``side`` pixels; its paddings are fixed by that side."""
+    arrays = pickled_tensors(weights)
+    count = 1 + max(int(name.split(".")[1]) for name in arrays if name.startswith("_blocks."))
+    strides = [stride if i == 0 else 1 for stride, n in zip(_STRIDES, _STAGES[count], strict=True) for i in range(n)]
+    graph = Graph(size)
+
+    def step(x: str, convolution: str, norm: str, stride: int = 1, *, active: bool = True) -> str:
+        nonlocal side
+        weight, bias = folded(arrays, convolution, norm)
+        x = graph.convolve(x, weight, bias, stride, _same(weight.shape[2], stride, side))
+        side = -(-side // stride)
+        return graph.relu6(x) if active else x
+
+    x = step("images", "_conv_stem", "_bn0", 2)
+    for i, stride in enumerate(strides):
+        block, shortcut = f"_blocks.{i}.", x
+        if f"{block}_expand_conv.weight" in arrays:
+            x = step(x, f"{block}_expand_conv", f"{block}_bn0")
+        x = step(x, f"{block}_depthwise_conv", f"{block}_bn1", stride)
+        x = step(x, f"{block}_project_conv", f"{block}_bn2", active=False)
+        if stride == 1 and graph.channels[x] == graph.channels[shortcut]:
+            x = graph.add(x, shortcut)
+    x = step(x, "_conv_head", "_bn1")
+    graph.save(target, graph.dense(graph.mean(x), arrays["_fc.weight"], arrays["_fc.bias"]))
+
+
+def squeezenet_graph(weights: Path, target: Path, size: tuple[int, int] | None) -> None:
+    """SqueezeNet 1.1 (Iandola et al. 2016): no padding at the stem, pools that round down, the last rectifier before
+    the global mean."""
+    arrays = keras_file(weights)
+    graph = Graph(size)
+
+    def step(x: str, name: str, stride: int = 1, pads: Sequence[int] = (0, 0)) -> str:
+        return graph.relu(graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride, pads))
+
+    x = step("images", "conv1", 2)
+    for number in _FIRES:
+        if number in _POOLED:
+            x = graph.max_pool(x, 3, 2)
+        squeezed = step(x, f"fire{number}.squeeze1x1")
+        expanded = [step(squeezed, f"fire{number}.expand1x1"), step(squeezed, f"fire{number}.expand3x3", pads=(1, 1))]
+        x = graph.concatenate(*expanded)
+    graph.save(target, graph.mean(step(x, "conv10")))
+
+
+def resnet8_graph(weights: Path, target: Path, size: tuple[int, int] | None) -> None:
+    """ResNet-8 for CIFAR-10, from MLPerf Tiny, up to its logits; the file's own ends in a softmax."""
+    arrays = keras_archive(weights)
+    graph = Graph(size)
+    numbers = {"conv2d": 0, "batch_normalization": 0}
+
+    def following(kind: str) -> str:
+        """Keras numbers the layers of a kind in the order in which they were made, which is the order here too."""
+        numbers[kind] += 1
+        return kind if numbers[kind] == 1 else f"{kind}_{numbers[kind] - 1}"
+
+    def step(x: str, stride: int = 1, *, active: bool = True) -> str:
+        weight, bias = folded(arrays, following("conv2d"), following("batch_normalization"))
+        # For sides that the stride divides, which 32, 16 and 8 are.
+        x = graph.convolve(x, weight, bias, stride, _same(weight.shape[2], stride, stride))
+        return graph.relu(x) if active else x
+
+    x = step("images")
+    for stride in (1, 2, 2):
+        y = step(step(x, stride), active=False)
+        if stride > 1:
+            name = following("conv2d")
+            x = graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride)
+        x = graph.relu(graph.add(x, y))
+    graph.save(target, graph.dense(graph.mean(x), arrays["dense.weight"], arrays["dense.bias"]))
+    convolutions = sum(name.startswith("conv2d") and name.endswith(".weight") for name in arrays)
+    if convolutions != numbers["conv2d"]:
+        found = f"{convolutions} convolutions"
+        raise ClassifierError(f"{weights.name} holds another network", found=found, expected=numbers["conv2d"])
+
+
+def folded(arrays: Weights, convolution: str, norm: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weight and bias of a convolution followed by a batch norm."""
+    gamma, beta, mean, variance = (
+        arrays[f"{norm}.{name}"].astype(np.float64) for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    scale = gamma / np.sqrt(variance + EPSILON)
+    bias = arrays.get(f"{convolution}.bias", np.zeros(1, np.float32))
+    weight = arrays[f"{convolution}.weight"] * scale[:, None, None, None]
+    return weight.astype(np.float32), (beta + (bias - mean) * scale).astype(np.float32)
+
+
+def _same(kernel: int, stride: int, side: int) -> tuple[int, int]:
+    """Padding "same": where there is an odd surplus, the extra pixel is below and to the right."""
+    surplus = max((-(-side // stride) - 1) * stride + kernel - side, 0)
+    return surplus // 2, surplus - surplus // 2
+
+
+class Graph:
+    """An ONNX graph in the making, from "images" (batch, 3, height, width) to "scores". Values are known by name."""
+
+    def __init__(self, size: tuple[int, int] | None) -> None:
+        self.size = size
+        self.channels = {"images": 3}
+        self._nodes: list[bytes] = []
+        self._constants: list[bytes] = []
+
+    def convolve(
+        self,
+        x: str,
+        weight: NDArray[np.float32],
+        bias: NDArray[np.float32],
+        stride: int = 1,
+        pads: Sequence[int] = (0, 0),
+    ) -> str:
+        """``pads``: above and to the left, below and to the right."""
+        before, after = pads
+        out = self._node(
+            "Conv",
+            [x, self._constant(weight), self._constant(bias)],
+            strides=[stride, stride],
+            pads=[before, before, after, after],
+            group=self.channels[x] // weight.shape[1],
+        )
+        self.channels[out] = len(weight)
+        return out
+
+    def relu(self, x: str) -> str:
+        return self._like(x, self._node("Relu", [x]))
+
+    def relu6(self, x: str) -> str:
+        limits = [self._constant(np.array(limit, np.float32)) for limit in (0, 6)]
+        return self._like(x, self._node("Clip", [x, *limits]))
+
+    def add(self, x: str, y: str) -> str:
+        return self._like(x, self._node("Add", [x, y]))
+
+    def max_pool(self, x: str, kernel: int, stride: int) -> str:
+        return self._like(x, self._node("MaxPool", [x], kernel_shape=[kernel] * 2, strides=[stride] * 2))
+
+    def concatenate(self, *parts: str) -> str:
+        out = self._node("Concat", parts, axis=1)
+        self.channels[out] = sum(self.channels[part] for part in parts)
+        return out
+
+    def mean(self, x: str) -> str:
+        """Over height and width."""
+        return self._node("Flatten", [self._node("GlobalAveragePool", [x])])
+
+    def dense(self, x: str, weight: NDArray[np.float32], bias: NDArray[np.float32]) -> str:
+        return self._node("Gemm", [x, self._constant(weight), self._constant(bias)], transB=1)
+
+    def save(self, path: Path, scores: str) -> None:
+        """Write the file, whole or not at all."""
+        self._nodes.append(_node("Identity", [scores], "scores", {}))
+        height, width = self.size or ("height", "width")
+        graph = [
+            *[_bytes(1, node) for node in self._nodes],
+            _bytes(2, b"demo"),
+            *[_bytes(5, constant) for constant in self._constants],
+            _bytes(11, _value("images", ["batch", 3, height, width])),
+            _bytes(12, _value("scores", ["batch", "classes"])),
+        ]
+        model = _number(1, _IR_VERSION) + _bytes(7, b"".join(graph)) + _bytes(8, _number(2, _OPSET))
+        write_bytes(path, model)
+
+    def _node(self, operation: str, inputs: Iterable[str], **attributes: int | list[int]) -> str:
+        name = f"v{len(self._nodes)}"
+        self._nodes.append(_node(operation, inputs, name, attributes))
+        return name
+
+    def _like(self, x: str, out: str) -> str:
+        self.channels[out] = self.channels[x]
+        return out
+
+    def _constant(self, array: NDArray[np.float32]) -> str:
+        name = f"c{len(self._constants)}"
+        dims = b"".join(_number(1, length) for length in array.shape)
+        data = np.ascontiguousarray(array, "<f4").tobytes()
+        self._constants.append(dims + _number(2, _FLOAT) + _bytes(8, name.encode()) + _bytes(9, data))
+        return name
+
+
+def _node(operation: str, inputs: Iterable[str], output: str, attributes: Mapping[str, int | list[int]]) -> bytes:
+    parts = [_bytes(1, name.encode()) for name in inputs] + [_bytes(2, output.encode()), _bytes(4, operation.encode())]
+    for name, value in attributes.items():
+        if isinstance(value, int):
+            about = _number(3, value) + _number(20, _ATTRIBUTE_INT)
+        else:
+            about = b"".join(_number(8, one) for one in value) + _number(20, _ATTRIBUTE_INTS)
+        parts.append(_bytes(5, _bytes(1, name.encode()) + about))
+    return b"".join(parts)
+
+
+def _value(name: str, shape: Sequence[int | str]) -> bytes:
+    dims = [_number(1, one) if isinstance(one, int) else _bytes(2, one.encode()) for one in shape]
+    tensor = _number(1, _FLOAT) + _bytes(2, b"".join(_bytes(1, dim) for dim in dims))
+    return _bytes(1, name.encode()) + _bytes(2, _bytes(1, tensor))
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
