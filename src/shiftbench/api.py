@@ -46,10 +46,22 @@ _MOST_SHOWN = 500
 
 
 class Run(StoredResults):
-    """StoredResults to look at: tables, comparisons and the report, computed from the stored predictions."""
+    """StoredResults to look at: tables, comparisons and the report, computed from the stored predictions.
+
+    Attributes:
+        workspace: The workspace that holds the results.
+        results: The results.
+        left_out: Optional settings that were not evaluated, and why.
+        models: Versions of the models in the workspace; read from it by default.
+    """
 
     def table(self, metric: str | None = None, *, level: float = 0.95) -> Table:
-        """Classifiers by settings, with intervals."""
+        """Classifiers by settings, with intervals.
+
+        Args:
+            metric: Metrics, separated by commas; default: each setting's own.
+            level: Confidence level of the intervals.
+        """
         from shiftbench.reports.scores import score_table
 
         return score_table(self.scores(metric, level=level) if metric else self.shown_scores(level=level))
@@ -190,13 +202,26 @@ class Run(StoredResults):
 
         ``family`` (``imagenet-c``) chooses one of several. ``baseline`` is a model of this run to divide
         by; without it, the published AlexNet errors, or nothing if the classes are not ImageNet's.
+
+        Args:
+            family: Family of corrupted settings, such as ``imagenet-c``; default: all.
+            baseline: A model of this run to divide by; default: the published AlexNet errors for ImageNet's
+                classes, else nothing.
+            level: Confidence level of the intervals.
+
+        Raises:
+            StoreError: The run has no corrupted settings, or none of this family.
         """
         from shiftbench.reports.corruption import results_corruption_table
 
         return results_corruption_table(self, family, baseline=baseline, level=level)
 
     def overview(self, *, level: float = 0.95) -> list[Table]:
-        """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest."""
+        """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest.
+
+        Args:
+            level: Confidence level of the intervals.
+        """
         from shiftbench.reports.corruption import corruption_families, design_families, design_table
         from shiftbench.reports.perturbation import flip_table, perturbation_families
         from shiftbench.reports.scores import score_table
@@ -214,7 +239,15 @@ class Run(StoredResults):
         return reports
 
     def compare(self, setting: str | None = None, *, level: float = 0.95) -> Table:
-        """Every pair of classifiers on the same images of one setting."""
+        """Every pair of classifiers on the same images of one setting.
+
+        Args:
+            setting: The setting; default: the first of the run.
+            level: Confidence level of the intervals.
+
+        Returns:
+            Differences with intervals, and exact McNemar tests corrected for the number of pairs.
+        """
         from shiftbench.reports.comparisons import compare_all
 
         chosen = setting or self.settings[0]
@@ -225,7 +258,14 @@ class Run(StoredResults):
     def groups(
         self, by: str, setting: str | None = None, *, table: str | Path | None = None, level: float = 0.95
     ) -> Table:
-        """Accuracy by the groups of a column, and of the worst group, in one setting or in all."""
+        """Accuracy by the groups of a column, and of the worst group, in one setting or in all.
+
+        Args:
+            by: Column of the images' metadata, or of ``table``.
+            setting: The setting; default: all.
+            table: A CSV or Parquet file with a column of image ids and the column ``by``.
+            level: Confidence level of the intervals.
+        """
         from shiftbench.reports.groups import group_table
 
         return group_table(self.workspace, self.of_setting(setting), by, table=table, level=level)
@@ -239,7 +279,15 @@ class Run(StoredResults):
         published: bool = False,
         level: float = 0.95,
     ) -> Table:
-        """How well anomaly scores tell the images of ``outside`` from those of ``inside``."""
+        """How well anomaly scores tell the images of ``outside`` from those of ``inside``.
+
+        Args:
+            inside: Setting with images of known classes; default: the only one that can be.
+            outside: Setting with images of other classes, such as ``imagenet-o``.
+            scores: Anomaly scores to use; None: all.
+            published: Whether FPR95 is computed as in the papers' code.
+            level: Confidence level of the intervals.
+        """
         from shiftbench.reports.detection import detection_table
 
         return detection_table(self.workspace, self.results, inside, outside, scores, published=published, level=level)
@@ -254,7 +302,19 @@ class Run(StoredResults):
         diagrams: bool = False,
         level: float = 0.95,
     ) -> Table:
-        """Calibration in one setting, before and after a temperature that is fitted on other images."""
+        """Calibration in one setting, before and after a temperature that is fitted on other images.
+
+        Args:
+            setting: The setting to score; may be left out where there is only one.
+            fit: Setting whose images the temperature is fitted on.
+            split: Instead of ``fit``: share of the setting's own images to fit on.
+            seed: Seed of the split.
+            diagrams: Whether a reliability diagram is drawn below the table.
+            level: Confidence level of the intervals.
+
+        Raises:
+            StoreError: The run has several settings and none is named.
+        """
         from shiftbench.reports.calibration import calibration_table
 
         chosen = self.of_setting(setting)
@@ -297,13 +357,24 @@ class Run(StoredResults):
         return place_models(self, level=level)
 
     def report(self, path: str | Path) -> Path:
-        """Everything about this run in one HTML file."""
+        """Everything about this run in one HTML file.
+
+        Args:
+            path: The file to write, ``.html``.
+
+        Returns:
+            The path of the file.
+        """
         from shiftbench.reports.page.write import write_report
 
         return Path(write_report(path, self).path)
 
     def summary(self, *, level: float = 0.95) -> dict[str, Any]:
-        """The run as JSON-able data."""
+        """The run as JSON-able data.
+
+        Args:
+            level: Confidence level of the intervals.
+        """
         return {
             "workspace": str(self.workspace.root),
             "scores": [
@@ -317,7 +388,13 @@ class Run(StoredResults):
 
 
 class IncompleteRunError(ShiftbenchError):
-    """Some classifiers failed on some images; everything else is stored, and the same call continues."""
+    """Some classifiers failed on some images; everything else is stored, and the same call continues.
+
+    Args:
+        failures: What failed, on which images and why.
+        run: What is complete.
+        planned: Number of results that the run should have had.
+    """
 
     def __init__(self, failures: Sequence[Failure], run: Run, planned: int) -> None:
         causes = list(dict.fromkeys(str(failure) for failure in failures))
@@ -339,6 +416,9 @@ class StrictRunError(ShiftbenchError):
     Attributes:
         run: The run, complete.
         warnings: What was found; each has a ``code``.
+
+    Args:
+        found: The warnings.
     """
 
     def __init__(self, run: Run, found: Sequence[ResultWarning]) -> None:
@@ -397,34 +477,67 @@ def evaluate(
     design: Design = "full",
     passes: int = 1,
 ) -> Run:
-    """Evaluate classifiers under the settings of a suite; what is already in the workspace is not run again.
+    """Evaluate models under the settings of a suite.
 
-    ``classifiers`` is one or a list of: ``"timm:resnet50"``, ``"model.onnx"``, a torch module, any function
-    from a uint8 batch to scores, ... (see ``shiftbench list classifiers``). ``data`` is a folder, file,
-    dataset or, for suites of several datasets, a mapping from role to one. Stopped at any instant, the
-    same call continues where it was. Data and ``workspace`` may be URLs: ``"s3://bucket/folder"``.
+    What is already in the workspace is not run again. Stopped at any instant, the same call continues where it was.
+    Scores depend on device, batch size, threads and workers only through the device's arithmetic.
 
-    ``labels`` are the classes of data and models: the name of a label space, a file (classes in order, or a mapping
-    from your classes to those of the model), a list of names in the model's order, or "folders". Without it, classes
-    are recognised by name; a model that names none has those of the data, in sorted order, if it has as many outputs.
+    Args:
+        classifiers: One model or a list: ``"timm:resnet50"``, ``"model.onnx"``, a torch module, a function from a
+            uint8 batch (N, H, W, 3) to scores, ... (see ``shiftbench list classifiers``).
+        suite: Name of a suite (``"clean"``, ``"corruptions"``, ``"imagenet-c"``, ...), several with commas, or a
+            list of names and settings.
+        data: Folder, file, URL or dataset; for suites of several datasets a mapping from role to one.
+        workspace: Folder or URL (``"s3://bucket/folder"``) that keeps the results.
+        labels: Classes of data and models: name of a label space, a file (classes in order, or a mapping from your
+            classes to those of the model), a list of names in the model's order, or ``"folders"``. Default:
+            recognised by name; a model that names none has the classes of the data, in sorted order, if it has as
+            many outputs.
+        severities: Severities of corruptions, from 1 to 5.
+        corruptions: Names of corruptions or perturbations; default: those of the suite.
+        source: ``"in-memory"``: images are corrupted as they are needed; ``"jpeg-85"``: then compressed like the
+            released files; ``"on-disk"``: the released files are read.
+        frost_textures: Folder with the original frost images, or ``"procedural"``; default: what the machine has.
+        seed: Seed of the corruptions.
+        allow_outside: Let manifests name images outside their folder: only for manifests that you trust.
+        select: Evaluate only a part of the data: ``Selection(per_class=10)`` or ``Selection(sample=1000)``.
+        metric: Metrics to compute later; decides how much of each prediction is stored.
+        keep_scores: Store the scores of all classes, for calibration and detection.
+        preprocessing: What models were trained with: ``{"size": 32, "mean": 0.5, "std": 0.25}``, a file, or a transform
+            (see ``load_classifier``); one for all models, or a list with one per model. Default: what file or library
+            state; the rest is assumed, with a warning.
+        name: Name of the model, or a list with one name per model.
+        defences: Put before every model: ``"clahe"``, ``"denoise"``, ``"ten-crop"``.
+        device: ``"auto"``, ``"cpu"``, ``"cuda:1"``, for models that are loaded here.
+        batch_size: Images per call, for models that are loaded here; default: the model's own.
+        threads: Threads per model and worker, for models that are loaded here.
+        workers: Number of workers; default: one per core.
+        executor: Where the work runs: ``"threads"``, ``"processes"``, ``"ray"``, or an executor.
+        progress: Whether a progress bar is shown.
+        trust: Load model files that run code of their own.
+        console: Where progress is printed; default: standard error.
+        shard: ``"3/8"`` computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
+            order or at once, on one workspace; the job that finds a result's last block joins it.
+        strict: Raise StrictRunError, after everything is stored, where there would be warnings: permuted labels,
+            chance level, assumed preprocessing, skipped images, missing predictions.
+        design: ``"full"``, or ``"one-pass"``: evaluate every image clean and under one of the suite's shifts, and
+            estimate the numbers of the full grid with intervals for that.
+        passes: With ``design="one-pass"``: number of shifts per image.
 
-    ``allow_outside`` lets manifests name images outside their folder: only for manifests that you trust.
+    Returns:
+        The results, to look at: ``run.table()``, ``run.metrics()``, ``run.plot``, ``run.report("report.html")``,
+        ...
 
-    ``preprocessing`` states what models were trained with: ``{"size": 32, "mean": 0.5, "std": 0.25}``, a file, or a
-    transform (see ``load_classifier``); one for all models, or a list with one per model. ``name`` names the model, or
-    is a list with one name per model. ``defences`` are put before every model ("clahe", "denoise", "ten-crop").
+    Raises:
+        IncompleteRunError: A model failed on some images; everything else is stored, and the same call continues.
+        StrictRunError: There were warnings, and ``strict`` is set.
+        ShiftbenchError: Data, labels or models don't fit together; the message says what to change.
 
-    ``device`` ("auto", "cpu", "cuda:1"), ``batch_size`` and ``threads`` (per model and worker) apply to every model
-    that is loaded here; scores do not depend on them beyond the device's arithmetic.
-
-    ``shard`` ("3/8") computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
-    order or at once, on one workspace; the job that finds a result's last block joins it.
-
-    ``strict`` raises StrictRunError, after everything is stored, where there would be warnings: permuted labels, chance
-    level, assumed preprocessing, skipped images, missing predictions.
-
-    ``design="one-pass"`` evaluates every image clean and under one of the suite's shifts (``passes``: so many of them)
-    instead of all, and estimates the numbers of the full grid with intervals for that.
+    Example:
+        >>> import shiftbench as sb
+        >>> run = sb.evaluate("model.onnx", "corruptions", data="photos/")  # doctest: +SKIP
+        >>> run.metrics()["photos/top1"]  # doctest: +SKIP
+        0.945
     """
     arguments = dict(locals())
     own_shard = Shard.parse(shard) if isinstance(shard, str) else shard

@@ -50,11 +50,18 @@ def argument(name: str, value: object = ..., *, flag: str | None = None) -> str:
 class ShiftbenchError(Exception):
     """A problem the user can act on.
 
-    >>> print(ShiftbenchError("bad severity", found=7, expected="1 to 5", hint="pass severity=5"))
-    bad severity
-      found:    7
-      expected: 1 to 5
-      try:      pass severity=5
+    Args:
+        message: What is wrong.
+        found: What was found.
+        expected: What was expected.
+        hint: What to do.
+
+    Example:
+        >>> print(ShiftbenchError("bad severity", found=7, expected="1 to 5", hint="pass severity=5"))
+        bad severity
+          found:    7
+          expected: 1 to 5
+          try:      pass severity=5
     """
 
     def __init__(
@@ -157,6 +164,7 @@ class ResultWarning(UserWarning):
 
     Attributes:
         code: What it is about, for programs; the text is for people.
+        message: The text for people.
 
     Example:
         >>> warning = ResultWarning("top-1 is at chance level", "chance-level")

@@ -25,13 +25,18 @@ def check_classifier(classifier: Classifier, images: Pixels | None = None) -> li
 
     ``images`` are uint8 images in the classifier's geometry; built-in ones if not given.
 
-    >>> from shiftbench.classifiers import load_classifier
-    >>> from shiftbench.labels.space import LabelSpace
-    >>> def light(images):
-    ...     return images.reshape(len(images), -1)[:, :2].astype(np.float32)
-    >>> classifier = load_classifier(light, labels=LabelSpace("pets", ("cat", "dog")))
-    >>> all(check.ok for check in check_classifier(classifier) if check.name != "can be pickled")
-    True
+    Args:
+        classifier: The model.
+        images: uint8 (N, H, W, 3) images to run it on; default: made up.
+
+    Example:
+        >>> from shiftbench.classifiers import load_classifier
+        >>> from shiftbench.labels.space import LabelSpace
+        >>> def light(images):
+        ...     return images.reshape(len(images), -1)[:, :2].astype(np.float32)
+        >>> classifier = load_classifier(light, labels=LabelSpace("pets", ("cat", "dog")))
+        >>> all(check.ok for check in check_classifier(classifier) if check.name != "can be pickled")
+        True
     """
     if images is None:
         images = sample_images(6, classifier.preprocessing.geometry.output or (224, 224))

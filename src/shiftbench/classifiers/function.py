@@ -30,13 +30,23 @@ class FunctionClassifier(BatchedClassifier):
     The fingerprint is the name and a hash of the function's source text. Data that the function closes over
     is not seen: give another ``name`` when it changes.
 
-    >>> pets = LabelSpace("pets", ("cat", "dog"))
-    >>> def brightness(images):
-    ...     light = images.mean(axis=(1, 2, 3)) / 255
-    ...     return np.stack([1 - light, light], axis=1)
-    >>> grey = FunctionClassifier(brightness, name="brightness", space=pets, outputs="probabilities")
-    >>> grey.scores(np.full((1, 8, 8, 3), 255, np.uint8))
-    array([[0., 1.]], dtype=float32)
+    Args:
+        function: From uint8 (N, H, W, 3) to scores (N, classes).
+        name: The name that tables and provenance show.
+        space: Label space of the scores.
+        preprocessing: Its geometry is applied before the function is called.
+        outputs: ``"logits"`` or ``"probabilities"``.
+        batch_size: Images per call.
+        source: Source code of the function, for the fingerprint; read from it by default.
+
+    Example:
+        >>> pets = LabelSpace("pets", ("cat", "dog"))
+        >>> def brightness(images):
+        ...     light = images.mean(axis=(1, 2, 3)) / 255
+        ...     return np.stack([1 - light, light], axis=1)
+        >>> grey = FunctionClassifier(brightness, name="brightness", space=pets, outputs="probabilities")
+        >>> grey.scores(np.full((1, 8, 8, 3), 255, np.uint8))
+        array([[0., 1.]], dtype=float32)
     """
 
     #: Whether nothing states that the scores are logits, and no batch was looked at yet.
@@ -68,6 +78,7 @@ class FunctionClassifier(BatchedClassifier):
     def forward(self, images: Pixels) -> Scores:
         # A copy: the runner uses the pixels again, whatever the function does to its argument. One call at a
         # time: a stranger's function may keep state.
+        """The function's scores, as they are."""
         with self._running:
             scores = self.function(images.copy())
         if hasattr(scores, "detach"):  # a torch tensor

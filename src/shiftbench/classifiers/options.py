@@ -37,12 +37,28 @@ _SIDECAR_KEYS = ("name", "labels", "preprocessing", "geometry", "normalisation")
 
 @dataclass(frozen=True)
 class Options:
-    """The keyword arguments of ``load_classifier``, and what is known about the preprocessing so far."""
+    """The keyword arguments of ``load_classifier``, and what is known about the preprocessing so far.
+
+    Attributes:
+        labels: Label space of the outputs.
+        default_labels: The classes of a model that names none and has as many outputs.
+        preprocessing: The complete preprocessing, once it is known: a loader completes it by ``over``.
+        name: The name that tables and provenance show.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
+        engine: The engine that is to run the model.
+        trust: Whether files that can run code may be loaded.
+        threads: Threads per model; default: chosen by the engine.
+        batch_size: Images per call; default: the model's own.
+        outputs: ``"logits"`` or ``"probabilities"``.
+        pretrained: Whether named models get their trained weights.
+        check_images: Images in the model's geometry on which a faster engine must agree with the original.
+        described: What is stated about the preprocessing, and by whom; later ones prevail.
+        sources: Who states each fact.
+        image_size: Gives (height, width) of the images to be classified, if all have the same.
+    """
 
     labels: LabelSpace | None = None
-    #: The classes of a model that names none and has as many outputs.
     default_labels: LabelSpace | None = None
-    #: The complete preprocessing, once it is known: a loader completes it by ``over``.
     preprocessing: Preprocessing | None = None
     name: str | None = None
     device: str = "auto"
@@ -52,13 +68,9 @@ class Options:
     batch_size: int | None = None
     outputs: Outputs | None = None
     pretrained: bool = True
-    #: Images in the classifier's geometry on which a faster engine must agree with the original.
     check_images: Pixels | None = None
-    #: What is stated about the preprocessing, and by whom; later ones prevail.
     described: tuple[tuple[Description, FactSource], ...] = ()
-    #: Who states each fact.
     sources: Mapping[str, FactSource] = field(default_factory=dict)
-    #: Gives (height, width) of the images to be classified, if all have the same.
     image_size: Callable[[], tuple[int, int] | None] | None = None
 
     @property
@@ -69,6 +81,7 @@ class Options:
 
     @classmethod
     def of(cls, labels: LabelsArgument, preprocessing: object, **others: Any) -> Options:
+        """Options from keyword arguments, with names and files looked up."""
         checked = {key: others[key] for key in _Checked.__struct_fields__ if key in others}
         decode(checked, _Checked, "the options of load_classifier", ClassifierError)
         space = find_label_space(labels)

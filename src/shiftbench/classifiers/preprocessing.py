@@ -25,9 +25,17 @@ class Normalisation:
     ``mean`` and ``std`` are in the order of the output channels. The arithmetic is float32, as
     x * (scale / std) - mean / std: one multiplication and one subtraction that every engine rounds alike.
 
-    >>> tf = Normalisation(mean=(127, 127, 127), std=(128, 128, 128), scale=1)
-    >>> tf(np.full((1, 1, 1, 3), 255, np.uint8)).ravel()
-    array([1., 1., 1.], dtype=float32)
+    Attributes:
+        mean: Subtracted from each channel, after scaling.
+        std: Each channel is divided by it.
+        scale: Factor of the pixel values.
+        colour_order: Order of the channels that the model expects.
+        layout: Order of the dimensions that the model expects.
+
+    Example:
+        >>> tf = Normalisation(mean=(127, 127, 127), std=(128, 128, 128), scale=1)
+        >>> tf(np.full((1, 1, 1, 3), 255, np.uint8)).ravel()
+        array([1., 1., 1.], dtype=float32)
     """
 
     mean: Colour = (0.485, 0.456, 0.406)
@@ -71,8 +79,13 @@ class Normalisation:
 class Preprocessing:
     """Both halves, with the defaults of torchvision's ImageNet models.
 
-    >>> Preprocessing.from_dict(Preprocessing().describe()) == Preprocessing()
-    True
+    Attributes:
+        geometry: Resize and crop, done once for all models that share it.
+        normalisation: Scale, mean, deviation and order of channels.
+
+    Example:
+        >>> Preprocessing.from_dict(Preprocessing().describe()) == Preprocessing()
+        True
     """
 
     geometry: Geometry = field(default_factory=Geometry)

@@ -219,9 +219,16 @@ def from_arrays(
 ) -> ArrayDataset:
     """Arrays in memory.
 
-    >>> zeros = np.zeros((10, 32, 32, 3), dtype=np.uint8)
-    >>> from_arrays(zeros, range(10), space="cifar-10").read(3).pixels.shape
-    (32, 32, 3)
+    Args:
+        images: uint8 (N, H, W, 3).
+        labels: Class of each image as an index into ``space``.
+        space: Label space, or its name; default: made of the labels.
+        name: The name that tables and provenance show.
+
+    Example:
+        >>> zeros = np.zeros((10, 32, 32, 3), dtype=np.uint8)
+        >>> from_arrays(zeros, range(10), space="cifar-10").read(3).pixels.shape
+        (32, 32, 3)
     """
     target, indices = array_labels(np.asarray(labels), space, name)
     return ArrayDataset(name, target, InMemory(images), indices)

@@ -26,7 +26,12 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class DecodedImage:
-    """One decoded image: RGB uint8 (H, W, 3), and the conversion that decoding needed ("" if none)."""
+    """One decoded image: RGB uint8 (H, W, 3), and the conversion that decoding needed ("" if none).
+
+    Attributes:
+        pixels: uint8 (H, W, 3), RGB.
+        converted: The conversion that decoding needed; empty if none.
+    """
 
     pixels: Pixels
     converted: str = ""
@@ -108,7 +113,14 @@ class Dataset(ABC):
 
     @abstractmethod
     def read(self, index: int) -> DecodedImage:
-        """Decode one image; raises only BadImageError for an image that can't be used."""
+        """Decode one image.
+
+        Args:
+            index: Its place in ``ids``.
+
+        Raises:
+            BadImageError: The image can't be used. Nothing else is raised.
+        """
 
     @property
     def label_sets(self) -> LabelSets | None:

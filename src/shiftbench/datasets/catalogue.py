@@ -100,15 +100,22 @@ def open_dataset(
 ) -> Dataset:
     """Open a dataset from a name ("demo"), a path or URL, or ``kind:path`` to choose the kind explicitly.
 
-    ``space`` names the label space (a registered one, a file of classes, or "folders"); ``options`` are
-    those of the kind, such as ``severity`` for CIFAR-10-C or ``split`` for a Hugging Face folder.
+    Args:
+        spec: A name (``"demo"``), path, URL, ``kind:path``, or a dataset.
+        space: Label space: a name, a file, a ``LabelSpace``, or ``"folders"`` for the folders' own names.
+        name: The dataset's name in tables; default: from the path.
+        options: Those of the kind, such as ``severity`` for CIFAR-10-C or ``split`` for a Hugging Face folder.
 
-    >>> open_dataset("demos")
-    Traceback (most recent call last):
-    shiftbench.errors.DatasetError: unknown dataset 'demos'
-      found:    no file or folder of that name
-      expected: a path, or one of demo, cifar-10-test, cifar-10-train
-      try:      did you mean 'demo'?
+    Raises:
+        DatasetError: No kind of dataset fits.
+
+    Example:
+        >>> open_dataset("demos")
+        Traceback (most recent call last):
+        shiftbench.errors.DatasetError: unknown dataset 'demos'
+          found:    no file or folder of that name
+          expected: a path, or one of demo, cifar-10-test, cifar-10-train
+          try:      did you mean 'demo'?
     """
     if isinstance(spec, Dataset):
         return spec

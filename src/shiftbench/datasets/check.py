@@ -37,6 +37,11 @@ def check_dataset(
     """Run every check on up to ``images`` images spread evenly over the dataset.
 
     ``reopen`` opens the same data again; with it, ids and fingerprint are compared between the two.
+
+    Args:
+        dataset: The dataset.
+        images: Number of images to read.
+        reopen: Opens the dataset again, to compare.
     """
     chosen = sorted({int(i) for i in np.linspace(0, max(len(dataset) - 1, 0), images)}) if len(dataset) else []
     results = []

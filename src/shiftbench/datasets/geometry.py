@@ -35,10 +35,19 @@ class Geometry:
 
     Equal geometries are interchangeable, so the runner resizes once for all classifiers that share one.
 
-    >>> Geometry(resize=256, crop=224)(np.zeros((300, 400, 3), np.uint8)).shape
-    (224, 224, 3)
-    >>> Geometry(resize=256, crop=224).target(width=400, height=300)
-    (341, 256)
+    Attributes:
+        resize: One side, or (height, width); None keeps the size.
+        crop: Size of the centre crop, or (height, width); None: not cropped.
+        resize_rule: How ``resize`` is read: ``short``, ``exact``, ``fit`` or ``cover``.
+        interpolation: Pillow's filter.
+        fill: Colour around an image that is smaller than the crop.
+        crop_rounding: How the margins of the crop are rounded.
+
+    Example:
+        >>> Geometry(resize=256, crop=224)(np.zeros((300, 400, 3), np.uint8)).shape
+        (224, 224, 3)
+        >>> Geometry(resize=256, crop=224).target(width=400, height=300)
+        (341, 256)
     """
 
     resize: Size | None = 256

@@ -18,7 +18,10 @@ _DEPTH = 3
 def inspect_data(path: str | Location, *, space: LabelSpace | str | None = None, **options: Any) -> DataReport:
     """Recognise what lies at a path and compare it with the published dataset, without decoding an image.
 
-    With a label space (or "folders"), or options of its kind, it is opened as the user's own data.
+    Args:
+        path: Folder or file.
+        space: A label space, or "folders": the path is opened as the user's own data.
+        options: Options of the kind of dataset; with any, the path is opened as the user's own data.
     """
     root = place(path)
     if not root.exists():
@@ -43,7 +46,11 @@ def describe_path(
 ) -> DataReport:
     """Recognise and open a path without reading its images; report what it holds or why it can't be used.
 
-    With ``own_classes``, classes of no known label space are the dataset's own, as in ``evaluate``.
+    Args:
+        path: Folder or file.
+        space: Label space, if it is not recognised.
+        own_classes: Whether classes of no known label space are the dataset's own, as in ``evaluate``.
+        options: Options of the kind of dataset.
     """
     path = listed_path(path)
     found = recognise_path(path)

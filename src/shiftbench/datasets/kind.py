@@ -20,14 +20,29 @@ from shiftbench.labels.space import LabelSpace
 
 @dataclass
 class DataReport:
-    """What lies at a path, and what is missing from it."""
+    """What lies at a path, and what is missing from it.
+
+    Attributes:
+        path: The path that was looked at.
+        what: Title of the dataset that it is.
+        seen: What was found there.
+        role: The role that it can fill.
+        suite: A suite that uses it.
+        images: Number of images.
+        images_expected: Number of images of the published dataset.
+        classes: Number of classes.
+        classes_expected: Number of classes of the published dataset.
+        space: Name of its label space.
+        notes: Further remarks.
+        missing: What is missing or wrong.
+        home: Web page of the dataset.
+        parts: Reports on the datasets below it.
+        kind: Name of the dataset kind.
+    """
 
     path: str
-    #: Title of the published dataset that it is, or None.
     what: str | None
-    #: Short description of what was recognised.
     seen: str
-    #: Role for ``--data ROLE=FOLDER``, and a suite that uses it.
     role: str | None = None
     suite: str | None = None
     images: int = 0
@@ -36,13 +51,9 @@ class DataReport:
     classes_expected: int | None = None
     space: str | None = None
     notes: list[str] = field(default_factory=list)
-    #: What is missing, or why the data can't be used; empty for a complete dataset.
     missing: list[str] = field(default_factory=list)
-    #: Where to get the dataset.
     home: str | None = None
-    #: The datasets in the folder, if it is a folder of datasets.
     parts: list[DataReport] = field(default_factory=list)
-    #: Name of the dataset kind, or None if nothing was recognised.
     kind: str | None = None
 
     @property
@@ -50,6 +61,7 @@ class DataReport:
         return not self.missing and all(part.ok for part in self.parts)
 
     def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
         parts = [part.as_dict() for part in self.parts]
         return {**asdict(self), "parts": parts, "ok": self.ok}
 
@@ -59,6 +71,7 @@ class DataReport:
         self.classes, self.classes_expected = len(set(dataset.labels.tolist()) - {-1}), len(dataset.space)
 
     def expect_images(self, expected: int) -> None:
+        """Note the number of images that the published dataset has."""
         self.images_expected = expected
         if self.images < expected:
             self.missing.append(f"{expected - self.images:,} of {expected:,} images")
@@ -67,12 +80,13 @@ class DataReport:
 class DatasetKind:
     """How datasets of one kind are recognised, opened and checked.
 
-    ``recognise(path)`` describes in a few words what lies at a path of this kind and returns None for any other path.
-    It looks at file names, not at contents, and also recognises incomplete datasets. ``open(path, *, space, name,
-    ...)`` opens it; its further keyword parameters are the options of the kind. ``check(path)`` compares a recognised
-    path with the published dataset and returns None if it is not a published one. ``by_url`` kinds read
-    ``shiftbench.io.paths.place(path)`` and so open s3://bucket/folder as well; ``first`` kinds are tried before the
-    built-in ones.
+    Args:
+        recognise: Describes in a few words what lies at a path of this kind; None for any other path. It looks at file
+            names, not at contents, and also recognises incomplete datasets.
+        open: ``open(path, *, space, name, ...)`` opens it; its further keyword parameters are the options of the kind.
+        check: Compares a recognised path with the published dataset; None if it is not a published one.
+        by_url: Whether it reads ``shiftbench.io.paths.place(path)`` and so opens s3://bucket/folder as well.
+        first: Whether it is tried before the built-in kinds.
     """
 
     def __init__(

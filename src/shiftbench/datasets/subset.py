@@ -21,6 +21,12 @@ class Subset(ContentDataset):
 
     An image may be taken more than once, as the 10 % lists of the testbed do; its further copies get the
     ids ``...#2``, ``...#3``.
+
+    Args:
+        base: The other dataset.
+        indices: Positions in it.
+        name: Name of the subset; default: that of the other dataset.
+        space: Label space of the subset; default: that of the other dataset.
     """
 
     def __init__(
@@ -74,13 +80,25 @@ class Subset(ContentDataset):
 
 
 def take(dataset: Dataset, indices: Sequence[int], *, name: str | None = None) -> Subset:
-    """The images at ``indices``, repetitions included."""
+    """The images at ``indices``, repetitions included.
+
+    Args:
+        dataset: The dataset.
+        indices: Positions in the dataset.
+        name: Name of the subset.
+    """
     return Subset(dataset, indices, name=name)
 
 
 def of_classes(dataset: Dataset, space: LabelSpace, *, name: str | None = None) -> Subset:
     """The images whose class ``space`` has, with labels in ``space``: ImageNet's validation set on the 200
-    classes of ImageNet-A, for example."""
+    classes of ImageNet-A, for example.
+
+    Args:
+        dataset: The dataset.
+        space: Classes to keep; labels of the subset are in it.
+        name: Name of the subset.
+    """
     wanted = set(np.flatnonzero(space.relabel_from(dataset.space) >= 0).tolist())
     chosen = [i for i, own in enumerate(_classes_of(dataset)) if wanted.intersection(own)]
     if not chosen:
@@ -93,7 +111,13 @@ def of_classes(dataset: Dataset, space: LabelSpace, *, name: str | None = None) 
 
 
 def with_classes(dataset: Dataset, keys: Iterable[str], *, name: str | None = None) -> Subset:
-    """The images of some classes, named by key; the label space stays."""
+    """The images of some classes, named by key; the label space stays.
+
+    Args:
+        dataset: The dataset.
+        keys: Keys of the classes.
+        name: Name of the subset.
+    """
     wanted = {dataset.space.index(key) for key in keys}
     chosen = [i for i, own in enumerate(_classes_of(dataset)) if wanted.intersection(own)]
     return Subset(dataset, chosen, name=name)
@@ -103,6 +127,12 @@ def per_class(dataset: Dataset, count: int, *, seed: int = 0, name: str | None =
     """``count`` images of each class (all of a class that has fewer), in the order of the dataset.
 
     For multi-label images, one that is chosen for one class may add to another class.
+
+    Args:
+        dataset: The dataset.
+        count: Images per class.
+        seed: Seed of the choice.
+        name: Name of the subset.
     """
     ranks = _ranks(dataset, seed)
     classes: dict[int, list[int]] = defaultdict(list)
@@ -118,6 +148,12 @@ def sample(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = No
 
     Each image draws its rank from (seed, id) alone: the choice is the same on every machine
     and in every version, it does not depend on the order of the dataset, and a larger sample contains the smaller one.
+
+    Args:
+        dataset: The dataset.
+        count: Number of images.
+        seed: Seed of the choice.
+        name: Name of the subset.
     """
     ranks = _ranks(dataset, seed)
     return Subset(dataset, sorted(sorted(range(len(dataset)), key=ranks.__getitem__)[:count]), name=name)

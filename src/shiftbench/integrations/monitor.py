@@ -138,7 +138,11 @@ class Monitor:
         self._warned: set[str] = set()
 
     def due(self, epoch: int) -> bool:
-        """Whether a call at this epoch evaluates."""
+        """Whether a call at this epoch evaluates.
+
+        Args:
+            epoch: Number of the epoch.
+        """
         return epoch % self.every == 0
 
     def __call__(self, model: object, epoch: int) -> dict[str, float]:
@@ -170,7 +174,11 @@ class Monitor:
         return metrics
 
     def prefixed(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """The metrics under the names that sinks and training frameworks log."""
+        """The metrics under the names that sinks and training frameworks log.
+
+        Args:
+            metrics: Key to value, as ``Run.metrics`` gives them.
+        """
         return {f"{self.prefix}{name}": value for name, value in metrics.items()}
 
     def history(self) -> Table:

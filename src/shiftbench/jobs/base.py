@@ -69,12 +69,16 @@ class Shard:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why one part of an item failed; the other parts succeeded."""
+    """Why one part of an item failed; the other parts succeeded.
 
-    #: What failed: a model, a shift, or the item as a whole.
+    Attributes:
+        who: The model or part that failed.
+        why: The reason.
+        images: Ids of the images concerned.
+    """
+
     who: str
     why: str
-    #: The images it failed on, if known.
     images: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -83,7 +87,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Failure:
-    """An item that still had a problem after the last attempt."""
+    """An item that still had a problem after the last attempt.
+
+    Attributes:
+        item: The item.
+        problem: Why it failed.
+    """
 
     item: Any
     problem: Problem
@@ -125,7 +134,8 @@ class Executor(ABC):
     """Runs all items of a job and returns the failures. The results of an item are on disk when it is done."""
 
     @abstractmethod
-    def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]: ...
+    def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
+        """Do a job for all items; the items that failed."""
 
     @contextmanager
     def kept(self) -> Iterator[None]:

@@ -78,7 +78,11 @@ class _StoppedError(BaseException):
 
 
 class ThreadExecutor(Executor):
-    """Threads of this process. Decoding, shifts and inference release the GIL, and models are loaded once."""
+    """Threads of this process. Decoding, shifts and inference release the GIL, and models are loaded once.
+
+    Args:
+        workers: Number of threads.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -108,7 +112,11 @@ class ThreadExecutor(Executor):
 
 
 class ProcessExecutor(Executor):
-    """Worker processes, each of which loads the job with its datasets and models."""
+    """Worker processes, each of which loads the job with its datasets and models.
+
+    Args:
+        workers: Number of processes.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers

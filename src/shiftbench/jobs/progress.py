@@ -17,7 +17,15 @@ Advance = Callable[[int], None]
 def progress_bar(
     what: str, total: int, done: int = 0, *, show: bool = True, console: Console | None = None
 ) -> Iterator[Advance]:
-    """Yields a callback for the number of newly finished items of ``total``."""
+    """Yields a callback for the number of newly finished items of ``total``.
+
+    Args:
+        what: What is counted.
+        total: Number of all items.
+        done: Number of items that were finished before.
+        show: Whether the bar is shown.
+        console: Where it is printed; default: standard error.
+    """
     if not show or total == done:
         yield lambda count: None
         return

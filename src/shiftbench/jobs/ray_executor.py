@@ -42,11 +42,16 @@ class RayError(ShiftbenchError):
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources of one worker."""
+    """Resources of one worker.
+
+    Attributes:
+        cpus: Cores.
+        gpus: GPUs, or a share of one.
+        memory: Bytes of memory.
+    """
 
     cpus: float = 1.0
     gpus: float = 0.0
-    #: Bytes; None for Ray's default.
     memory: int | None = None
 
     @classmethod
@@ -75,6 +80,7 @@ class Resources:
         return replace(default or cls(), **amounts)
 
     def options(self) -> dict[str, Any]:
+        """As Ray takes them."""
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "memory": self.memory}
 
     def __str__(self) -> str:
@@ -87,7 +93,14 @@ Needs = Resources | Mapping[str, Resources]
 
 
 class RayExecutor(Executor):
-    """Ray actors; those that die are replaced and their items retried."""
+    """Ray actors; those that die are replaced and their items retried.
+
+    Args:
+        address: Address of the cluster; None: start one on this machine.
+        workers: Number of actors; default: as many as the cluster has room for.
+        resources: What each actor needs.
+        reader_cpus: Cores of each actor for reading images.
+    """
 
     def __init__(
         self,

@@ -28,10 +28,14 @@ def _registered(name: str) -> LabelSpace:
 def label_space(name: str) -> LabelSpace:
     """The label space ``name``; a path that ends in .txt, .csv or .json is loaded from the file.
 
-    >>> label_space("imagenet-1k").names[285]
-    'Egyptian cat'
-    >>> len(label_space("imagenet-a-200"))
-    200
+    Args:
+        name: A name (``shiftbench list spaces``), or the path of a .txt, .csv or .json file.
+
+    Example:
+        >>> label_space("imagenet-1k").names[285]
+        'Egyptian cat'
+        >>> len(label_space("imagenet-a-200"))
+        200
     """
     if name not in label_spaces and Path(name).suffix.lower() in _READERS:
         return load_label_space(name)
@@ -50,6 +54,10 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
     Members are classes of a model, for data whose classes are not the model's: wnids, indices, names or synonyms of
     ImageNet's, or keys of another space. A class's score is the best of its members' scores. Every class of a file has
     members; `shiftbench data labels` writes a draft.
+
+    Args:
+        path: A .txt, .csv or .json file.
+        name: Name of the space; default: the file's.
     """
     path = Path(path)
     reader = _READERS.get(path.suffix.lower())

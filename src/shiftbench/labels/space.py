@@ -26,9 +26,16 @@ class LabelSpace:
     class that holds none (YTBB-Robust has frames of giraffes, ImageNet has no such class) can be a label, never
     a prediction.
 
-    >>> pets = LabelSpace("pets", ("cat", "dog"))
-    >>> pets.index("dog")
-    1
+    Attributes:
+        name: Name of the space.
+        keys: Stable identifiers of the classes, in the order of a model's outputs.
+        names: Names for people; default: the keys.
+        members: For a space of super-classes: for each class, the keys of its finer classes.
+
+    Example:
+        >>> pets = LabelSpace("pets", ("cat", "dog"))
+        >>> pets.index("dog")
+        1
     """
 
     name: str
@@ -70,6 +77,14 @@ class LabelSpace:
         return key in self._positions
 
     def index(self, key: str) -> int:
+        """The position of a class.
+
+        Args:
+            key: Key of the class.
+
+        Raises:
+            LabelError: No such class.
+        """
         try:
             return self._positions[key]
         except KeyError:
@@ -86,12 +101,24 @@ class LabelSpace:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def subset(self, keys: tuple[str, ...], name: str) -> LabelSpace:
-        """The classes ``keys`` in this space's order."""
+        """The classes ``keys`` in this space's order.
+
+        Args:
+            keys: Keys of the classes.
+            name: Name of the new space.
+        """
         positions = sorted(self.index(key) for key in keys)
         return LabelSpace(name, tuple(self.keys[i] for i in positions), tuple(self.names[i] for i in positions))
 
     def projection_from(self, source: LabelSpace) -> Projection:
-        """How scores over ``source`` become scores over this space: as they are, by subset, or by max."""
+        """How scores over ``source`` become scores over this space: as they are, by subset, or by max.
+
+        Args:
+            source: The space that a model's scores are over.
+
+        Raises:
+            LabelError: The source lacks classes of this space.
+        """
         if source.keys == self.keys:
             return Projection("identity", tuple((i,) for i in range(len(self))))
         if self.members is not None:
@@ -116,7 +143,11 @@ class LabelSpace:
         return Projection("subset", tuple((source.index(key),) for key in self.keys))
 
     def relabel_from(self, source: LabelSpace) -> Labels:
-        """For each class of ``source`` its index here, or -1 where this space lacks it."""
+        """For each class of ``source`` its index here, or -1 where this space lacks it.
+
+        Args:
+            source: The space that the labels are in.
+        """
         if self.members is None:
             return np.array([self._positions.get(key, -1) for key in source.keys], dtype=np.int32)
         owner = {key: i for i, group in enumerate(self.members) for key in group}
@@ -125,7 +156,12 @@ class LabelSpace:
 
 @dataclass(frozen=True)
 class Projection:
-    """Columns of the target as groups of columns of the source."""
+    """Columns of the target as groups of columns of the source.
+
+    Attributes:
+        kind: ``"identity"``, ``"subset"`` or ``"max"``.
+        groups: For each class of the target, the columns of the source.
+    """
 
     kind: str
     groups: tuple[tuple[int, ...], ...]

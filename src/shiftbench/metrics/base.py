@@ -16,11 +16,24 @@ from shiftbench.store.predictions import Predictions
 class Score:
     """A value with its interval, its n and where it comes from.
 
-    >>> score = Score("top1", 0.75, 0.5, 0.9, n=20)
-    >>> score
-    Score(top1 75 % [50, 90], n=20)
-    >>> score.as_dict()["value"]
-    0.75
+    Attributes:
+        metric: Name of the metric.
+        value: The number; a fraction where ``unit`` is ``%``.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        n: Number of images.
+        level: Confidence level of the interval.
+        method: How the interval was computed.
+        provenance: Dataset, shift, label space and versions; scores that agree in it may share a column.
+        unit: "%" values are fractions that tables show times 100.
+        higher_is_better: Whether a larger value is better.
+
+    Example:
+        >>> score = Score("top1", 0.75, 0.5, 0.9, n=20)
+        >>> score
+        Score(top1 75 % [50, 90], n=20)
+        >>> score.as_dict()["value"]
+        0.75
     """
 
     metric: str
@@ -31,7 +44,6 @@ class Score:
     level: float = 0.95
     method: str = "clopper-pearson"
     provenance: str = ""
-    #: "%" values are fractions that tables show times 100.
     unit: str = "%"
     higher_is_better: bool = True
 

@@ -78,12 +78,26 @@ def import_predictions(
 ) -> Imported:
     """Put the predictions of one or many models in one setting into a workspace.
 
-    ``files`` are CSV, Parquet or NPZ (``classifiers.recorded_files.read_predictions`` says of what shape). A
-    ``setting`` that a suite has keeps that suite's label space, metric and reference. The true classes come from
-    ``data`` (the dataset itself), from ``truth`` (a file of labels) or from the files. Images are found by id, else
-    by file name; ``in_order`` takes row i as image i where a file names no images. Predictions for images that the
-    dataset lacks are refused, unless ``allow_unknown``; so are other predictions of a model that the workspace has
-    already, unless ``replace_old``.
+    The true classes come from ``data``, from ``truth``, or from the files themselves. Images are found by id, else by
+    file name.
+
+    Args:
+        files: CSV, Parquet or NPZ files, of one or several models each.
+        setting: The setting, or its name; one that a suite has keeps that suite's label space, metric and reference.
+        workspace: Where the results are kept.
+        labels: Label space of the predictions.
+        truth: File with the true labels, if there is no ``data``.
+        data: The dataset itself.
+        array: Name of the array in a file of several.
+        reference: Name of the setting that this one is compared with.
+        in_order: Take row i as image i where a file names no images.
+        allow_unknown: Ignore predictions for images that the dataset lacks, instead of refusing them.
+        replace_old: Replace other predictions of the same models in this setting, instead of refusing the new ones.
+        progress: Whether a progress bar is shown.
+        console: Where progress is printed; default: standard error.
+
+    Raises:
+        StoreError: Files that don't fit each other or the dataset.
     """
     arguments = dict(locals())
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)

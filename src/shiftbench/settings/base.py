@@ -46,6 +46,26 @@ class Setting:
     ``dataset`` is a role (``imagenet-val``) that the user's ``--data`` fills, or a role and a path below it
     (``imagenet-c/fog/3``). ``space`` is the label space that scores are restricted to before softmax and
     argmax; None means the dataset's own.
+
+    Attributes:
+        name: The name that tables show.
+        dataset: Role of the dataset, such as ``imagenet-val``, or a role and a path below it.
+        shift: What is done to the images.
+        space: Label space that scores are restricted to; None: the dataset's own.
+        metric: Name of the metric.
+        reference: Name of the setting that it is compared with.
+        crop_only: Released files are already cropped: they are centre-cropped and never resized.
+        uncropped: Perturbation sequences move the resized image and crop it themselves, frame by frame.
+        optional: Skipped with a message if no data is given for it.
+        source: How shifted images come to be; None where nothing is done to them.
+        protocol: For a set that is split by factors: its data is a table, and ``dataset`` one of the protocol's
+            sets of it.
+        note: What a reader must know to compare the number with one published elsewhere.
+        default: The dataset that fills its role where the user names none: a name, a path or ``kind:path``.
+        member: Its place in a family of corruptions or perturbations.
+        parts: Of a design: the settings that its images are shared among, in the order of the shift's members.
+        chosen_to_fool: Its images were selected because models mistake them: accuracy near chance is no sign of an
+            error.
     """
 
     name: str
@@ -54,23 +74,15 @@ class Setting:
     space: str | None = None
     metric: str = "top1"
     reference: str | None = None
-    #: Released files are already cropped: they are centre-cropped and never resized.
     crop_only: bool = False
-    #: Perturbation sequences move the resized image and crop it themselves, frame by frame.
     uncropped: bool = False
-    #: Skipped with a message if no data is given for it.
     optional: bool = False
     source: Source | None = None
-    #: For a set that is split by factors: its data is a table, and ``dataset`` one of the protocol's sets of it.
     protocol: Protocol | None = field(default=None, hash=False, repr=False)
-    #: What a reader must know to compare the number with one published elsewhere.
     note: str = ""
-    #: The dataset that fills its role where the user names none: a name, a path or ``kind:path``.
     default: str | None = None
     member: Member | None = None
-    #: Of a design: the settings that its images are shared among, in the order of the shift's members.
     parts: tuple[Part, ...] = ()
-    #: Its images were selected because models mistake them: accuracy near chance is no sign of an error.
     chosen_to_fool: bool = False
 
     def __repr__(self) -> str:
@@ -85,14 +97,20 @@ class Setting:
 
 @dataclass(frozen=True)
 class SuiteOptions:
-    """What a suite may depend on."""
+    """What a suite may depend on.
+
+    Attributes:
+        severities: Severities of corruptions.
+        corruptions: Names of corruptions; empty: those of the suite.
+        source: How corrupted images come to be.
+        frost_textures: A folder with the original frost images, or "procedural"; None takes what the machine has.
+        data_name: The name of the user's own dataset, for suites that work on any.
+    """
 
     severities: tuple[float, ...] = (1, 2, 3, 4, 5)
     corruptions: tuple[str, ...] = ()
     source: Source = "in-memory"
-    #: A folder with the original frost images, or "procedural"; None takes what the machine has.
     frost_textures: str | None = None
-    #: The name of the user's own dataset, for suites that work on any.
     data_name: str = "data"
 
 
@@ -101,6 +119,13 @@ SuiteBuilder = Callable[[SuiteOptions], list[Setting]]
 
 @dataclass(frozen=True)
 class Suite:
+    """A named list of settings.
+
+    Attributes:
+        name: Name of the suite.
+        settings: Its settings, the one without shift first.
+    """
+
     name: str
     settings: tuple[Setting, ...]
 
@@ -147,7 +172,11 @@ suites: Registry[SuiteBuilder] = Registry(
 
 
 def suite(name: str) -> Callable[[SuiteBuilder], SuiteBuilder]:
-    """Register a suite: a function from options to settings; its docstring is what ``shiftbench list`` shows."""
+    """Register a suite: a function from options to settings; its docstring is what ``shiftbench list`` shows.
+
+    Args:
+        name: The name on the command line.
+    """
     return suites.register(name)
 
 
@@ -157,7 +186,15 @@ def optional(settings: Iterable[Setting]) -> list[Setting]:
 
 
 def build_suite(names: str | Sequence[str | Setting], options: SuiteOptions | None = None) -> Suite:
-    """The settings of one suite, or the union of several suites and single settings."""
+    """The settings of one suite, or the union of several suites and single settings.
+
+    Args:
+        names: One suite (several with commas), or a list of suites and settings.
+        options: What the suites may depend on.
+
+    Raises:
+        SettingError: Two different settings have one name.
+    """
     wanted = names.split(",") if isinstance(names, str) else list(names)
     collected: dict[str, Setting] = {}
     for item in wanted:

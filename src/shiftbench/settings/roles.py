@@ -24,13 +24,20 @@ _BUILT_IN = {"demo": "demo", "cifar-10": "cifar-10-test"}
 
 @dataclass(frozen=True)
 class Selection:
-    """A smaller dataset: so many images of each class, or a seeded sample."""
+    """A smaller dataset: so many images of each class, or a seeded sample.
+
+    Attributes:
+        per_class: At most so many images of each class.
+        sample: A random sample of so many images.
+        seed: Seed of all random numbers.
+    """
 
     per_class: int | None = None
     sample: int | None = None
     seed: int = 0
 
     def of(self, dataset: Dataset) -> Dataset:
+        """The chosen part of a dataset."""
         if self.per_class is not None:
             dataset = per_class(dataset, self.per_class, seed=self.seed)
         if self.sample is not None:
@@ -59,7 +66,15 @@ def open_data(
 ) -> tuple[dict[str, Dataset], dict[str, str]]:
     """The datasets of a suite by ``Setting.dataset``, and why optional settings have none.
 
-    ``allow_outside`` is that of manifests.
+    Args:
+        suite: The suite.
+        data: A path, dataset, or a mapping from roles to them.
+        space: Label space of the data, if it is not recognised.
+        selection: Take a part of every dataset.
+        allow_outside: Let manifests name images outside their folder.
+
+    Returns:
+        Datasets by name, and the reasons why optional settings have none.
     """
     chosen = selection or Selection()
     opened: dict[str, Dataset] = {}

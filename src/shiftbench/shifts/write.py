@@ -80,16 +80,28 @@ def write_corruptions(
 ) -> CorruptionsWritten:
     """Write corrupted copies of ``source`` to ``destination``.
 
-    ``format`` is "tree" (ImageNet-C), "arrays" (CIFAR-C), "shards" (WebDataset) or "huggingface" (Parquet).
+    The same call continues a run that was stopped at any moment. A call with more corruptions or severities extends
+    the set, one with any other difference is refused. The files do not depend on workers, executor or shards.
 
-    ``names`` are corruptions, or names of several ("all", "benchmark", "extra", a group). The default ``format`` is a
-    tree for image files and arrays for rows of an array. Images are first resized to ``size``, by default 224 as for
-    ImageNet-C and not at all for arrays; ``resize=False`` leaves them as they are. ``labels`` is the label space of
-    the source, needed where classes are written as numbers and the source does not name them.
-
-    The work runs on threads of this process, or on an ``executor``, and may be shared by the jobs of a job array
-    (``shard="2/8"``); the files are the same. The same call continues a run that was stopped at any moment. A call
-    with more corruptions or severities extends the set, one with any other difference is refused.
+    Args:
+        source: The dataset, or where it is.
+        destination: Folder to write.
+        names: Corruptions, or names of several ("all", "benchmark", "extra", a group).
+        severities: Severities, from 1 to 5.
+        format: "tree" (ImageNet-C), "arrays" (CIFAR-C), "shards" (WebDataset) or "huggingface" (Parquet); default: a
+            tree for image files, arrays for rows of an array.
+        size: Images are first resized to it; default: 224 as for ImageNet-C, and not at all for arrays.
+        resize: False leaves images as they are.
+        lossless: Whether images are written as PNG.
+        seed: Seed of all random numbers.
+        shard: Only this part of the work, ``"3/8"``.
+        workers: Number of workers; default: one per core.
+        executor: Where the work runs; default: threads of this process.
+        frost_textures: Folder with the original frost images, or ``"procedural"``.
+        labels: Label space of the source, needed where classes are written as numbers and it does not name them.
+        shard_size: Images per shard.
+        progress: Whether a progress bar is shown.
+        console: Where progress is printed; default: standard error.
     """
     shifts = chosen_shifts(names, severities, frost_textures)
     dataset = _open(source, labels, tree=format in (None, "tree"))

@@ -21,23 +21,30 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class Predictions:
-    """Row i is the i-th image of the setting; a skipped image has class -1 and confidence nan."""
+    """Row i is the i-th image of the setting; a skipped image has class -1 and confidence nan.
+
+    Attributes:
+        classifier: Name or id of the model.
+        setting: Name of the setting.
+        space: Label space of labels and predictions.
+        ids: Names of the images.
+        labels: The class of each image; -1 where it has none, or several.
+        top: (N, k) classes, best first, as indices into ``space``.
+        confidence: The softmax probability of ``top[:, 0]``, over ``space``.
+        spec: All that decided these numbers: dataset, classifier, preprocessing, shift, seed, versions.
+        scores: (N, classes) over ``space``, when the run was asked to keep them.
+        label_sets: All classes of each image, where images may have several.
+    """
 
     classifier: str
     setting: str
     space: LabelSpace
     ids: Sequence[str]
-    #: The class of each image; -1 where it has none, or several.
     labels: Labels
-    #: (N, k) classes, best first, as indices into ``space``.
     top: NDArray[np.int32]
-    #: The softmax probability of ``top[:, 0]``, over ``space``.
     confidence: NDArray[np.float32]
-    #: All that decided these numbers: dataset, classifier, preprocessing, shift, seed, versions.
     spec: ResultSpec
-    #: (N, classes) over ``space``, when the run was asked to keep them.
     scores: Scores | None = None
-    #: All classes of each image, where images may have several.
     label_sets: LabelSets | None = None
 
     def __len__(self) -> int:
@@ -98,7 +105,12 @@ class Predictions:
         return hits if self.valid.all() else hits[self.valid]
 
     def part(self, chosen: NDArray[np.bool_], which: str) -> Predictions:
-        """The chosen rows only; ``which`` tells in the provenance which they are."""
+        """The chosen rows only; ``which`` tells in the provenance which they are.
+
+        Args:
+            chosen: True for each row to keep.
+            which: What the rows are, for the provenance.
+        """
         rows = np.flatnonzero(chosen).tolist()
         line = f"{self.provenance}; {which}".removeprefix("; ")
         return replace(

@@ -105,7 +105,15 @@ class SettingRows:
 
 
 class Workspace:
-    """Opened from a path or URL; nothing is kept in memory but small look-up caches."""
+    """Opened from a path or URL; nothing is kept in memory but small look-up caches.
+
+    Args:
+        root: Folder or URL (``s3://bucket/folder``).
+        create: Whether a folder that is not there, or empty, becomes a workspace.
+
+    Raises:
+        StoreError: No workspace, or one of another format.
+    """
 
     def __init__(self, root: str | Location, *, create: bool = True) -> None:
         self.root = place(root)
@@ -137,15 +145,19 @@ class Workspace:
     # -- where things are --------------------------------------------------------------------------------
 
     def predictions_path(self, result: Result) -> Location:
+        """The file of a complete result."""
         return (self.root / "predictions" / result.relative).with_suffix(".parquet")
 
     def images_path(self, result: Result) -> Location:
+        """The file of a result's kept images."""
         return (self.root / "images" / result.relative).with_suffix(".parquet")
 
     def blocks_folder(self, result: Result) -> Location:
+        """The folder of an incomplete result's blocks."""
         return self.root / "shards" / result.relative
 
     def block_path(self, result: Result, start: int) -> Location:
+        """The file of the block that begins at an image."""
         return self.blocks_folder(result) / f"{start:09d}.parquet"
 
     def block_folders(self) -> list[Location]:
@@ -157,6 +169,7 @@ class Workspace:
         return {int(path.stem) for path in blocks_in(self.blocks_folder(result))}
 
     def lock_path(self, name: str) -> Location:
+        """The file that a process locks to claim something."""
         return self.root / "locks" / f"{_file_name(name)}.lock"
 
     # -- datasets and label spaces ----------------------------------------------------------------------
@@ -207,6 +220,7 @@ class Workspace:
         return columns
 
     def record_space(self, space: LabelSpace) -> None:
+        """Keep a label space once."""
         path = self.root / "spaces" / f"{_file_name(space_key(space))}.json"
         if not path.exists():
             members = None if space.members is None else [list(group) for group in space.members]
@@ -220,6 +234,7 @@ class Workspace:
             write_json(path, problems)
 
     def problems(self, name: str, fingerprint: str) -> list[dict[str, str]]:
+        """Images of a dataset that were skipped or converted."""
         folder = self._dataset_folder(name, fingerprint) / "problems"
         return [problem for path in sorted(folder.glob("*.json")) for problem in read_json(path)]
 
@@ -265,9 +280,11 @@ class Workspace:
         return {key: SettingRecord.from_json(value) for file in files for key, value in read_json(file).items()}
 
     def dataset(self, name: str, fingerprint: str) -> DatasetRecord:
+        """Ids and labels of a dataset."""
         return _read_dataset(self.root, self._dataset_folder(name, fingerprint), name, fingerprint)
 
     def space(self, key: str) -> LabelSpace:
+        """A label space by its key."""
         return _read_space(self.root / "spaces" / f"{_file_name(key)}.json")
 
     def _dataset_folder(self, name: str, fingerprint: str) -> Location:
@@ -319,6 +336,7 @@ class Workspace:
         return {image.id: image for image in read_shifted_images(self.images_path(result))}
 
     def clear_blocks(self, folder: Location) -> None:
+        """Remove the blocks of a result."""
         remove_tree(folder)
 
     def write_catalogue(self) -> int:

@@ -52,9 +52,20 @@ class Attack(ClassifierShift):
     the whole radius. ``away_from`` tells which class the image is driven away from: its "label", or the
     classifier's own "prediction" for the clean image.
 
-    >>> pgd = Attack("pgd.linf.eps2", "linf", 2 / 255, steps=100, step_size=0.06 / 255)
-    >>> pgd.describe()["norm"]
-    'linf'
+    Attributes:
+        name: Name in settings and tables.
+        norm: ``"linf"`` or ``"l2"``.
+        eps: Radius of the perturbation, for pixels in [0, 1].
+        steps: Number of gradient steps.
+        step_size: Length of a step; None: ``eps``.
+        restarts: Number of runs; the strongest counts.
+        random_start: Whether a run begins at a random point.
+        away_from: Whether the true label or the model's own prediction is attacked.
+
+    Example:
+        >>> pgd = Attack("pgd.linf.eps2", "linf", 2 / 255, steps=100, step_size=0.06 / 255)
+        >>> pgd.describe()["norm"]
+        'linf'
     """
 
     name: str
@@ -89,6 +100,7 @@ class Attack(ClassifierShift):
         return self.away_from == "label"
 
     def describe(self) -> dict[str, Any]:
+        """JSON-able provenance."""
         about: dict[str, Any] = {
             "shift": "attack",
             "attack": self.name,

@@ -41,8 +41,16 @@ class AutoAttack(ClassifierShift):
     attacks costs ``queries`` forward passes and more: slow on a CPU for classifiers that are robust. Three classes
     at least must compete, for the ratio of logits.
 
-    >>> AutoAttack("autoattack.linf.eps2", "linf", 2 / 255).describe()["members"]
-    ['apgd-ce', 'apgd-dlr', 'deepfool', 'square']
+    Attributes:
+        name: Name in settings and tables.
+        norm: ``"linf"`` or ``"l2"``.
+        eps: Radius of the perturbation, for pixels in [0, 1].
+        steps: Iterations of the gradient attacks.
+        queries: Queries of the square attack.
+
+    Example:
+        >>> AutoAttack("autoattack.linf.eps2", "linf", 2 / 255).describe()["members"]
+        ['apgd-ce', 'apgd-dlr', 'deepfool', 'square']
     """
 
     name: str
@@ -52,6 +60,7 @@ class AutoAttack(ClassifierShift):
     queries: int = 5000
 
     def describe(self) -> dict[str, Any]:
+        """JSON-able provenance."""
         about: dict[str, Any] = {
             "shift": "attack",
             "attack": self.name,

@@ -79,6 +79,14 @@ def check_attack(
     ``images`` are uint8 images in the classifier's geometry, a dozen is enough. Without ``labels`` they are
     driven away from what the classifier takes them for. Images that it takes for another class than their label
     have no part.
+
+    Args:
+        classifier: The model.
+        images: uint8 (N, H, W, 3) inputs of the model.
+        labels: Their labels; default: the model's predictions.
+        image_ids: Their names; default: numbers.
+        seed: Seed of all random numbers.
+        steps: Steps of the attacks that are compared.
     """
     ids = [str(i) for i in range(len(images))] if image_ids is None else image_ids
     still = Attack("none", "linf", 0, 0, None, random_start=False)

@@ -134,9 +134,15 @@ def _warn_of_shared_noise(pixels: Pixels, seed: int) -> None:
 class Corruption(Shift):
     """One corruption at one severity, as a :class:`~shiftbench.shifts.base.Shift`.
 
-    >>> fog = Corruption("fog", 3)
-    >>> fog.name, fog.describe()["generator"]
-    ('fog.3', '1')
+    Attributes:
+        corruption: Name of the corruption.
+        severity: From 1 to 5; fractions are interpolated where the corruption allows it.
+        options: Options of the corruption, such as ``frost_textures``.
+
+    Example:
+        >>> fog = Corruption("fog", 3)
+        >>> fog.name, fog.describe()["generator"]
+        ('fog.3', '1')
     """
 
     corruption: str
@@ -171,6 +177,7 @@ class Corruption(Shift):
         return corrupted
 
     def draws(self, seed: int, image_id: str) -> KeyedDraws:
+        """The random numbers of one image."""
         return KeyedDraws(derive_key(seed, "corruption", self.corruption, self.severity, image_id))
 
     def apply(self, image: Pixels, draws: Draws) -> Pixels:

@@ -53,7 +53,15 @@ def corruption(
     any_channels: bool = False,
     options: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Register a function as a corruption; the function itself stays an ordinary function."""
+    """Register a function as a corruption; the function itself stays an ordinary function.
+
+    Args:
+        name: Name that settings and the command line show.
+        group: ``"noise"``, ``"blur"``, ``"weather"``, ``"digital"``, or another.
+        tabled: Whether it gets a row of the published tables of parameters in place of the severity.
+        any_channels: Whether it treats every value alike, so that a greyscale image goes in as (H, W).
+        options: Names of the keyword arguments that users may set.
+    """
 
     def register(function: Callable[..., object]) -> Callable[..., object]:
         CORRUPTIONS.add(name, Definition(name, group, function, tabled, any_channels, options))
@@ -70,10 +78,14 @@ def corruptions(which: str = "benchmark") -> list[str]:
     plugins added. Two groups stand apart: ``"testbed"``, variants of the 18 that another benchmark computes
     differently, and ``"style"``, the style transfer that needs a model of the user's.
 
-    >>> corruptions()[:3], len(corruptions()), len(corruptions("all"))
-    (['gaussian_noise', 'shot_noise', 'impulse_noise'], 15, 19)
-    >>> corruptions("noise")
-    ['gaussian_noise', 'shot_noise', 'impulse_noise', 'speckle_noise']
+    Args:
+        which: ``"benchmark"`` (15), ``"extra"`` (4), ``"all"``, ``"registered"``, or a group such as ``"blur"``.
+
+    Example:
+        >>> corruptions()[:3], len(corruptions()), len(corruptions("all"))
+        (['gaussian_noise', 'shot_noise', 'impulse_noise'], 15, 19)
+        >>> corruptions("noise")
+        ['gaussian_noise', 'shot_noise', 'impulse_noise', 'speckle_noise']
     """
     published = BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS
     sets = {"benchmark": list(BENCHMARK_CORRUPTIONS), "extra": list(EXTRA_CORRUPTIONS), "all": list(published)}
