@@ -71,14 +71,17 @@ class Run(StoredResults):
         return f"<{type(self).__name__}: {models} in {len(self.settings)} settings, workspace {self.workspace.root}>"
 
     def _repr_html_(self) -> str:
-        """Models, the tables of the overview, warnings, and what was left out."""
+        """Models, the summary, the tables of the overview, warnings, and what was left out."""
         about = f"{listed(self.classifiers, 3)} in {len(self.settings)} settings; workspace {self.workspace.root}"
         parts = [html.title(type(self).__name__, about)]
         if len(self.results) > _MOST_SHOWN:  # reading them all takes too long for something that is only displayed
             parts.append(html.notes([f"{len(self.results):,} results: choose some with run.select(models, settings)"]))
         else:
+            from shiftbench.reports.summary import summarise
             from shiftbench.reports.writers import to_html
 
+            lines = summarise(self).lines() if self.results else []
+            parts.append(html.table(("", ""), [(html.small(name), html.text(text)) for name, text in lines], left=2))
             parts += [to_html(table) for table in self._shown_tables()]
             parts += [html.warning(str(line)) for line in self.warnings()]
         parts.append(html.notes(f"{name} left out: {why}" for name, why in self.left_out.items()))

@@ -87,3 +87,8 @@ def test_published_models_end_the_summary(tmp_path: Path) -> None:
 
 def test_an_empty_run_has_nothing_to_say(tmp_path: Path) -> None:
     assert summarise(sb.Run(Workspace(tmp_path / "w"), [])).to_text() == ""
+
+
+def test_a_notebook_shows_the_summary(corrupted: sb.Run) -> None:
+    shown = sb.Run.open(corrupted.workspace, ["unsure"])._repr_html_()
+    assert all(text in shown for heading, text in summarise(corrupted.select(["unsure"])).lines() if heading == "worst")
