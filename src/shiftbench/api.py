@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from shiftbench._version import __version__
-from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, StoreError, listed
+from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, StoreError, argument, listed
 from shiftbench.io import html
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Failure, Shard
@@ -326,7 +326,7 @@ class Run(StoredResults):
                 "which setting is to be scored?",
                 found=f"{len(self.settings)} settings",
                 expected=f"one of {', '.join(self.settings[:12])}",
-                hint="--setting NAME",
+                hint=argument("setting", "NAME"),
             )
         return calibration_table(
             self.workspace,

@@ -91,7 +91,7 @@ class BatchedClassifier(Classifier):
                 found=array.shape,
                 expected=f"{(count, len(self.space))}: one row per image, one column for each class of "
                 f"{self.space.name!r}",
-                hint="check the label space (labels=..., --labels)",
+                hint=f"check the label space: {argument('labels')}",
             )
         return array
 
@@ -111,7 +111,8 @@ def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores])
         raise ClassifierError(
             f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
             found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            hint=f"state the input it was trained with: {argument('preprocessing', 'size=32', flag='--preprocess')}",
+            hint=f"state the input it was trained with: {argument('preprocessing', 'size=32', flag='--preprocess')}; "
+            "a network in half precision needs .float() first",
         ) from error
     if scores.ndim != 2 or len(scores) != len(images):
         raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected="(N, classes)")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, argument
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import Scores
 from shiftbench.registry import Registry
@@ -151,7 +151,7 @@ class RoomForCrops(Geometry):
                 "ten-crop takes its crops from a larger image",
                 found="images that must not be resized, such as released ImageNet-C files",
                 expected=f"images to be resized to {self.crop}",
-                hint="corrupt in memory: --source in-memory",
+                hint=f"corrupt in memory: {argument('source', 'in-memory')}",
             )
 
 

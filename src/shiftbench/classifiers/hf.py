@@ -14,7 +14,7 @@ from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torch_ import from_module
 from shiftbench.classifiers.torchvision_ import import_torchvision
-from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.errors import ClassifierError, MissingExtraError, argument
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -42,6 +42,7 @@ def _load_model(folder: Path, options: Options) -> Any:
     import_torchvision("hf")
     try:
         from transformers import AutoModelForImageClassification
+        from transformers.utils import logging
     except ImportError as error:
         raise MissingExtraError("transformers", "hf", "a model of transformers") from error
     from shiftbench.classifiers.weights import load_weights
@@ -50,6 +51,7 @@ def _load_model(folder: Path, options: Options) -> Any:
         # transformers may load .bin files by pickle; ask ourselves first whether they hold only tensors.
         for file in [] if list(folder.glob("*.safetensors")) else sorted(folder.glob("*.bin")):
             load_weights(file)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is the only one
     try:
         return AutoModelForImageClassification.from_pretrained(
             folder, local_files_only=True, trust_remote_code=options.trust
@@ -58,7 +60,7 @@ def _load_model(folder: Path, options: Options) -> Any:
         raise ClassifierError(
             f"transformers failed to load {folder.name}",
             found=str(error).strip().splitlines()[0][:300],
-            hint="models with code of their own need trust=True (--trust)",
+            hint=f"models with code of their own need {argument('trust', True)}",
         ) from error
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.errors import ClassifierError, listed
+from shiftbench.errors import ClassifierError, argument, listed
 from shiftbench.labels.space import LabelSpace, Scores
 
 Top = NDArray[np.int32]
@@ -243,7 +243,7 @@ def _stacked(path: Path, columns: Columns, array: str | None) -> PredictionFile:
             f"{path.name} has no array {title!r} of {len(models)} models",
             found=", ".join(f"{name} {np.shape(values)}" for name, values in columns.items()),
             expected=f"{title} of shape (models, images) or (models, images, k)",
-            hint=f"say which array it is: --array {' or '.join(fitting)}" if fitting else None,
+            hint=f"say which array it is: {argument('array', ' or '.join(fitting))}" if fitting else None,
         )
     images = table.shape[1]
     ids = _beside(path, columns, _ID_ARRAYS, title, (images,))

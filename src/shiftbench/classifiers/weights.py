@@ -10,7 +10,7 @@ from typing import Any
 
 from shiftbench.classifiers.options import existing_file
 from shiftbench.classifiers.torch_ import import_torch
-from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.errors import ClassifierError, MissingExtraError, argument
 
 # Where training scripts put the weights inside a checkpoint, the best first.
 _SHELLS = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "net", "params")
@@ -47,7 +47,7 @@ def untrusted(path: Path, found: str) -> ClassifierError:
         found=found,
         expected="tensors only",
         hint="save it as .safetensors, a state dict, ONNX or an exported program; or, if you trust whoever made it, "
-        "pass trust=True (--trust)",
+        f"pass {argument('trust', True)}",
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from shiftbench.errors import SettingError
+from shiftbench.errors import SettingError, argument
 from shiftbench.jobs.progress import Advance
 
 #: Attempts per item that fails or whose worker dies; then it is reported, and the others go on.
@@ -52,7 +52,7 @@ class Shard:
         number, count = (int(match[1]), int(match[2])) if match else (0, 0)
         if not 1 <= number <= count:
             raise SettingError(
-                "invalid --shard",
+                f"invalid {argument('shard')}",
                 found=given,
                 expected="JOB/JOBS, counted from one: 1/8, 2/8, ... 8/8",
                 hint="with SLURM: --array=1-8 and --shard $SLURM_ARRAY_TASK_ID/8",

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.errors import LabelError, listed
+from shiftbench.errors import LabelError, argument, listed
 from shiftbench.io import html
 
 Scores = NDArray[np.float32]
@@ -138,7 +138,7 @@ class LabelSpace:
                 f"{len(missing)} of {len(self)} classes are missing",
                 found=f"no {', '.join(missing[:5])}",
                 expected=f"all classes of {self.name!r}",
-                hint="check the classifier's label space (--labels)",
+                hint=f"check the model's label space: {argument('labels')}",
             )
         return Projection("subset", tuple((source.index(key),) for key in self.keys))
 

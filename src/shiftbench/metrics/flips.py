@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import FloatArray
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, argument
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
 from shiftbench.metrics.paired import aligned
@@ -170,7 +170,9 @@ def stack_frames(frames: Sequence[Predictions]) -> NDArray[np.int32]:
 def stack_scores(frames: Sequence[Predictions]) -> NDArray[np.float32]:
     """One Predictions per frame to (clips, frames, classes) of scores, for ``ranks_from_scores``."""
     if any(one.scores is None for one in frames):
-        raise ShiftbenchError("Zipf distance needs the scores of all classes", hint="rerun eval with --keep-scores")
+        raise ShiftbenchError(
+            "Zipf distance needs the scores of all classes", hint=f"evaluate again with {argument('keep_scores', True)}"
+        )
     return _stacked(frames, lambda one: one.scores)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shiftbench.arrays import FloatArray
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, argument
 from shiftbench.metrics.arrays import real_matrix
 from shiftbench.store.predictions import Predictions
 
@@ -55,6 +55,6 @@ def kept_scores(predictions: Predictions) -> NDArray[np.float32]:
         raise ShiftbenchError(
             f"{predictions.classifier!r} in {predictions.setting!r} has no scores of all classes",
             found="the best classes and the confidence only",
-            hint="rerun the same eval with --keep-scores (keep_scores=True)",
+            hint=f"evaluate again with {argument('keep_scores', True)}",
         )
     return predictions.scores

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, argument
 from shiftbench.metrics.arrays import class_labels, real_matrix
 from shiftbench.metrics.probabilities import gives_probabilities, kept_scores, log_probabilities, softmax
 from shiftbench.store.predictions import Predictions
@@ -167,7 +167,7 @@ def _refuse_common_images(scored: Predictions, fit: Predictions) -> None:
             f"a temperature fitted on {fit.setting!r} would be scored on images that it was fitted on",
             found=f"{common} images in both",
             expected="other images",
-            hint="hold some out with --split 0.5 (split=0.5), or fit on another dataset",
+            hint=f"hold some out with {argument('split', 0.5)}, or fit on another dataset",
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shiftbench.datasets.factors import read_table, text_of
 from shiftbench.datasets.manifest import PATH_COLUMNS
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, argument
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.groups import per_group, worst_group
 from shiftbench.reports.scores import score_table
@@ -89,7 +89,7 @@ def _with_column(workspace: Workspace, results: Sequence[Result], by: str) -> Se
         raise ShiftbenchError(
             f"no image has a column {by!r}",
             found=f"columns {', '.join(columns)}",
-            hint="give a table with a column of image ids: --table META.csv",
+            hint=f"give a table with a column of image ids: {argument('table', 'META.csv')}",
         )
     return found
 

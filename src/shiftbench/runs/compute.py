@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import ClassifierError, explain
+from shiftbench.errors import ClassifierError, argument, explain
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Demand, Job, Problem, Reader
 from shiftbench.jobs.progress import Advance
@@ -290,7 +290,7 @@ def _checked(classifier: Classifier, scores: Scores, ids: Sequence[str]) -> Scor
             f"classifier {classifier.name!r} returned scores of the wrong shape",
             found=scores.shape,
             expected=(len(ids), len(classifier.space)),
-            hint="name its label space with --labels, or mend the model's last layer",
+            hint=f"name its label space with {argument('labels')}, or correct the model's last layer",
         )
     if not np.isfinite(scores).all():
         first = int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])

@@ -27,7 +27,7 @@ from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.fingerprint import combine
 from shiftbench.datasets.images import bad_image
-from shiftbench.errors import ClassifierError, DatasetError, ResultWarning, SettingError, StoreError, listed
+from shiftbench.errors import ClassifierError, DatasetError, ResultWarning, SettingError, StoreError, argument, listed
 from shiftbench.io.paths import Location
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.labels import label_space
@@ -178,13 +178,13 @@ def _dataset(
     if not isinstance(asked, LabelSpace):
         raise ClassifierError(
             "nothing says which classes the predictions are about",
-            hint="--labels imagenet-1k, another name of `list spaces`, or a file of the classes in order",
+            hint=f"{argument('labels', 'imagenet-1k')}, another label space, or a file of the classes in order",
         )
     if not told:
         raise ClassifierError(
             "nothing says which classes are right",
             expected="a column or array `label` in the files",
-            hint="--truth FILE with the columns id and label, or --data FOLDER with the images themselves",
+            hint=f"{argument('truth', 'FILE')} (columns id, label), or {argument('data', 'FOLDER')} with the images",
         )
     return _joined(setting.name, told, asked), asked
 
@@ -275,7 +275,7 @@ def _other_answers(store: Workspace, results: Sequence[Result], wished: bool) ->
         raise StoreError(
             f"{len(old)} of these models have other predictions in {results[0].setting!r} already",
             found=", ".join(result.classifier for result in old[:5]),
-            hint="--replace puts the new ones in their place; or name another workspace",
+            hint=f"{argument('replace_old', True, flag='--replace')} replaces them; or name another workspace",
         )
     return old
 

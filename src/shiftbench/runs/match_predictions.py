@@ -9,7 +9,7 @@ import numpy as np
 
 from shiftbench.classifiers.recorded_files import MISSING, Answers, PredictionFile, Truth, class_indices, unnamed
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, argument
 from shiftbench.labels.space import LabelSpace
 
 #: Under the whole name, else the file's name, else that without its ending.
@@ -45,7 +45,7 @@ class Matching:
                 f"{self.dataset.name!r} lacks",
                 found=f"ids such as {', '.join(strange[:3])}",
                 expected=f"ids such as {', '.join(list(self.dataset.ids)[:3])}",
-                hint="name the images as the dataset does; --allow-unknown leaves the others out",
+                hint=f"name the images as the dataset does; {argument('allow_unknown', True)} leaves the others out",
             )
         if strange:
             self.unknown[answers.model] = len(strange)
@@ -72,7 +72,9 @@ class Matching:
 
     def _by_order(self, answers: Answers, file: PredictionFile) -> Sequence[str]:
         if not self.in_order:
-            raise unnamed(file.source, file.titles, "--in-order, if row i is the i-th image of the dataset")
+            raise unnamed(
+                file.source, file.titles, f"{argument('in_order', True)}, if row i is the i-th image of the dataset"
+            )
         if len(answers) != len(self.dataset):
             raise ClassifierError(
                 f"{file.source} can't be taken in order",
@@ -101,5 +103,5 @@ def check_agreement(truth: Truth, dataset: Dataset, space: LabelSpace) -> None:
             f"the labels in {truth.source} are not those of {dataset.name!r} "
             f"for {len(differing)} of {len(shared)} images",
             found=f"{name}: {keys[label]} in the file, {keys[dataset.labels[row[name]]]} in the dataset",
-            hint="one of the two has its classes in another order; name the file's label space with --labels",
+            hint=f"one of the two has its classes in another order; name the file's label space: {argument('labels')}",
         )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import SettingError, StoreError
+from shiftbench.errors import SettingError, StoreError, argument
 from shiftbench.io.errors import UnreachableError
 from shiftbench.io.paths import Location
 from shiftbench.labels import label_space
@@ -168,7 +168,7 @@ def _recorded_needs(
     if setting.shifted:
         raise SettingError(
             f"{classifier.name!r} holds predictions made elsewhere; it can't be run under {setting.name!r}",
-            hint="evaluate it on settings whose images are used as they are (--suite clean)",
+            hint=f"evaluate it on settings whose images are used as they are: {argument('suite', 'clean')}",
         )
     classifier.check_ids(dataset.ids)
     answer = classifier.lookup(dataset.ids[:1], space)

@@ -24,7 +24,7 @@ from shiftbench.datasets.icons.protocols import PARTS, split_icons
 from shiftbench.datasets.icons.record import RECORD, TABLE, read_record
 from shiftbench.datasets.kind import DataReport, DatasetKind, own_space
 from shiftbench.datasets.manifest import open_manifest
-from shiftbench.errors import DatasetError, ShiftbenchError, listed
+from shiftbench.errors import DatasetError, ShiftbenchError, argument, listed
 from shiftbench.io.paths import Location, local
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.guard import recognise_folders
@@ -131,7 +131,7 @@ def _open_original_folder(folder: Path, *, name: str | None = None) -> FileDatas
             f"{len(odd)} files of {folder} are not named as those of Icons-50",
             found=odd[0],
             expected="<style>_<rendition>_<subtype>.png",
-            hint="as plain class folders: folder:PATH with --labels icons-50",
+            hint=f"as plain class folders: folder:PATH with {argument('labels', 'icons-50')}",
         )
     metadata = {factor: [match[factor] for match in parsed if match] for factor in _FACTORS}
     labels = [index[path.split("/")[0]] for path in paths]
