@@ -38,7 +38,7 @@ def test_malicious_files_are_refused(tmp_path: Path, suffix: str, writer: str) -
     else:
         content = Trap(sprung) if writer == "torch" else {"state_dict": Small().state_dict(), "extra": Trap(sprung)}
         torch.save(content, path)
-    with pytest.raises(ClassifierError, match="--trust") as caught:
+    with pytest.raises(ClassifierError, match="trust=True") as caught:
         load_classifier(str(path))
     assert "not loaded" in str(caught.value)
     assert not sprung.exists()
@@ -48,7 +48,7 @@ def test_malicious_files_are_refused(tmp_path: Path, suffix: str, writer: str) -
 def test_malicious_checkpoints_of_zoos_are_refused(tmp_path: Path, zoo: str) -> None:
     sprung = tmp_path / "sprung"
     torch.save({"model": Trap(sprung)}, tmp_path / "weights.pth")
-    with pytest.raises(ClassifierError, match="--trust"):
+    with pytest.raises(ClassifierError, match="trust=True"):
         load_classifier(f"{zoo}{tmp_path / 'weights.pth'}")
     assert not sprung.exists()
 
@@ -76,7 +76,7 @@ def test_bare_weights_ask_for_their_model(tmp_path: Path, suffix: str) -> None:
 def test_pickled_modules_where_trusted(tmp_path: Path, own_cache: Path, pets: LabelSpace) -> None:
     path = tmp_path / "model.pt"
     torch.save(Small(), path)
-    with pytest.raises(ClassifierError, match="--trust"):
+    with pytest.raises(ClassifierError, match="trust=True"):
         load_classifier(str(path), labels=pets, preprocessing=SMALL)
     assert load_classifier(str(path), labels=pets, preprocessing=SMALL, trust=True).name == "model"
 

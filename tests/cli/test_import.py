@@ -272,7 +272,7 @@ def test_in_order_is_taken_at_the_users_word(val: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "m.npz", models=["m"], predictions=dataset.labels[None])
     with pytest.raises(ClassifierError, match="does not name its images") as caught:
         import_predictions(tmp_path / "m.npz", "val", tmp_path / "w", data=val)
-    assert "--in-order" in str(caught.value)
+    assert "in_order=True" in str(caught.value)
     imported = import_predictions(tmp_path / "m.npz", "val", tmp_path / "w", data=val, in_order=True)
     assert imported.matched_by == "order" and imported.results.scores()[0][2].value == 1.0
     np.savez(tmp_path / "n.npz", models=["n"], predictions=dataset.labels[None, :-1])
@@ -378,7 +378,7 @@ def test_wrong_tables_are_refused_in_words(text: str, message: str | None, tmp_p
     [
         ({"predictions": [[0, 1]], "labels": [0, 1]}, "neither classes nor scores"),
         ({"models": ["a", "b"], "predictions": [[0, 1]], "labels": [0, 1]}, "no array 'predictions' of 2 models"),
-        ({"models": ["a"], "v4": [[0, 1]], "labels": [0, 1]}, "--array v4"),
+        ({"models": ["a"], "v4": [[0, 1]], "labels": [0, 1]}, "array='v4"),
         ({"models": ["a"], "predictions": [[0, 1]], "labels": [0]}, "do not fit together"),
         ({"models": ["a"], "predictions": [[0, 1]], "labels": [0, 1], "ids": ["x"]}, "do not fit together"),
         ({"models": ["a"], "predictions": [[0, 3]], "labels": [0, 1]}, "predicts classes that 'pets' does not have"),

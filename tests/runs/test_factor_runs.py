@@ -252,7 +252,7 @@ def test_data_that_a_factor_suite_can_not_use(tree: Path, network: Any, tmp_path
     whole = open_splits(tree, REMIXED)[f"{REMIXED}/test"]
     with pytest.raises(SettingError, match="needs a table"):
         sb.evaluate(network, REMIXED, {REMIXED: whole}, tmp_path, progress=False)
-    with pytest.raises(SettingError, match="--data deepfashion-remixed=TABLE"):
+    with pytest.raises(SettingError, match="'deepfashion-remixed': 'TABLE'"):
         sb.evaluate(network, REMIXED, None, tmp_path, progress=False)
     rows = [row for row in deepfashion2_rows(tree) if row["part"] == "train"]
     lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
