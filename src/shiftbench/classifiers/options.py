@@ -30,6 +30,8 @@ from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_spac
 from shiftbench.labels.space import LabelSpace, Scores
 
 C = TypeVar("C", bound=Classifier)
+#: The label space of a model whose classes nothing names.
+UNKNOWN_CLASSES = "unknown"
 Engine = Literal["auto", "onnxruntime", "torch"]
 #: What a sidecar may contain besides the keys of a ``Description``.
 _SIDECAR_KEYS = ("name", "labels", "preprocessing", "geometry", "normalisation")
@@ -52,6 +54,7 @@ class Options:
         outputs: ``"logits"`` or ``"probabilities"``.
         pretrained: Whether named models get their trained weights.
         check_images: Images in the model's geometry on which a faster engine must agree with the original.
+        number_classes: Number the classes of a model whose classes nothing names, instead of raising an error.
         described: What is stated about the preprocessing, and by whom; later ones prevail.
         sources: Who states each fact.
         image_size: Gives (height, width) of the images to be classified, if all have the same.
@@ -69,6 +72,7 @@ class Options:
     outputs: Outputs | None = None
     pretrained: bool = True
     check_images: Pixels | None = None
+    number_classes: bool = False
     described: tuple[tuple[Description, FactSource], ...] = ()
     sources: Mapping[str, FactSource] = field(default_factory=dict)
     image_size: Callable[[], tuple[int, int] | None] | None = None
@@ -117,11 +121,17 @@ class Options:
             found.update(dict.fromkeys(settled_by(description.stated), source))
         return replace(self, preprocessing=base, sources={**self.sources, **found})
 
+    def _space(self, name: str, classes: int) -> LabelSpace:
+        fitting = self.labels or (self.default_labels if len(self.default_labels or ()) == classes else None)
+        if self.number_classes and fitting is None and classes != 1000:
+            return LabelSpace(UNKNOWN_CLASSES, tuple(map(str, range(classes))))
+        return space_for(name, classes, self.labels, self.default_labels)
+
     def finish(self, classifier: C, scores: Scores) -> C:
         """Give a classifier that was tried its preprocessing, label space and outputs, and note who states them."""
         assert self.preprocessing is not None
         classifier.preprocessing = self.preprocessing
-        classifier.space = space_for(classifier.name, scores.shape[1], self.labels, self.default_labels)
+        classifier.space = self._space(classifier.name, scores.shape[1])
         measured: Outputs = "probabilities" if looks_like_probabilities(scores) else "logits"
         classifier.outputs = self.outputs or measured
         noted: dict[str, FactSource] = {

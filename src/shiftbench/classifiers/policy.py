@@ -17,6 +17,7 @@ from typing import Any
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.description import (
+    GEOMETRY_FACTS,
     NORMALISATION_FACTS,
     NORMALISATION_KEYS,
     FactSource,
@@ -119,12 +120,9 @@ def _by_convention(
 
 def _over(options: Options, known: KnownInput, geometry: Geometry, images: tuple[int, int] | None) -> Options:
     sources: dict[str, FactSource] = {"layout": known.source, **dict.fromkeys(known.assumed, "assumed")}
-    if known.size is not None and images == known.size:
-        sources["resize"] = known.source  # nothing is resized
-    else:
-        sources |= {"resize": "assumed", "interpolation": "assumed"}
-        if geometry.crop is not None:
-            sources["crop"] = "assumed"
+    # Images of the size that is stated are not resized.
+    stated = known.size is not None and images == known.size
+    sources |= dict.fromkeys(GEOMETRY_FACTS, known.source if stated else "assumed")
     if images is not None and geometry == _squash(images):
         sources["interpolation"] = "library"  # not used
     return options.over(Preprocessing(geometry, known.normalisation), sources)
@@ -148,11 +146,10 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
     """One warning about everything that had to be assumed about a model."""
     if not classifier.assumed:
         return None
-    confirmation = argument("preprocessing", description_text(assumed_description(classifier)), flag="--preprocess")
+    assumed = argument("preprocessing", description_text(assumed_description(classifier)), flag="--preprocess")
     return ResultWarning(
-        f"{classifier.name}: assumed preprocessing, {confirmation}. Scores are wrong if the model was trained "
-        "otherwise: pass what it was trained with, or the same to confirm it, or write it beside the model once "
-        "(`shiftbench describe MODEL --write`)",
+        f"{classifier.name}: assumed preprocessing; scores are wrong if the model was trained with another. Confirm "
+        f"or correct it: {assumed}, or write it beside the model: shiftbench describe MODEL --write",
         "assumed-preprocessing",
     )
 

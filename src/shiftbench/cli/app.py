@@ -30,6 +30,7 @@ COMMANDS = {
     "corrupt": ("corrupt", "corrupt_command", "Write corrupted copies of a dataset."),
     "preview": ("corrupt", "preview_command", "Show all corruptions and severities of one image."),
     "list": ("list", "list_command", "List suites, settings, corruptions, metrics, models, datasets, label spaces."),
+    "describe": ("describe", "describe_command", "What is known about a model, and where each fact comes from."),
     "check": ("check", "app", "Check that a classifier, dataset or attack keeps its contract."),
     "data": ("data", "app", "Inspect and check datasets; assemble icons."),
     "store": ("store", "app", "Inspect, verify, compact and export a workspace."),

@@ -9,7 +9,8 @@ import typer
 from rich.text import Text
 
 from shiftbench.cli.console import output, print_json
-from shiftbench.cli.options import Json, Labels, Trust
+from shiftbench.cli.eval import kept_warnings, print_warnings
+from shiftbench.cli.options import Json, Labels, Preprocess, Trust
 
 app = typer.Typer(no_args_is_help=True, help="Check that a classifier, dataset or attack keeps its contract.")
 
@@ -27,22 +28,24 @@ class _Result(Protocol):
 def check_classifier_command(
     spec: Annotated[str, typer.Argument(help="As for `shiftbench eval`.")],
     labels: Labels = None,
+    preprocess: Preprocess = None,
     trust: Trust = False,
     json: Json = False,
 ) -> None:
     """Shape, finiteness, determinism, independence of the batch, pickling, threads, fingerprint."""
     from shiftbench.classifiers.check import check_classifier
     from shiftbench.classifiers.loading import load_classifier
-    from shiftbench.labels.catalogue import find_label_space
 
-    classifier = load_classifier(spec, labels=find_label_space(labels), trust=trust)
-    _print_checks(check_classifier(classifier), json)
+    with kept_warnings() as warned:
+        results = check_classifier(load_classifier(spec, labels=labels, preprocessing=preprocess, trust=trust))
+    _print_checks(results, json, warned)
 
 
 @app.command("attack")
 def check_attack_command(
     spec: Annotated[str, typer.Argument(help="A classifier with gradients, as for `shiftbench eval`.")],
     labels: Labels = None,
+    preprocess: Preprocess = None,
     trust: Trust = False,
     steps: Annotated[int, typer.Option(help="Steps of each attack.")] = 10,
     json: Json = False,
@@ -54,12 +57,12 @@ def check_attack_command(
     """
     from shiftbench.classifiers.loading import load_classifier
     from shiftbench.classifiers.samples import sample_images
-    from shiftbench.labels.catalogue import find_label_space
     from shiftbench.shifts.attacks import check_attack
 
-    classifier = load_classifier(spec, labels=find_label_space(labels), trust=trust)
+    with kept_warnings() as warned:
+        classifier = load_classifier(spec, labels=labels, preprocessing=preprocess, trust=trust)
     images = sample_images(8, classifier.preprocessing.geometry.output or (224, 224))
-    _print_checks(check_attack(classifier, images, steps=steps), json)
+    _print_checks(check_attack(classifier, images, steps=steps), json, warned)
 
 
 @app.command("dataset")
@@ -76,12 +79,13 @@ def check_dataset_command(
     _print_checks(check_dataset(open_dataset(spec, space=find_label_space(labels))), json)
 
 
-def _print_checks(results: Sequence[_Result], as_json: bool) -> None:
+def _print_checks(results: Sequence[_Result], as_json: bool, warned: Sequence[Warning] = ()) -> None:
     if as_json:
         print_json([{"check": r.name, "ok": r.ok, "message": r.message} for r in results])
     else:
         for result in results:
             mark = ("ok    ", "green") if result.ok else ("failed", "bold red")
             output.print(Text.assemble(mark, f" {result.name}  ", (result.message, "dim")))
+    print_warnings(warned)
     if not all(result.ok for result in results):
         raise typer.Exit(1)

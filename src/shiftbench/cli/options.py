@@ -64,6 +64,13 @@ AllowOutside = Annotated[
     bool, typer.Option("--allow-outside", help="Allow manifests (.csv, .jsonl) to name images outside their folder.")
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|KEY=VALUE,...",
+        help="What the model was trained with, such as size=32,mean=0.5,std=0.25 (docs/models.md).",
+    ),
+]
 Level = Annotated[float, typer.Option(help="Confidence level.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress bars.")]

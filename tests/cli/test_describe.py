@@ -1,0 +1,74 @@
+"""``shiftbench describe``: facts with their sources, and the sidecar that states them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from shiftbench.classifiers import load_classifier
+from shiftbench.cli.app import app
+from tests.classifiers.networks import Small
+from tests.classifiers.test_onnx import export
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "small.onnx")
+
+
+def describe(*arguments: object) -> Any:
+    result = CliRunner().invoke(app, ["describe", *map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def sources(found: Any) -> dict[str, str]:
+    return {one["name"]: one["source"] for one in found["facts"]}
+
+
+def test_each_fact_has_its_source(model: Path) -> None:
+    found = describe(model, "--preprocess", "mean=0.5")
+    assert found["classes"] == 3
+    assert "resize" in found["assumed"] and "mean" not in found["assumed"]
+    assert {"mean": "given", "layout": "file", "outputs": "measured", "std": "assumed"}.items() <= sources(
+        found
+    ).items()
+
+
+def test_what_is_written_is_stated_from_then_on(model: Path) -> None:
+    found = describe(model, "--preprocess", "size=32,mean=0.5,std=0.25", "--write")
+    again = describe(model)
+    assert again["assumed"] == []
+    assert sources(again)["mean"] == "sidecar"
+    assert again["fingerprint"] == found["fingerprint"]
+    first = load_classifier(model, labels=["a", "b", "c"])
+    assert first.preprocessing.normalisation.mean == (0.5, 0.5, 0.5)
+    refused = CliRunner().invoke(app, ["describe", str(model), "--write"])
+    assert refused.exit_code == 1
+    assert describe(model, "--preprocess", "mean=0.4", "--write", "--force")["written"]
+    assert load_classifier(model, labels=["a", "b", "c"]).preprocessing.normalisation.mean == (0.4, 0.4, 0.4)
+
+
+def test_a_file_of_another_kind_beside_the_model_is_explained(model: Path) -> None:
+    before = len(describe(model)["notes"])
+    model.with_suffix(".json").write_text('{"epochs": 3}')
+    assert len(describe(model)["notes"]) == before + 1
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_it_fits_the_terminal(model: Path, columns: int) -> None:
+    result = CliRunner().invoke(app, ["describe", str(model)], env={"COLUMNS": str(columns)})
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= columns
+
+
+def test_only_a_file_gets_a_sidecar(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def classifier():\n    return lambda images: images.mean(axis=(1, 2))\n")
+    result = CliRunner().invoke(app, ["describe", f"{tmp_path / 'mine.py'}:classifier", "--write"])
+    assert result.exit_code == 1
