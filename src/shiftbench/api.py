@@ -64,7 +64,18 @@ class Run(StoredResults):
         """
         from shiftbench.reports.scores import score_table
 
-        return score_table(self.scores(metric, level=level) if metric else self.shown_scores(level=level))
+        scores = self.scores(metric, level=level) if metric else self.shown_scores(level=level)
+        return self.with_models(score_table(scores))
+
+    def with_models(self, table: Table) -> Table:
+        """A table of these models with their ids, marks for assumed preprocessing, and notes on what differs.
+
+        Args:
+            table: A table made from the scores of this run; it is completed in place.
+        """
+        from shiftbench.reports.models import with_models
+
+        return with_models(table, self)
 
     def __repr__(self) -> str:
         models = f"{len(self.classifiers)} models" if len(self.classifiers) != 1 else self.classifiers[0]
@@ -217,7 +228,7 @@ class Run(StoredResults):
         """
         from shiftbench.reports.corruption import results_corruption_table
 
-        return results_corruption_table(self, family, baseline=baseline, level=level)
+        return self.with_models(results_corruption_table(self, family, baseline=baseline, level=level))
 
     def overview(self, *, level: float = 0.95) -> list[Table]:
         """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest.
@@ -235,11 +246,11 @@ class Run(StoredResults):
         designed = design_families(self.workspace, self.results)
         members |= {result.setting for families in (perturbed, designed) for own in families.values() for result in own}
         plain = [entry for entry in self.shown_scores(level=level) if entry[1] not in members]
-        reports: list[Table] = [score_table(plain)] if plain else []
+        reports: list[Table] = [self.with_models(score_table(plain))] if plain else []
         reports += [self.corruption_table(family, level=level) for family in corrupted]
-        reports += [design_table(self, family, level=level) for family in designed]
-        reports += [flip_table(self.workspace, self.results, family=family, level=level) for family in perturbed]
-        return reports
+        more = [design_table(self, family, level=level) for family in designed]
+        more += [flip_table(self.workspace, self.results, family=family, level=level) for family in perturbed]
+        return [*reports, *map(self.with_models, more)]
 
     def compare(self, setting: str | None = None, *, level: float = 0.95) -> Table:
         """Every pair of classifiers on the same images of one setting.
@@ -253,10 +264,8 @@ class Run(StoredResults):
         """
         from shiftbench.reports.comparisons import compare_all
 
-        chosen = setting or self.settings[0]
-        return compare_all(
-            [self.workspace.read(result) for result in self.results if result.setting == chosen], level=level
-        )
+        chosen = self.of_setting(setting or next(iter(self.settings), None))
+        return self.with_models(compare_all(map(self.workspace.read, chosen), level=level))
 
     def groups(
         self, by: str, setting: str | None = None, *, table: str | Path | None = None, level: float = 0.95
@@ -271,7 +280,7 @@ class Run(StoredResults):
         """
         from shiftbench.reports.groups import group_table
 
-        return group_table(self.workspace, self.of_setting(setting), by, table=table, level=level)
+        return self.with_models(group_table(self.workspace, self.of_setting(setting), by, table=table, level=level))
 
     def detection(
         self,
@@ -293,7 +302,8 @@ class Run(StoredResults):
         """
         from shiftbench.reports.detection import detection_table
 
-        return detection_table(self.workspace, self.results, inside, outside, scores, published=published, level=level)
+        found = detection_table(self.workspace, self.results, inside, outside, scores, published=published, level=level)
+        return self.with_models(found)
 
     def calibration(
         self,
@@ -328,7 +338,7 @@ class Run(StoredResults):
                 expected=f"one of {', '.join(self.settings[:12])}",
                 hint=argument("setting", "NAME"),
             )
-        return calibration_table(
+        found = calibration_table(
             self.workspace,
             self.results,
             chosen[0].setting,
@@ -338,6 +348,7 @@ class Run(StoredResults):
             diagrams=diagrams,
             level=level,
         )
+        return self.with_models(found)
 
     def baselines(self, *, level: float = 0.95) -> Placements:
         """Where the models of this run stand among the published models of their settings.
@@ -378,10 +389,11 @@ class Run(StoredResults):
         Args:
             level: Confidence level of the intervals.
         """
+        models = self.model_facts()
         return {
             "workspace": str(self.workspace.root),
             "scores": [
-                {"classifier": classifier, "setting": setting, **score.as_dict()}
+                {"classifier": classifier, "setting": setting, **score.as_dict(), **models[classifier]}
                 for classifier, setting, score in self.shown_scores(level=level)
             ],
             "tables": [table.as_data() for table in self.overview(level=level)],

@@ -36,7 +36,10 @@ def setting(name: str, reference: str | None = None, *, metric: str = "top1", un
 def model(
     name: str, category: str = "standard", *, own: bool = False, fitted: bool = True, base: str = ""
 ) -> ModelEntry:
-    return {"name": name, "category": category, "base_model": base, "own": own, "fitted": fitted}
+    about: ModelEntry = {
+        "name": name, "id": "", "assumed": [], "category": category, "base_model": base, "own": own, "fitted": fitted,
+    }  # fmt: skip
+    return about
 
 
 #: The estimates of a model, one per setting.

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import shiftbench as sb
 from shiftbench.cli.app import app
-from shiftbench.errors import StoreError
+from shiftbench.errors import UnknownNameError
 from shiftbench.settings.roles import Selection
 
 
@@ -64,6 +64,6 @@ def test_export_says_how_many_rows(workspace: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_said(workspace: Path, tmp_path: Path) -> None:
-    assert isinstance(call("export", tmp_path / "x.csv", "-w", workspace, "-c", "nobody").exception, StoreError)
+    assert isinstance(call("export", tmp_path / "x.csv", "-w", workspace, "-c", "nobody").exception, UnknownNameError)
     for command in ("stats", "verify", "compact"):
         assert "not a workspace" in str(call(command, tmp_path / "none").exception)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,7 +74,18 @@ class Drawn:
         check_format(self.output)
         width_in_cm(self.width_or("single"))
 
-    def write(self, figure: PaperFigure) -> None:
+    def write(self, draw: Callable[[], PaperFigure], workspace: Location | None) -> None:
+        """Draw, mark models of a workspace of which something was assumed, and write the file."""
+        from shiftbench.reports.figures.style import marking
+        from shiftbench.reports.models import assumed_models, assumed_notes
+        from shiftbench.runs.results import StoredResults
+
+        if workspace is None:
+            figure = draw()
+        else:
+            run = StoredResults.open(workspace)
+            with marking(assumed_models(run), assumed_notes(run, run.results)):
+                figure = draw()
         path = figure.write(self.output, dpi=self.dpi)
         wide, high = (2.54 * inches for inches in figure.get_size_inches())
         errors.print(f"written: {path} ({wide:.1f} x {high:.1f} cm)", style="dim", highlight=False, soft_wrap=True)
@@ -127,10 +139,11 @@ def scatter_command(
     for one in chosen:
         set_sizes(study, {one.x: n_x, one.y: n_y})
     drawn.write(
-        scatter(
+        lambda: scatter(
             study, chosen, scale=scale, own=mine, named=name or (), level=level, resamples=resamples,
             width=drawn.width_or("single" if len(chosen) == 1 else "double"), show_notes=drawn.notes,
-        )
+        ),
+        table.workspace,
     )  # fmt: skip
 
 
@@ -156,7 +169,7 @@ def corruptions_command(
     from shiftbench.reports.figures import corruptions
 
     grid = _severity_grid(table, family, clean, classifier or [], level)
-    drawn.write(corruptions(grid, width=drawn.width_or("double"), show_notes=drawn.notes))
+    drawn.write(lambda: corruptions(grid, width=drawn.width_or("double"), show_notes=drawn.notes), table.workspace)
 
 
 def _severity_grid(
@@ -167,8 +180,8 @@ def _severity_grid(
     from shiftbench.reports.figures.corruption_data import severity_grid_of_run
 
     if table.workspace is not None and table.results is None:
-        run = Run.open(table.workspace)
-        return severity_grid_of_run(run, family, clean=clean, models=models, level=level, metric=table.metric)
+        run = Run.open(table.workspace, models)
+        return severity_grid_of_run(run, family, clean=clean, level=level, metric=table.metric)
     results = table.read()
     clean = clean or ("val" if "val" in results.settings else None)
     return severity_grid(results, family=family, clean=clean, models=models, level=level)
@@ -201,7 +214,7 @@ def heatmap_command(
     from shiftbench.reports.figures import heatmap
 
     errors = _error_map(table, family, baseline, classifier or [])
-    drawn.write(heatmap(errors, width=drawn.width_or("double"), show_notes=drawn.notes))
+    drawn.write(lambda: heatmap(errors, width=drawn.width_or("double"), show_notes=drawn.notes), table.workspace)
 
 
 def _error_map(table: ResultsOptions, family: str | None, baseline: str | None, models: list[str]) -> ErrorMap:
@@ -238,7 +251,7 @@ def reliability_command(
 
     found = _predictions(workspace, setting, classifier)
     width = drawn.width_or("single" if len(found) == 1 else "double")
-    drawn.write(reliability(found, bins=bins, level=level, width=width, show_notes=drawn.notes))
+    drawn.write(lambda: reliability(found, bins=bins, level=level, width=width, show_notes=drawn.notes), workspace)
 
 
 @app.command("response")
@@ -261,7 +274,8 @@ def response_command(
     from shiftbench.reports.figures import response
 
     found = _predictions(workspace, setting, classifier)
-    drawn.write(response(found, level=level, width=drawn.width_or("single"), show_notes=drawn.notes))
+    width = drawn.width_or("single")
+    drawn.write(lambda: response(found, level=level, width=width, show_notes=drawn.notes), workspace)
 
 
 def _predictions(workspace: Location, settings: list[str] | None, classifiers: list[str] | None) -> list[Predictions]:
@@ -305,7 +319,8 @@ def correlations_command(
     study = open_study(table, kinds)
     measures = all_measures(study, synthetic or ["all"], natural or ["all"])
     pairs = study.correlations(*measures, x=x, level=level, scale=scale)
-    drawn.write(correlations(pairs, rank=rank, width=drawn.width_or("single"), show_notes=drawn.notes))
+    width = drawn.width_or("single")
+    drawn.write(lambda: correlations(pairs, rank=rank, width=width, show_notes=drawn.notes), table.workspace)
 
 
 @app.command("rank")
@@ -331,7 +346,8 @@ def rank_command(
     from shiftbench.reports.figures import rank
 
     result = reproducibility_of(table, x, y, n_x, n_y, level)
-    drawn.write(rank(result, x, y, named=name, width=drawn.width_or("double"), show_notes=drawn.notes))
+    width = drawn.width_or("double")
+    drawn.write(lambda: rank(result, x, y, named=name, width=width, show_notes=drawn.notes), table.workspace)
 
 
 @app.command("bins")
@@ -356,8 +372,9 @@ def bins_command(
     if x is not None:
         original = {one.classifier: float(one.correct.mean()) for one in predictions_in(chosen.workspace, x)}
     drawn.write(
-        bins(
+        lambda: bins(
             found, chosen.setting, original=original, original_setting=x or "", width=drawn.width_or("single"),
             show_notes=drawn.notes,
-        )
+        ),
+        chosen.workspace,
     )  # fmt: skip

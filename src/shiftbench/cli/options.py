@@ -136,7 +136,12 @@ class TableOptions:
     ] = None
     json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False
 
-    def show(self, table: Table) -> None:
+    def show(self, table: Table, workspace: Location | None = None) -> None:
+        """Print or write a table; the models of a workspace get their ids and marks."""
+        if workspace is not None:
+            from shiftbench.api import Run
+
+            table = Run.open(workspace).with_models(table)
         if self.output is not None:
             errors.print(f"written: {table.write(self.output)}", style="dim", highlight=False, soft_wrap=True)
             return

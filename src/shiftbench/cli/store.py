@@ -1,9 +1,9 @@
-"""``shiftbench store``: statistics, verification, compaction and export of a workspace."""
+"""``shiftbench store``: what a workspace holds and who made it; verify, compact, export, rename, remove."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,23 +14,37 @@ from shiftbench.cli.options import (
     ModelNames,
     Quiet,
     SettingNames,
+    TableOptions,
     WorkspacePath,
+    grouped,
     path_or_url,
 )
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, place
 
-app = typer.Typer(no_args_is_help=True, help="Inspect, verify, compact and export a workspace.")
+if TYPE_CHECKING:
+    from shiftbench.store.workspace import Workspace
 
-Folder = Annotated[Location, path_or_url("The folder that `eval` wrote to.")]
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Look after a workspace: statistics, log of runs, verify, compact, export, rename, remove.",
+)
+
+#: The workspace may also be named without -w.
+Positional = Annotated[Location | None, typer.Argument(parser=place, hidden=True)]
+
+
+def _open(positional: Location | None, workspace: Location) -> Workspace:
+    from shiftbench.store.workspace import Workspace
+
+    return Workspace(positional or workspace, create=False)
 
 
 @app.command("stats")
-def stats_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False) -> None:
+def stats_command(folder: Positional = None, workspace: WorkspacePath = DEFAULT_WORKSPACE, json: Json = False) -> None:
     """Count models, settings, predictions and bytes, without reading predictions."""
     from shiftbench.store.maintenance import workspace_stats
-    from shiftbench.store.workspace import Workspace
 
-    found = workspace_stats(Workspace(workspace, create=False))
+    found = workspace_stats(_open(folder, workspace))
     if json:
         print_json(found.as_dict())
         return
@@ -49,7 +63,9 @@ def stats_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False) -> 
 
 
 @app.command("verify")
-def verify_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False, quiet: Quiet = False) -> None:
+def verify_command(
+    folder: Positional = None, workspace: WorkspacePath = DEFAULT_WORKSPACE, json: Json = False, quiet: Quiet = False
+) -> None:
     """Check every stored prediction against its digest.
 
     Lists files that are truncated, edited or swapped, and exits with 1 if there are any. Rerunning the same eval
@@ -57,9 +73,8 @@ def verify_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False, qu
     """
     from shiftbench.jobs.progress import progress_bar
     from shiftbench.store.maintenance import file_count, verify
-    from shiftbench.store.workspace import Workspace
 
-    store = Workspace(workspace, create=False)
+    store = _open(folder, workspace)
     count = file_count(store)
     with progress_bar("files", count, show=not quiet, console=errors) as advance:
         damaged = list(verify(store, advance))
@@ -74,16 +89,17 @@ def verify_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False, qu
 
 
 @app.command("compact")
-def compact_command(workspace: Folder = DEFAULT_WORKSPACE, json: Json = False) -> None:
+def compact_command(
+    folder: Positional = None, workspace: WorkspacePath = DEFAULT_WORKSPACE, json: Json = False
+) -> None:
     """Join complete blocks, clean up after killed runs, and write the catalogue.
 
     The catalogue lists all results in one file, so that tables of a large workspace open quickly. No result is
     removed, and a running eval is not disturbed.
     """
     from shiftbench.store.maintenance import compact
-    from shiftbench.store.workspace import Workspace
 
-    done = compact(Workspace(workspace, create=False))
+    done = compact(_open(folder, workspace))
     if json:
         print_json(asdict(done))
         return
@@ -114,15 +130,101 @@ def export_command(
       the predictions of every model for one image
         shiftbench store export one.csv --image n01440764/x.JPEG --top 5
     """
-    from shiftbench.errors import StoreError
     from shiftbench.jobs.progress import progress_bar
+    from shiftbench.runs.results import NoResultsError, StoredResults
     from shiftbench.store.export import export_table
+
+    run = StoredResults.open(workspace, classifier or (), setting or ())
+    if not run.results:
+        raise NoResultsError("the workspace holds no results yet")
+    with progress_bar("results", len(run.results), show=not quiet, console=errors) as advance:
+        rows = export_table(run.workspace, file, run.results, top_k=top, images=image or (), advance=advance)
+    errors.print(f"written: {file}, {rows:,} rows", style="dim", highlight=False)
+
+
+@app.command("log")
+@grouped
+def log_command(
+    workspace: WorkspacePath = DEFAULT_WORKSPACE,
+    classifier: ModelNames = None,
+    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only the last N runs.")] = None,
+    *,
+    shown: TableOptions,
+) -> None:
+    """List the runs that wrote to a workspace, by date: command or call, models, results, versions.
+
+    Runs of version 0.1 are not recorded. `--json` has every record in full.
+    """
+    from shiftbench.reports.run_log import run_log
+    from shiftbench.runs.results import StoredResults
+
+    run = StoredResults.open(workspace, classifier or ())
+    shown.show(run_log(run, last=last, of_models=bool(classifier)))
+
+
+@app.command("rename")
+def rename_command(
+    model: Annotated[str, typer.Argument(help="Name or id (name@hash) of a model.")],
+    name: Annotated[str, typer.Argument(help="New name.")],
+    workspace: WorkspacePath = DEFAULT_WORKSPACE,
+    json: Json = False,
+) -> None:
+    """Give a model, or one version of it, another name in tables and reports.
+
+    The stored predictions are not touched; later runs of the same version appear under the new name, too.
+    """
+    from shiftbench.runs.results import StoredResults
+    from shiftbench.store.models import rename_model
+
+    run = StoredResults.open(workspace)
+    version = run.find_model(model)
+    rename_model(run.workspace, version, name, {one.name for one in run.models})
+    new = f"{name}@{version.record.version}"
+    if json:
+        print_json({"before": version.id, "after": new})
+    else:
+        output.print(f"{version.id} is now {new}", highlight=False, markup=False)
+
+
+@app.command("remove")
+def remove_command(
+    models: Annotated[list[str] | None, typer.Argument(help="Names or ids (name@hash) of models.")] = None,
+    workspace: WorkspacePath = DEFAULT_WORKSPACE,
+    setting: SettingNames = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete results, with their unfinished blocks and stored images.
+
+    A name stands for all its versions, an id for one. Without models, the settings are removed for all of them.
+
+    \b
+    Examples:
+      the version with the wrong preprocessing
+        shiftbench store remove small@5451c0ab
+      one setting of all models
+        shiftbench store remove -s photos-c.fog.3 --dry-run
+    """
+    from shiftbench.store.removal import find_to_remove, remove_results
     from shiftbench.store.workspace import Workspace
 
+    if not models and not setting:
+        raise typer.BadParameter("name models, or settings with --setting", param_hint="MODELS")
     store = Workspace(workspace, create=False)
-    results = list(store.results(classifier or (), setting or ()))
-    if not results:
-        raise StoreError("no results match", hint="`shiftbench table` lists the results")
-    with progress_bar("results", len(results), show=not quiet, console=errors) as advance:
-        rows = export_table(store, file, results, top_k=top, images=image or (), advance=advance)
-    errors.print(f"written: {file}, {rows:,} rows", style="dim", highlight=False)
+    found = find_to_remove(store, models or (), setting or ())
+    size = sum(one.bytes for one in found)
+    if not json:
+        for one in found:
+            state = f"{one.result.spec.images:,} predictions" if one.complete else "not complete"
+            output.print(f"{one.result.model_id} in {one.result.setting}: {state}", highlight=False, markup=False)
+    summary = f"{len(found):,} result{'' if len(found) == 1 else 's'}, {size / 1e6:,.1f} MB"
+    if not dry_run and not yes and not typer.confirm(f"Remove {summary}?", err=True):
+        raise typer.Exit(1)
+    if not dry_run:
+        remove_results(store, found)
+    if json:
+        listed = [{"id": one.result.model_id, "setting": one.result.setting, "key": one.result.key} for one in found]
+        print_json({"removed": not dry_run, "results": listed, "bytes": size})
+    else:
+        output.print(f"{'would remove' if dry_run else 'removed'}: {summary}", highlight=False)

@@ -29,6 +29,9 @@ def table_command(
     baseline: Annotated[
         str | None, typer.Option(help="With --mce: divide by this model instead of the published AlexNet.")
     ] = None,
+    provenance: Annotated[
+        bool, typer.Option("--provenance", help="Date, versions, assumed preprocessing and data of every result.")
+    ] = False,
     level: Level = 0.95,
     *,
     shown: TableOptions,
@@ -40,4 +43,9 @@ def table_command(
     from shiftbench.api import Run
 
     run = Run.open(workspace, classifier or (), setting or ())
+    if provenance:
+        from shiftbench.reports.run_log import provenance_table
+
+        shown.show(provenance_table(run))
+        return
     shown.show(run.corruption_table(baseline=baseline, level=level) if mce else run.table(metric, level=level))

@@ -39,6 +39,9 @@ def _write_beside(path: Path, write: Callable[[Path], object], durable: bool) ->
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # a file is in the way, or no folder can be made there
+        raise UnwritableError(path.parent, os.strerror(error.errno or 0)) from error
+    try:
         write(temporary)
         if durable:
             with temporary.open("rb+") as file:

@@ -83,7 +83,7 @@ def ascii_text(text: str) -> str:
     >>> ascii_text("– 5 × 3 café")
     '- 5 x 3 caf?'
     """
-    for fancy, plain in (("–", "-"), ("×", "x"), ("·", "|"), ("≤", "<=")):
+    for fancy, plain in (("–", "-"), ("×", "x"), ("·", "|"), ("≤", "<="), ("†", "+")):
         text = text.replace(fancy, plain)
     return text.encode("ascii", "replace").decode()
 
@@ -113,6 +113,7 @@ _LATEX = {
     "–": "--",
     "×": r"$\times$",
     "≤": r"$\leq$",
+    "†": r"$^\dagger$",
 }
 
 

@@ -36,14 +36,23 @@ _SCORES = pa.schema(
         ("level", pa.float64()),
         *((name, pa.string()) for name in ("unit", "method", "provenance")),
         ("higher_is_better", pa.bool_()),
+        ("assumed", pa.string()),
     ]
 )
 
 
 def scores_to_arrow(results: StoredResults, rows: Iterable[ScoreRow]) -> pa.Table:
     """One row per score. Values are fractions; nan where a number is not defined."""
-    ids = {title: version.id for title, version in results.models.titles.items()}
-    return pa.Table.from_pylist([{**_score(row), "model_id": ids[row.model]} for row in rows], _SCORES)
+    facts = results.model_facts()
+    return pa.Table.from_pylist(
+        [{**_score(row), "model_id": facts[row.model]["id"], "assumed": _assumed(results, row.model)} for row in rows],
+        _SCORES,
+    )
+
+
+def _assumed(results: StoredResults, title: str) -> str:
+    """Facts about a model that nobody gave and no file states."""
+    return ", ".join(results.model_facts()[title]["assumed"] or ())
 
 
 def _score(row: ScoreRow) -> dict[str, object]:
@@ -64,9 +73,8 @@ def _predictions(results: StoredResults, result: Result, top_k: int) -> pa.Table
     found = results.workspace.read(result, top_k=top_k, scores=False)
     member = results.workspace.setting_record(result).member
     place = (member.family, member.name, member.level) if member is not None else (None, None, None)
-    table = long_table(found, top_k)
-    columns: dict[str, pa.Array] = dict(zip(["model", *table.column_names[1:]], table.columns, strict=True))
-    columns["model_id"] = pa.repeat(pa.scalar(results.models.titles[result.title].id), len(found))
+    table = long_table(found, top_k, model_id=result.model_id, assumed=_assumed(results, result.title))
+    columns: dict[str, pa.Array] = dict(zip(["model", "model_id", *table.column_names[2:]], table.columns, strict=True))
     columns["label_name"] = _names(found, found.labels)
     for k in range(top_k):
         known = k < found.top.shape[1]

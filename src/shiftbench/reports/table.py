@@ -36,6 +36,13 @@ class Number:
     mark: str = ""
 
 
+class Name(NamedTuple):
+    """A name with a mark that refers to a note."""
+
+    text: str
+    mark: str
+
+
 class CellText(NamedTuple):
     """One cell as text."""
 
@@ -88,6 +95,8 @@ class Column:
 
     def cell(self, row: Row) -> CellText:
         value = row.get(self.key)
+        if isinstance(value, Name):
+            return CellText(self._plain(value.text), mark=value.mark)
         if self.kind not in ("number", "points") or isinstance(value, str):
             return CellText(self._plain(value))
         if not isinstance(value, Number):
@@ -210,12 +219,12 @@ class Table:
 
     def to_csv(self) -> str:
         """All rows with all digits, in the unit of the results."""
-        return writers.to_csv(self._all_keys, self.rows)
+        return writers.to_csv(self.csv_keys, self.rows)
 
     @property
-    def _all_keys(self) -> Sequence[str]:
+    def csv_keys(self) -> list[str]:
         if self.keys is not None:
-            return self.keys
+            return list(self.keys)
         return [key for column in self.columns for key in (column.key, *(column.ends or ()))]
 
     def to_arrow(self) -> pa.Table:
@@ -227,7 +236,7 @@ class Table:
         from shiftbench.reports.frames import rows_to_arrow
 
         pieces = [self] if self.rows else [one for one in self.parts if one.rows]
-        keys = dict.fromkeys(key for one in pieces or [self] for key in one._all_keys)
+        keys = dict.fromkeys(key for one in pieces or [self] for key in one.csv_keys)
         return rows_to_arrow(list(keys), [row for one in pieces for row in one.rows])
 
     def to_pandas(self) -> pd.DataFrame:

@@ -141,11 +141,9 @@ def _listed(table: Table, width: int, clean: Callable[[str], str]) -> Text:
         for line in formatting.wrap_name(first.cell(row).whole, width):
             text.append(clean(line) + "\n", style="bold")
         # Non-breaking spaces keep a number with its name and its interval.
-        parts = [
-            f"{column.heading} {column.cell(row).whole}".replace(" ", "\u00a0")
-            for column in others
-            if not column.optional and column.cell(row).whole
-        ]
+        whole = [(one.heading, one.cell(row).whole) for one in others if not one.optional]
+        parts = [f"{heading} {text}" for heading, text in whole if text]
+        parts = [part.replace(" ", "\u00a0") if len(part) <= width - 3 else part for part in parts]
         lines = textwrap.wrap("; ".join(parts), width - 2, break_on_hyphens=False, break_long_words=False)
         text.append("".join(f"  {clean(line.replace(chr(160), ' '))}\n" for line in lines))
     text.rstrip()
@@ -207,7 +205,7 @@ def _grid(table: Table) -> _Grid:
     column_n = [column.n for column in others] if any(column.n for column in others) else None
     return _Grid(
         first.heading,
-        [first.cell(row).value for row in table.shown],
+        [first.cell(row).shown for row in table.shown],
         [(column.heading, column.subheading) for column in others],
         [[column.cell(row) for column in others] for row in table.shown],
         column_n=column_n,

@@ -75,7 +75,7 @@ def _plain_html(table: Table) -> str:
 def _turned_html(table: Table) -> str:
     first, *others = table.columns
     with_n = any(column.n for column in others)
-    head = [html.text(table.turned), *(html.text(first.cell(row).value) for row in table.shown), *["n"] * with_n]
+    head = [html.text(table.turned), *(html.text(first.cell(row).shown) for row in table.shown), *["n"] * with_n]
     rows = [
         [
             _html_heading(one).replace("<br>", " "),
@@ -134,6 +134,8 @@ def to_csv(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 def _csv_field(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, list | tuple):
+        return formatting.csv_text(", ".join(map(str, value)))
     if isinstance(value, float):
         return formatting.csv_number(value)
     return str(value) if isinstance(value, int) else formatting.csv_text(str(value))
@@ -160,10 +162,13 @@ def _markdown_cell(cell: CellText, *, small: bool) -> str:
     return f"{value} <sub>{interval}</sub>" if small else f"{value} {interval}"
 
 
+_LATEX_MARKS = {"†": r"\dagger"}
+
+
 def _latex_cell(cell: CellText, *, small: bool) -> str:
     value = formatting.latex(cell.value)
     value = f"\\textbf{{{value}}}" if cell.bold else value
-    value += f"$^{{{cell.mark}}}$" if cell.mark else ""
+    value += f"$^{{{_LATEX_MARKS.get(cell.mark, cell.mark)}}}$" if cell.mark else ""
     if not cell.interval:
         return value
     interval = formatting.latex(cell.interval)

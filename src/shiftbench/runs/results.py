@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
-from typing import Self
+from typing import Any, Self
 
 from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, listed
 from shiftbench.io.paths import Location, is_object
@@ -16,6 +16,7 @@ from shiftbench.labels.sanity_checks import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.store.models import AmbiguousModelError, ModelVersion, ModelVersions
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.run_records import RunHistory
 from shiftbench.store.workspace import Result, Workspace
 
 
@@ -59,7 +60,27 @@ class StoredResults:
         everything = list(store.results())
         models = ModelVersions.of(store, everything)
         chosen = select_results(everything, models, list(classifiers), list(settings))
-        return cls(store, chosen, models=models)
+        opened = cls(store, chosen, models=models)
+        first = opened.history.first_runs
+        # Versions of one name in order of their first run, not of their hashes.
+        places = {place: i for i, place in enumerate(dict.fromkeys((one.classifier, one.setting) for one in chosen))}
+        opened.results.sort(
+            key=lambda one: (places[one.classifier, one.setting], first.get(one.spec.classifier.version, ""))
+        )
+        return opened
+
+    @cached_property
+    def history(self) -> RunHistory:
+        """What the records of runs say about these results; nothing in workspaces of version 0.1."""
+        return RunHistory.of(self.workspace)
+
+    def model_facts(self) -> dict[str, dict[str, Any]]:
+        """By title of a model: its id, and what was assumed about it (None where that was not recorded)."""
+        assumed = self.history.assumed
+        return {
+            title: {"id": one.id, "assumed": _listed_facts(assumed.get(one.record.version))}
+            for title, one in self.models.titles.items()
+        }
 
     def select(self, models: Iterable[str] = (), settings: Iterable[str] = ()) -> Self:
         """Some of these results.
@@ -143,7 +164,7 @@ class StoredResults:
         if not found:
             raise UnknownNameError("model", name, self.classifiers)
         if len(found) > 1:
-            raise AmbiguousModelError(name, found)
+            raise AmbiguousModelError(name, found, self.history.dates)
         return found[0]
 
     def of_setting(self, setting: str | None) -> list[Result]:
@@ -182,6 +203,10 @@ class StoredResults:
             about = f"{result.title} on {result.setting}: "
             found += outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling, about=about)
         return found
+
+
+def _listed_facts(facts: tuple[str, ...] | None) -> list[str] | None:
+    return None if facts is None else list(facts)
 
 
 def _all_versions(workspace: Workspace, results: Sequence[Result]) -> ModelVersions:

@@ -23,6 +23,7 @@ from shiftbench.io.atomic import write_atomically
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.run_records import RunHistory
 from shiftbench.store.workspace import Result, Workspace
 
 _FORMATS = (".csv", ".parquet")
@@ -41,8 +42,9 @@ def export_table(
 ) -> int:
     """Write ``path`` (.csv or .parquet) and return the number of rows.
 
-    Columns: classifier, setting, image, label, top1 ... (keys of classes), confidence, correct. Empty are the
-    label of an image without one, and the answers for a skipped image. ``images`` keeps these ids only.
+    Columns: classifier, id (of the model's version), setting, image, label, top1 ... (keys of classes), confidence,
+    correct, assumed (facts about the model that nobody gave). Empty are the label of an image without one, and the
+    answers for a skipped image. ``images`` keeps these ids only.
     """
     target = place(path)
     if target.suffix.lower() not in _FORMATS:
@@ -51,14 +53,17 @@ def export_table(
             found=target.name,
             expected=f"a file name that ends in {' or '.join(_FORMATS)}",
         )
-    rows, find = 0, _Rows(images)
+    rows, find, assumed = 0, _Rows(images), RunHistory.of(workspace).assumed
+
+    def read(result: Result) -> pa.Table:
+        facts = ", ".join(assumed.get(result.spec.classifier.version, ()))
+        found = workspace.read(result, top_k=top_k, scores=False)
+        return long_table(found, top_k, find, model_id=result.model_id, assumed=facts)
 
     def write(temporary: Path) -> None:
         nonlocal rows
         with _writer(temporary, target.suffix.lower(), _schema(top_k)) as writer:
-            for table in _ahead(
-                results, lambda result: long_table(workspace.read(result, top_k=top_k, scores=False), top_k, find)
-            ):
+            for table in _ahead(results, read):
                 writer.write_table(table)
                 rows += len(table)
                 advance(1)
@@ -90,8 +95,9 @@ def _writer(path: Path, suffix: str, schema: pa.Schema) -> Iterator[Any]:
 
 
 def _schema(top_k: int) -> pa.Schema:
-    words = ["classifier", "setting", "image", "label", *(f"top{k + 1}" for k in range(top_k))]
-    return pa.schema([*((word, pa.string()) for word in words), ("confidence", pa.float32()), ("correct", pa.bool_())])
+    words = ["classifier", "id", "setting", "image", "label", *(f"top{k + 1}" for k in range(top_k))]
+    numbers = [("confidence", pa.float32()), ("correct", pa.bool_()), ("assumed", pa.string())]
+    return pa.schema([*((word, pa.string()) for word in words), *numbers])
 
 
 class _Rows:
@@ -112,7 +118,9 @@ class _Rows:
         return rows
 
 
-def long_table(found: Predictions, top_k: int, find: _Rows | None = None) -> pa.Table:
+def long_table(
+    found: Predictions, top_k: int, find: _Rows | None = None, *, model_id: str, assumed: str = ""
+) -> pa.Table:
     """The rows of one result; ``find`` chooses some of its images."""
     rows = np.arange(len(found)) if find is None else find(found.ids)
     top, labels = found.top[rows], found.labels[rows]
@@ -123,12 +131,14 @@ def long_table(found: Predictions, top_k: int, find: _Rows | None = None) -> pa.
     return pa.Table.from_arrays(
         [
             pa.repeat(pa.scalar(found.classifier), len(rows)),
+            pa.repeat(pa.scalar(model_id), len(rows)),
             pa.repeat(pa.scalar(found.setting), len(rows)),
             pa.array(found.ids if len(rows) == len(found) else [found.ids[row] for row in rows], pa.string()),
             _keys(found.space, labels) if found.label_sets is None else _sets(found, rows),
             *answers,
             pa.array(found.confidence[rows], mask=np.isnan(found.confidence[rows])),
             right,
+            pa.repeat(pa.scalar(assumed), len(rows)),
         ],
         schema=_schema(top_k),
     )

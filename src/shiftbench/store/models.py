@@ -7,7 +7,7 @@ under its id, so that two versions never share a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -85,21 +85,14 @@ class ModelVersions:
             raise UnknownNameError("model", name, self.titles)
         return found
 
-    def find_one(self, name: str) -> ModelVersion:
-        """The only version that a name or id stands for."""
-        found = self.find(name)
-        if len(found) > 1:
-            raise AmbiguousModelError(name, found)
-        return found[0]
-
 
 class AmbiguousModelError(StoreError):
     """A name that several versions of a model share."""
 
-    def __init__(self, name: str, versions: Sequence[ModelVersion]) -> None:
+    def __init__(self, name: str, versions: Sequence[ModelVersion], dates: Mapping[str, str]) -> None:
         super().__init__(
             f"{len(versions)} versions of {name!r} match; they differ in {', '.join(differences(versions))}",
-            found=", ".join(one.id for one in versions),
+            found=", ".join(f"{one.id} ({dates.get(one.record.version, 'date not recorded')})" for one in versions),
             expected="one of these ids",
         )
 
@@ -137,7 +130,7 @@ def renamed_models(workspace: Workspace) -> dict[str, dict[str, str]]:
     return {str(key): {str(k): str(v) for k, v in value.items()} for key, value in found.items()}
 
 
-def rename_model(workspace: Workspace, version: ModelVersion, name: str, taken: Mapping[str, object]) -> None:
+def rename_model(workspace: Workspace, version: ModelVersion, name: str, taken: Collection[str]) -> None:
     """Give one version another name. Files stay where they are: the name is shown, not stored in them."""
     if not name.strip() or "@" in name or name in taken:
         raise StoreError(

@@ -7,7 +7,9 @@ prediction depends on the records: a workspace without them, or of an older vers
 from __future__ import annotations
 
 import inspect
+import platform
 import secrets
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,17 +17,19 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from shiftbench._version import __version__
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, is_object
-from shiftbench.store.software import Software
 
 if TYPE_CHECKING:
     from shiftbench.store.workspace import Result, Workspace
@@ -35,6 +39,90 @@ command_line: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=(
 #: "running" is also what a killed run leaves; ``RunHistory`` tells the two apart.
 Status = Literal["running", "complete", "incomplete", "interrupted", "failed"]
 Kind = Literal["evaluate", "import", "remove"]
+
+
+#: Library to module: those on the way from an image file to a score.
+_CORE = {"numpy": "numpy", "pillow": "PIL", "opencv": "cv2", "scipy": "scipy"}
+_ENGINES = {
+    "onnxruntime": "onnxruntime",
+    "torch": "torch",
+    "torchvision": "torchvision",
+    "timm": "timm",
+    "transformers": "transformers",
+    "scikit-learn": "sklearn",
+    "tensorflow": "tensorflow",
+    "jax": "jax",
+}
+
+
+class Software(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Versions, Python, and the machine."""
+
+    #: Version of this package, and of the libraries that a run loaded or can load.
+    versions: dict[str, str] = {}
+    python: str = ""
+    platform: str = ""
+    cpu: str = ""
+    #: Vector instructions in use: sums are rounded in another order with others.
+    cpu_features: list[str] = []
+
+    @classmethod
+    def present(cls) -> Software:
+        """Those of this process. Engines count if they are loaded; the core's libraries may be loaded by workers."""
+        loaded = {name: module for name, module in _ENGINES.items() if module in sys.modules}
+        found = {name: _version(name, module) for name, module in {**_CORE, **loaded}.items()}
+        return cls(
+            versions={"shiftbench": __version__, **{name: version for name, version in found.items() if version}},
+            python=platform.python_version(),
+            platform=platform.platform(),
+            cpu=_cpu(),
+            cpu_features=_features(),
+        )
+
+
+def _version(library: str, module: str) -> str:
+    loaded = getattr(sys.modules.get(module), "__version__", "")
+    return str(loaded) if loaded else _installed(library)
+
+
+@cache
+def _installed(library: str) -> str:
+    try:
+        return metadata.version("opencv-python-headless" if library == "opencv" else library)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@cache
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _features() -> list[str]:
+    import numpy as np
+
+    umath = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
+    found: dict[str, bool] = getattr(umath, "__cpu_features__", {})
+    return sorted(name for name, there in found.items() if there)
+
+
+def mixed_versions(software: Iterable[Software]) -> dict[str, list[str]]:
+    """What differs between results in a way that can change scores: library to its versions; "CPU features" too.
+
+    A library that only some loaded is no difference: models of one table may need different engines.
+    """
+    seen: dict[str, dict[str, None]] = {}
+    for one in software:
+        for name, version in one.versions.items():
+            seen.setdefault(name, {})[version] = None
+        if one.cpu_features:
+            seen.setdefault("CPU features", {})[" ".join(one.cpu_features)] = None
+    return {name: list(versions) for name, versions in seen.items() if len(versions) > 1}
 
 
 class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -127,7 +215,7 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
     started = datetime.now(UTC)
     text, configuration = describe_call(call.function, call.arguments)
     record = RunRecord(
-        id=f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}",
+        id=f"{started:%Y%m%dT%H%M%S}.{started.microsecond // 1000:03d}Z-{secrets.token_hex(4)}",
         kind=call.kind,
         started=started.isoformat(timespec="milliseconds"),
         command=without_secrets(command_line.get()),
@@ -228,17 +316,27 @@ class RunHistory:
         for key in model.shared:
             self._makers.setdefault(key, []).append(record)
 
+    @property
+    def first_runs(self) -> dict[str, str]:
+        """By hash of the version: when it was first run (ISO 8601, UTC)."""
+        return {version: runs[0].started for version, runs in self._runs.items()}
+
+    @property
+    def dates(self) -> dict[str, str]:
+        """The same, for people."""
+        return {version: shown_date(first) for version, first in self.first_runs.items()}
+
     def makers(self, result: Result) -> list[RunRecord]:
         """The runs that computed a result; none if that was not recorded."""
         return self._makers.get(result.key, [])
 
-    def runs_of(self, version: str) -> list[RunRecord]:
-        return self._runs.get(version, [])
 
-    def made(self, result: Result) -> str:
-        """When it was computed (ISO 8601, UTC); "" if that was not recorded."""
-        makers = self.makers(result)
-        return (makers[-1].ended or makers[-1].started) if makers else ""
+def shown_date(moment: str) -> str:
+    """
+    >>> shown_date("2026-11-16T19:30:39.123+00:00")
+    '2026-11-16 19:30'
+    """
+    return moment[:16].replace("T", " ")
 
 
 def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
@@ -268,12 +366,9 @@ def as_json(value: Any) -> Any:
         return {str(key): as_json(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [as_json(entry) for entry in value]
-    if is_dataclass(value) and not isinstance(value, type) and len(fields(value)) <= _MOST_FIELDS:
-        return {one.name: as_json(getattr(value, one.name)) for one in fields(value)}
+    if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "name"):
+        return {one.name: as_json(getattr(value, one.name)) for one in fields(value) if not one.name.startswith("_")}
     return object_name(value)
-
-
-_MOST_FIELDS = 12
 
 
 def object_name(value: object) -> str:

@@ -124,8 +124,12 @@ class Workspace:
             if not create:
                 raise StoreError(
                     f"{self.root} is not a workspace",
-                    found="no workspace.json in it" if self.root.is_dir() else "no such folder",
+                    found=self._what_is_there(),
                     hint="name the folder that `shiftbench eval --workspace` wrote to",
+                ) from None
+            if self.root.exists() and not self.root.is_dir():
+                raise StoreError(
+                    f"{self.root} is a file, and a workspace is a folder", hint="name a new or empty folder"
                 ) from None
             if self._holds_other_things():
                 raise StoreError(
@@ -136,6 +140,11 @@ class Workspace:
             write_json(marker, found)
         if found.get("format") != FORMAT:
             raise StoreError("this workspace has another format", found=found.get("format"), expected=FORMAT)
+
+    def _what_is_there(self) -> str:
+        if self.root.is_dir():
+            return "no workspace.json in it"
+        return "a file, not a folder" if self.root.exists() else "no such folder"
 
     def _holds_other_things(self) -> bool:
         """Not counting the marker that another run is about to put in place, or was killed at."""

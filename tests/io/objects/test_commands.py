@@ -55,10 +55,12 @@ def test_a_real_evaluation_by_url_writes_the_same_bytes(places: tuple[Path, Buck
     disk, bucket = places
     local = {str(path.relative_to(disk)): path.read_bytes() for path in disk.rglob("*") if path.is_file()}
     there = bucket.files("w")
-    # A source is recorded as it was given, as a path or a URL.
-    assert {name: data for name, data in there.items() if not name.endswith(("catalogue.parquet", "source.json"))} == {
-        name: data for name, data in local.items() if not name.startswith("locks/") and not name.endswith("source.json")
+    # A source is recorded as it was given, as a path or a URL; each run has a record of its own.
+    apart = ("locks/", "runs/", "catalogue.parquet")
+    assert {name: data for name, data in there.items() if not name.startswith(apart) and "source" not in name} == {
+        name: data for name, data in local.items() if not name.startswith(apart) and "source" not in name
     }
+    assert len([name for name in there if name.startswith("runs/")]) == 1
 
 
 @pytest.mark.parametrize(

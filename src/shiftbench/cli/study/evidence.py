@@ -44,7 +44,7 @@ def agreement_command(
         names = ", ".join(settings[:8]) or "none"
         raise typer.BadParameter(f"name one setting (there are: {names})", param_hint="--setting")
     result = agreement_of(predictions_in(workspace, settings[0], classifier or ()), level=level)
-    shown.show(agreement_table(result, settings[0]))
+    shown.show(agreement_table(result, settings[0]), workspace)
 
 
 @grouped

@@ -90,7 +90,7 @@ def line_command(
     else:
         result = _over_images(study, table.workspace, chosen, scale, level, resampling)
     extremes = ctx.info_name == "fit"
-    shown.show(effective_table(study, chosen.x, chosen.y, result, extremes=extremes, own=mine))
+    shown.show(effective_table(study, chosen.x, chosen.y, result, extremes=extremes, own=mine), table.workspace)
 
 
 def _over_images(
@@ -136,7 +136,7 @@ def relative_command(
 
     study = open_study(table, LineOptions(models))
     set_sizes(study, {y: n_y})
-    shown.show(relative_table(study, y, study.relative(y, level=level)))
+    shown.show(relative_table(study, y, study.relative(y, level=level)), table.workspace)
 
 
 @grouped

@@ -48,7 +48,7 @@ def reproducibility_command(
     """
     from shiftbench.reports.study_tables import reproducibility_table
 
-    shown.show(reproducibility_table(reproducibility_of(table, x, y, n_x, n_y, level), x, y))
+    shown.show(reproducibility_table(reproducibility_of(table, x, y, n_x, n_y, level), x, y), table.workspace)
 
 
 def reproducibility_of(
@@ -101,7 +101,7 @@ def gap_command(
 
     study = open_study(table)
     set_sizes(study, {x: n_x, y: n_y} | ({fresh: n_fresh} if fresh else {}))
-    shown.show(gap_table(decompose_gaps(study.results, x, y, fresh=fresh, level=level), x, y, fresh))
+    shown.show(gap_table(decompose_gaps(study.results, x, y, fresh=fresh, level=level), x, y, fresh), table.workspace)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def bins_command(chosen: Bins, shown: TableOptions) -> None:
     from shiftbench.reports.study_tables import bins_table
 
     found = binned_accuracies(chosen)
-    shown.show(bins_table(found.with_mean(), chosen.setting, chosen.level, found.notes))
+    shown.show(bins_table(found.with_mean(), chosen.setting, chosen.level, found.notes), chosen.workspace)
 
 
 def binned_accuracies(chosen: Bins) -> BinnedAccuracies:

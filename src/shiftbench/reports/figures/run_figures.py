@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 
@@ -13,7 +15,8 @@ from shiftbench.reports.figures.corruption_data import error_map_of_run, severit
 from shiftbench.reports.figures.heatmaps import heatmap
 from shiftbench.reports.figures.scatters import scatter
 from shiftbench.reports.figures.severities import corruptions
-from shiftbench.reports.figures.style import PaperFigure
+from shiftbench.reports.figures.style import PaperFigure, marking
+from shiftbench.reports.models import assumed_models, assumed_notes
 from shiftbench.reports.placement import PlacedStudy, published_study
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
@@ -23,6 +26,22 @@ from shiftbench.studies.study import ShiftAxes, Study
 
 #: Panels of a scatter plot that nobody chose.
 _MOST_PANELS = 6
+
+
+P = ParamSpec("P")
+
+
+def _marked(
+    draw: Callable[Concatenate[RunFigures, P], PaperFigure],
+) -> Callable[Concatenate[RunFigures, P], PaperFigure]:
+    """Mark models of which something was assumed."""
+
+    @functools.wraps(draw)
+    def drawn(self: RunFigures, /, *arguments: P.args, **options: P.kwargs) -> PaperFigure:
+        with marking(assumed_models(self._run), assumed_notes(self._run, self._run.results)):
+            return draw(self, *arguments, **options)
+
+    return drawn
 
 
 class RunFigures:
@@ -41,6 +60,7 @@ class RunFigures:
     def __init__(self, run: StoredResults) -> None:
         self._run = run
 
+    @_marked
     def corruptions(
         self,
         family: str | None = None,
@@ -64,6 +84,7 @@ class RunFigures:
         grid = severity_grid_of_run(self._run, family, level=level)
         return corruptions(grid, width=width)
 
+    @_marked
     def heatmap(
         self, family: str | None = None, *, baseline: str | None = None, width: str | float = "double"
     ) -> PaperFigure:
@@ -79,6 +100,7 @@ class RunFigures:
         """
         return heatmap(error_map_of_run(self._run, family, baseline=baseline), width=width)
 
+    @_marked
     def reliability(
         self,
         setting: str | None = None,
@@ -101,6 +123,7 @@ class RunFigures:
         found = self._predictions(setting)
         return reliability(found, bins=bins, level=level, width=width or ("single" if len(found) == 1 else "double"))
 
+    @_marked
     def response(
         self,
         setting: str | None = None,
@@ -120,6 +143,7 @@ class RunFigures:
         """
         return response(self._predictions(setting), level=level, width=width)
 
+    @_marked
     def scatter(
         self,
         y: str | Sequence[str] | None = None,

@@ -10,7 +10,10 @@ from __future__ import annotations
 import functools
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -19,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.textpath import text_to_path
 
 from shiftbench.errors import ShiftbenchError
@@ -137,9 +141,37 @@ def in_style(draw: Callable[P, PaperFigure]) -> Callable[P, PaperFigure]:
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(RULES)
-            return draw(*arguments, **options)
+            figure = draw(*arguments, **options)
+            _add_marks(figure)
+            return figure
 
     return styled
+
+
+#: Behind the names of models of which something was assumed; as in tables (``reports.models``).
+_MARK = "†"
+_marked: ContextVar[tuple[frozenset[str], tuple[str, ...]]] = ContextVar("marked", default=(frozenset(), ()))
+
+
+@contextmanager
+def marking(models: Iterable[str], notes: Sequence[str]) -> Iterator[None]:
+    """Figures drawn inside mark these models wherever they are named, and have the notes that explain the mark."""
+    token = _marked.set((frozenset(models), tuple(notes)))
+    try:
+        yield
+    finally:
+        _marked.reset(token)
+
+
+def _add_marks(figure: Figure) -> None:
+    # Names may be broken into lines, and stand alone or before a setting or a number.
+    names = [r"\s*".join(map(re.escape, "".join(name.split()))) for name in _marked.get()[0]]
+    patterns = [re.compile(name + r"(?=$|[\s,:(])") for name in names]
+    for text in figure.findobj(Text):
+        for pattern in patterns:
+            if isinstance(text, Text) and (found := pattern.match(text.get_text())):
+                text.set_text(f"{found[0]}{_MARK}{text.get_text()[found.end() :]}")
+                break
 
 
 def check_format(path: Path) -> None:
@@ -259,7 +291,7 @@ def new_figure(
     width: str | float, height_cm: float, notes: Sequence[str] = (), *, show_notes: bool = True
 ) -> PaperFigure:
     """An empty figure of a column's width, with the notes below and the rest of its height free for axes."""
-    cm = width_in_cm(width)
+    notes, cm = [*notes, *_marked.get()[1]], width_in_cm(width)
     lines = wrapped("; ".join(notes), cm * CM * 72 - 6, NOTE) if show_notes else []
     below = (len(lines) * NOTE * 1.25 + 4) / 72 / CM if lines else 0.0
     whole = height_cm + below

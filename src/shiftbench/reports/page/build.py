@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shiftbench._version import __version__
+from shiftbench.reports.models import assumed_notes, software_notes
 from shiftbench.reports.page.payload import FORMAT, Page, Progress
 from shiftbench.reports.page.report_data import ReportData
 from shiftbench.reports.page.sections import all_sections
@@ -30,7 +31,8 @@ def build_page(data: ReportData) -> Page:
     page["sections"] = {name: part for name, part in parts.items() if part}
     if data.run is not None:
         signs = StoredResults(data.run.workspace, data.complete).warnings()
-        page["warnings"] = [*_problems(data.run), *map(str, signs), *data.warnings]
+        made = [*assumed_notes(data.run, data.results), *software_notes(data.run, data.results)]
+        page["warnings"] = [*made, *_problems(data.run), *map(str, signs), *data.warnings]
     return page
 
 

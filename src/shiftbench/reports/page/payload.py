@@ -39,6 +39,10 @@ class SettingEntry(TypedDict):
 
 class ModelEntry(TypedDict):
     name: str
+    #: ``name@hash`` of an own model: its weights, preprocessing and engine; "" for published ones.
+    id: str
+    #: Facts about an own model that nobody gave and no file states.
+    assumed: list[str]
     #: "standard", "robustness_intervention", "more_data", or a category of the user; "" if unknown.
     category: str
     base_model: str

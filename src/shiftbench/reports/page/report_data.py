@@ -9,6 +9,7 @@ from functools import cached_property
 
 from shiftbench.jobs.progress import Advance
 from shiftbench.metrics.base import Score
+from shiftbench.reports.models import version_notes
 from shiftbench.reports.page.columns import own_columns
 from shiftbench.reports.page.payload import Progress, ResultGrid
 from shiftbench.reports.page.published import Published, published_baselines
@@ -131,12 +132,14 @@ class ReportData:
     def _own(self) -> OwnResults:
         if self.run is None or not self.results:
             return OwnResults(models=self.options.models)
+        made = version_notes(self.run, self.results)
         return OwnResults(
             own_columns(self.run, self.scores, self.families, self.level),
             list(dict.fromkeys(result.title for result in self.results)),
             frozenset(name for family in self.families if family.scores for name in family.settings),
             self.options.models,
-            [*([_SO_FAR] if self.progress else []), *self._placement_notes()],
+            self.run.model_facts(),
+            [*([_SO_FAR] if self.progress else []), *made, *self._placement_notes()],
         )
 
     def _placement_notes(self) -> list[str]:

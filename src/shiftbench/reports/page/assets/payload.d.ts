@@ -19,6 +19,10 @@ export interface SettingEntry {
 
 export interface ModelEntry {
   name: string;
+  /** ``name@hash`` of an own model: its weights, preprocessing and engine; "" for published ones. */
+  id: string;
+  /** Facts about an own model that nobody gave and no file states. */
+  assumed: string[];
   /** "standard", "robustness_intervention", "more_data", or a category of the user; "" if unknown. */
   category: string;
   base_model: string;

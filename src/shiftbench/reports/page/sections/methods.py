@@ -10,6 +10,7 @@ from shiftbench.errors import listed
 from shiftbench.metrics.base import Score
 from shiftbench.published.baselines import PROVENANCE
 from shiftbench.reports.formatting import count, level_text
+from shiftbench.reports.models import assumed_notes, software_notes
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.sections.corruptions import FamilyScores
@@ -77,17 +78,24 @@ def count_of_images(n: int) -> str:
 
 
 def _classifiers(run: StoredResults) -> MethodsEntry:
-    first = {result.title: result.spec.classifier for result in reversed(run.results)}
-    items = [f"{title}: {_classifier(first[title])}" for title in sorted(first)]
+    first = {result.title: result for result in reversed(run.results)}
+    items = [f"{_identity(first[title])}: {_classifier(first[title].spec.classifier)}" for title in sorted(first)]
     return _section(
         "Models",
         "Images are resized and cropped to 8-bit pixels, then shifted, then normalised by the model.",
+        "An id (name@hash) stands for one version of a model: the hash is of everything that decides its scores, the "
+        "preprocessing included. The fingerprint is a hash of weights or code, outputs and normalisation.",
+        *assumed_notes(run, run.results),
         items=items,
     )
 
 
+def _identity(result: Result) -> str:
+    return result.title if result.title == result.model_id else f"{result.title} ({result.model_id})"
+
+
 def _classifier(model: ClassifierRecord) -> str:
-    engine = f"{model.engine}, {model.outputs} over {model.labels}, weights {model.fingerprint}"
+    engine = f"{model.engine}, {model.outputs} over {model.labels}, fingerprint {model.fingerprint}"
     if model.recorded:
         return f"recorded predictions, over {model.labels}, content {model.fingerprint}"
     behind = f"; input defences: {', '.join(model.defences)}" if model.defences else ""
@@ -268,7 +276,22 @@ def _software(run: StoredResults | None) -> MethodsEntry:
     files = [run.workspace.predictions_path(result) for result in run.results] if run else []
     made = {read_made_by(file) for file in files if file.is_file()}
     items = [f"predictions by {', '.join(sorted(made))}"] if made else []
+    if run is not None and run.results:
+        items += _recorded_software(run)
     return _section("Software", items=[*items, f"this page by shiftbench {__version__}"])
+
+
+def _recorded_software(run: StoredResults) -> list[str]:
+    """The libraries behind the results, from the records of their runs."""
+    makers = {one.id: one.software for result in run.results for one in run.history.makers(result)}
+    unrecorded = sum(not run.history.makers(result) for result in run.results)
+    lines = dict.fromkeys(
+        f"{', '.join(f'{name} {version}' for name, version in one.versions.items())}; Python {one.python}; "
+        f"{one.platform}; {one.cpu}"
+        for one in makers.values()
+    )
+    missing = [f"library versions of {count(unrecorded)} results are not recorded"] if unrecorded else []
+    return [*(f"libraries: {line}" for line in lines), *missing, *software_notes(run, run.results)]
 
 
 SECTION = Section("methods", methods)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shiftbench.errors import listed
 from shiftbench.labels import label_space
@@ -45,6 +45,8 @@ class OwnResults:
     members: frozenset[str] = frozenset()
     #: What is known about these models, if no published table brings its own.
     models: Models | None = None
+    #: ``StoredResults.model_facts``.
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: Sequence[str] = field(default_factory=tuple)
 
 
@@ -170,6 +172,8 @@ def _models(
         notes.append(f"no model of the workspace has the category {baseline!r}: no line is drawn")
     own_entries = [_entry(name, known, own=True, fitted=name in on_line) for name in own.classifiers]
     for entry in own_entries:
+        facts = own.facts.get(entry["name"], {})
+        entry["id"], entry["assumed"] = facts.get("id", ""), facts.get("assumed") or []
         entry["name"] = names.get(entry["name"], entry["name"])
     if names:
         notes.append(f"also in the published table, so marked (own): {listed(names)}")
@@ -187,6 +191,8 @@ def _entry(name: str, known: Models | None, *, own: bool, fitted: bool) -> Model
     info = known.get(name) if known else None
     return {
         "name": name,
+        "id": "",
+        "assumed": [],
         "category": info.category if info else "",
         "base_model": info.base_model if info else "",
         "own": own,

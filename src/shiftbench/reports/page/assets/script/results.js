@@ -55,9 +55,17 @@ function buildResults(host, results) {
     const models = `${query ? `${rows.length} of ` : ""}${countOf(all.length, "model")}`;
     counter.textContent = `${models}, ${columns.length} of ${countOf(names.length, "setting")}`;
     search.set(query);
-    table.show(rows, [{ key: "model", heading: "model", value: (row) => row.model.name }, ...columns.map(tableColumn)]);
+    table.show(rows, [{ key: "model", heading: "model", value: (row) => row.model.name, texts: modelTexts }, ...columns.map(tableColumn)]);
     notes.replaceChildren(remarks(tableNotes(columns, results)) ?? "");
   };
+}
+
+/**
+ * The name, and below it what had to be assumed about the model.
+ * @type {(row: Row) => string[]}
+ */
+function modelTexts({ model }) {
+  return model.assumed.length ? [`${model.name} †`, `assumed: ${model.assumed.join(", ")}`] : [model.name];
 }
 
 /**
@@ -153,7 +161,8 @@ function resultsCsv(columns, rows) {
   /** @type {(row: Row) => CsvRow[]} */
   const cellsOf = (row) => columns.flatMap(({ setting, at }) => {
     const cell = row.cells[at];
-    return cell ? [[row.model.name, setting.name, setting.metric, ...cell]] : [];
+    const { name, id, assumed } = row.model;
+    return cell ? [[name, setting.name, setting.metric, ...cell, id, assumed.join(", ")]] : [];
   });
-  return [["model", "setting", "metric", "value", "low", "high", "n"], ...rows.flatMap(cellsOf)];
+  return [["model", "setting", "metric", "value", "low", "high", "n", "id", "assumed"], ...rows.flatMap(cellsOf)];
 }
