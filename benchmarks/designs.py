@@ -1,0 +1,181 @@
+"""How good the one-pass design's estimates are, on real predictions whose full grid is known: docs/designs.md.
+
+    python -m benchmarks.designs [--cifar WORKSPACE] [--designs 2000]
+
+The whole CIFAR-10-C of the ResNet-8 (10,000 images, 75 corruptions) and two demo classifiers on the demo photographs
+(114 images, 45 corruptions), evaluated in full once. Then many seeded designs are drawn from these predictions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shiftbench as sb
+from benchmarks.page import save, table
+from shiftbench.arrays import FloatArray
+from shiftbench.metrics.corruption import ALEXNET
+from shiftbench.metrics.corruption_scores import corruption_scores
+from shiftbench.metrics.designs import DesignOutcomes, Estimate, design_corruption_scores
+from shiftbench.reports.corruption import corruption_families
+from shiftbench.settings.base import Member
+from shiftbench.shifts.assigned import assign
+
+LEVEL = 0.95
+PASSES = (1, 2, 5, 15)
+#: What is estimated, in the order of ``CorruptionScores.summary``.
+NUMBERS = ("mCE", "relative mCE", "mean error")
+
+
+@dataclass(frozen=True)
+class FullGrid:
+    """One model's errors under all shifts, and what the full grid says of them."""
+
+    name: str
+    ids: list[str]
+    labels: np.ndarray
+    members: list[Member]
+    #: (images, shifts)
+    wrong: FloatArray
+    clean: FloatArray
+    #: Value and width of each number.
+    numbers: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, run: sb.Run, model: str) -> FullGrid:
+        [(family, places)] = corruption_families(run.workspace, run.results).items()
+        grid = {place: run.predictions(model, setting) for place, setting in places.items()}
+        [clean_name] = {one.spec.reference for one in grid.values() if one.spec.reference}
+        clean = run.predictions(model, clean_name)
+        members = [Member(family, name, float(severity)) for name, severity in grid]
+        wrong = np.stack([one.top[:, 0] != one.labels for one in grid.values()], axis=1).astype(float)
+        scores = corruption_scores(grid, clean, baseline=ALEXNET, level=LEVEL).summary()
+        numbers = {name: (one.value, one.high - one.low) for name, one in zip(NUMBERS, scores, strict=True)}
+        clean_wrong = (clean.top[:, 0] != clean.labels).astype(float)
+        return cls(model, list(clean.ids), clean.labels, members, wrong, clean_wrong, numbers)
+
+    def outcomes(self, passes: int, seed: int) -> DesignOutcomes:
+        shifts = len(self.members)
+        turns = [assign(self.ids, self.labels, shifts, seed=seed, turn=turn) for turn in range(passes)]
+        images, places = np.tile(np.arange(len(self.ids)), passes), np.concatenate(turns)
+        return DesignOutcomes(len(self.ids), images, places, self.wrong[images, places], shifts, self.clean)
+
+
+def judge(grid: FullGrid, passes: int, designs: int) -> dict[str, dict[str, float]]:
+    """Over many designs: how often intervals hold the full grid's number, how wide they are, and the bias."""
+    values: dict[str, list[float]] = {name: [] for name in NUMBERS}
+    widths: dict[str, list[float]] = {name: [] for name in NUMBERS}
+    hits = dict.fromkeys(NUMBERS, 0)
+    for seed in range(designs):
+        found = design_corruption_scores(
+            grid.outcomes(passes, seed), grid.members, classifier="", provenance="", baseline=ALEXNET, level=LEVEL
+        )
+        for name, score in zip(NUMBERS, found.summary(), strict=True):
+            values[name].append(score.value)
+            widths[name].append(score.high - score.low)
+            hits[name] += score.low <= grid.numbers[name][0] <= score.high
+    return {
+        name: {
+            "coverage": hits[name] / designs,
+            "width": float(np.mean(widths[name])) / grid.numbers[name][1],
+            "bias": float(np.mean(values[name])) - grid.numbers[name][0],
+        }
+        for name in NUMBERS
+    }
+
+
+def judge_difference(first: FullGrid, second: FullGrid, designs: int) -> dict[str, float]:
+    """The difference in mean error of two models on the same assignment."""
+    per_image = (first.wrong - second.wrong).mean(axis=1)
+    true, whole = float(per_image.mean()), 2 * 1.96 * float(per_image.std(ddof=1)) / len(per_image) ** 0.5
+    hits, widths = 0, []
+    for seed in range(designs):
+        pairs = zip(first.outcomes(1, seed).errors(), second.outcomes(1, seed).errors(), strict=True)
+        low, high = Estimate.average([a - b for a, b in pairs]).interval(LEVEL)
+        hits += low <= true <= high
+        widths.append(high - low)
+    return {"coverage": hits / designs, "width": float(np.mean(widths)) / whole}
+
+
+def less_variance_than_a_sample(grid: FullGrid) -> float:
+    """How many times the variance of the mean error is larger, if the same number of forward passes is spent on all
+    shifts of a random sample of images."""
+    shifts = grid.wrong.shape[1]
+    return float(shifts * grid.wrong.mean(axis=1).var(ddof=1) / grid.wrong.var(axis=0, ddof=1).mean())
+
+
+def seconds(workspace: Path, **options: object) -> float:
+    classifier = sb.load_classifier("demo:efficientnet-lite0", threads=1)
+    classifier.scores(np.zeros((1, 224, 224, 3), np.uint8))
+    begin = time.perf_counter()
+    sb.evaluate(classifier, "demo", workspace=workspace, progress=False, **options)  # type: ignore[arg-type]
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cifar", type=Path, help="a workspace with the full CIFAR-10-C of demo:resnet8-cifar10")
+    parser.add_argument("--demo", type=Path, help="a workspace with the demo suite at severities 1, 3, 5")
+    parser.add_argument("--designs", type=int, default=2000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="shiftbench-designs-") as folder:
+        cifar = sb.evaluate(
+            "demo:resnet8-cifar10", "cifar-10-c", workspace=given.cifar or f"{folder}/cifar", progress=True
+        )
+        lite = ["demo:efficientnet-lite0", "demo:efficientnet-lite2"]
+        demo = sb.evaluate(lite, "demo", workspace=given.demo or f"{folder}/demo", severities=(1, 3, 5))
+        whole = FullGrid.of(cifar, "resnet8-cifar10")
+        first, second = (FullGrid.of(demo, name) for name in demo.classifiers)
+        took = {
+            "full": seconds(Path(folder) / "full"),
+            "one-pass": seconds(Path(folder) / "one-pass", design="one-pass"),
+        }
+    data: dict[str, dict[Any, Any]] = {
+        "cifar-10-c": {passes: judge(whole, passes, given.designs) for passes in PASSES},
+        "demo": judge(first, 1, given.designs),
+        "difference": judge_difference(first, second, given.designs),
+        "variance of a sample": {one.name: less_variance_than_a_sample(one) for one in (whole, first)},
+        "seconds": took,
+    }
+    report(data, given.designs, whole, first)
+
+
+def report(data: dict[str, dict[Any, Any]], designs: int, whole: FullGrid, demo: FullGrid) -> None:
+    def row(what: str, passes: object, found: dict[str, float]) -> list[str]:
+        bias = f"{100 * found['bias']:+.3f}" if "bias" in found else ""
+        return [what, str(passes), f"{found['width']:.2f}", f"{100 * found['coverage']:.1f} %", bias]
+
+    rows = [
+        row(f"CIFAR-10-C, {name}", passes, found)
+        for passes, by_name in data["cifar-10-c"].items()
+        for name, found in by_name.items()
+    ]
+    rows += [row(f"demo, {name}", 1, found) for name, found in data["demo"].items()]
+    rows.append(row("demo, difference of two models", 1, data["difference"]))
+    sample = data["variance of a sample"]
+    took = data["seconds"]
+    text = (
+        f"{designs:,} seeded designs, drawn from real predictions whose full grid is known: ResNet-8 on CIFAR-10-C "
+        f"({len(whole.ids):,} images, {len(whole.members)} shifts) and EfficientNet-Lite0 on the demo photographs "
+        f"({len(demo.ids)} images, {len(demo.members)} shifts). Width is relative to the full grid's interval; "
+        "coverage is how often a nominal 95 % interval holds the full grid's number (it also allows for other "
+        "images, so that it may exceed 95 %); bias is in points.\n\n"
+        + table(["", "passes per image", "width", "coverage", "bias"], rows)
+        + "\n\nSpending as many forward passes on all shifts of a random sample of images (`--sample`) has "
+        + ", ".join(f"{ratio:.0f} times the variance ({name})" for name, ratio in sample.items())
+        + f".\n\nWall time of the demo suite, clean and 75 shifts, EfficientNet-Lite0: full {took['full']:.0f} s, "
+        f"one-pass {took['one-pass']:.1f} s ({took['full'] / took['one-pass']:.0f} times less)."
+    )
+    save("designs", "Designs", data, text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
