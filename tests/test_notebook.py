@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from shiftbench.settings.base import build_suite
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
 SMALL = sb.Preprocessing(sb.Geometry(resize=36, crop=32))
+ROOT = Path(__file__).resolve().parents[1]
 #: Elements that have no end tag.
 VOID = {"img", "br"}
 
@@ -132,6 +134,41 @@ def test_a_missing_package_is_named(run: sb.Run, package: str, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(sb.ShiftbenchError, match=f"pip install {package}"):
         getattr(run, f"to_{package}")()
+
+
+NOTEBOOK = """
+```python
+import shiftbench as sb
+from tests.runs.helpers import brightest_channel, colour_folder
+
+data = colour_folder(ROOT / "photos", per_class=4)
+```
+```python
+run = sb.evaluate(brightest_channel, "corruptions", data, ROOT / "w", corruptions=["fog"], severities=[3])
+```
+```python
+run
+```
+```python
+sb.open_dataset(data, space="folders")
+```
+```python
+run.plot.reliability()
+```
+"""
+
+
+def test_a_kernel_shows_what_objects_offer(tmp_path: Path) -> None:
+    """In a real notebook: HTML, an image, and warnings at the line of the cell."""
+    notebooks = pytest.importorskip("scripts.notebooks")
+    paths = [str(ROOT), str(Path(sb.__file__).parents[1])]
+    setup = f"import sys\nfrom pathlib import Path\nsys.path[:0] = {paths}\nROOT = Path({str(tmp_path)!r})\n"
+    made = notebooks.run(NOTEBOOK.replace("import shiftbench", f"{setup}import shiftbench", 1), tmp_path)
+    _, evaluated, shown, dataset, figure = [cell.outputs for cell in made.cells]
+    warned = "".join(output.text for output in evaluated if output.get("name") == "stderr")
+    assert "run = sb.evaluate" in warned and "warn_user" not in warned and "shiftbench/" not in warned
+    assert "[" in Sound(shown[0].data["text/html"]).text and "data:image/webp" in dataset[0].data["text/html"]
+    assert figure[0].data["image/png"]
 
 
 class Sound(HTMLParser):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from shiftbench._version import __version__
-from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, StoreError, argument, listed
+from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, StoreError, argument, listed, warn_user
 from shiftbench.io import html
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Failure, Shard
@@ -82,7 +81,7 @@ class Run(StoredResults):
         return f"<{type(self).__name__}: {models} in {len(self.settings)} settings, workspace {self.workspace.root}>"
 
     def _repr_html_(self) -> str:
-        """Models, the summary, the tables of the overview, warnings, and what was left out."""
+        """Models, the summary, warnings, the tables of the overview, and what was left out."""
         about = f"{listed(self.classifiers, 3)} in {len(self.settings)} settings; workspace {self.workspace.root}"
         parts = [html.title(type(self).__name__, about)]
         if len(self.results) > _MOST_SHOWN:  # reading them all takes too long for something that is only displayed
@@ -93,8 +92,8 @@ class Run(StoredResults):
 
             lines = summarise(self).lines() if self.results else []
             parts.append(html.table(("", ""), [(html.small(name), html.text(text)) for name, text in lines], left=2))
-            parts += [to_html(table) for table in self._shown_tables()]
             parts += [html.warning(str(line)) for line in self.warnings()]
+            parts += [to_html(table) for table in self._shown_tables()]
         parts.append(html.notes(f"{name} left out: {why}" for name, why in self.left_out.items()))
         return html.block(*parts)
 
@@ -597,5 +596,5 @@ def evaluate(
         raise StrictRunError(run, found)
     for warning in found:
         if warning.code != "assumed-preprocessing":  # loading the model has warned of it
-            warnings.warn(warning, stacklevel=2)
+            warn_user(warning)
     return run

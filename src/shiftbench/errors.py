@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import EllipsisType
 from typing import Literal
 
+_PACKAGE = __name__.partition(".")[0]
 #: Whether the user of this process types commands: messages then name options instead of arguments.
 _on_command_line = False
 
@@ -183,6 +186,18 @@ class ResultWarning(UserWarning):
     def is_note(self) -> bool:
         """Whether it only says what was done, and fails no strict run."""
         return self.code == "own-classes"
+
+
+def warn_user(warning: str | Warning) -> None:
+    """Warn at the line of the user's own code that led here, however many of our functions lie between.
+
+    Args:
+        warning: The message, or the warning itself.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(warning, stacklevel=level)
 
 
 def explain(error: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from shiftbench.classifiers.options import Options, looks_like_probabilities
 from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import argument
+from shiftbench.errors import argument, warn_user
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -91,10 +90,9 @@ class FunctionClassifier(BatchedClassifier):
 
     def _warn_of_probabilities(self, scores: Scores) -> None:
         if self.outputs == "logits" and scores.ndim == 2 and looks_like_probabilities(scores):
-            warnings.warn(
+            warn_user(
                 f"{self.name} returns what looks like probabilities, but is read as logits; its confidences are wrong "
-                f"unless you state {argument('preprocessing', 'outputs=probabilities', flag='--preprocess')}",
-                stacklevel=2,
+                f"unless you state {argument('preprocessing', 'outputs=probabilities', flag='--preprocess')}"
             )
 
 

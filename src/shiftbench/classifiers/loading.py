@@ -20,7 +20,6 @@ A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outpu
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Engine, Options, with_sidecar
 from shiftbench.classifiers.policy import assumed_warning
-from shiftbench.errors import ClassifierError, UnknownNameError
+from shiftbench.errors import ClassifierError, UnknownNameError, warn_user
 from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
@@ -125,7 +124,7 @@ def load_classifier(
     )
     classifier = load_spec(str(spec), options) if isinstance(spec, (str, Path)) else from_object(spec, options)
     if warning := assumed_warning(classifier):
-        warnings.warn(warning, stacklevel=2)
+        warn_user(warning)
     return classifier
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,16 @@ from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.fingerprint import combine
 from shiftbench.datasets.images import bad_image
-from shiftbench.errors import ClassifierError, DatasetError, ResultWarning, SettingError, StoreError, argument, listed
+from shiftbench.errors import (
+    ClassifierError,
+    DatasetError,
+    ResultWarning,
+    SettingError,
+    StoreError,
+    argument,
+    listed,
+    warn_user,
+)
 from shiftbench.io.paths import Location
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.labels import label_space
@@ -126,7 +134,7 @@ def import_predictions(
     results = [one.result for one in planned]
     result = Imported(StoredResults(store, results), found.rule, missing, found.unknown)
     for warning in [*_gaps(result), *result.results.warnings()]:
-        warnings.warn(warning, stacklevel=2)
+        warn_user(warning)
     return result
 
 

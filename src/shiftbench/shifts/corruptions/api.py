@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import ShiftError
+from shiftbench.errors import ShiftError, warn_user
 from shiftbench.shifts.base import Shift, shift_kinds
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, Definition
@@ -122,10 +121,9 @@ def _warn_of_shared_noise(pixels: Pixels, seed: int) -> None:
     sampled = pixels.reshape(-1)[:: 1 + pixels.size // 512].tobytes()
     if _unnamed is not None and _unnamed[0] == seed and _unnamed[1] != sampled:
         _warned = True
-        warnings.warn(
+        warn_user(
             "corrupt() was called for different images without image_id: they get the same noise. Pass image_id=... "
-            "(a file name, for example), or use shiftbench.Corrupt for fresh noise at every call.",
-            stacklevel=3,
+            "(a file name, for example), or use shiftbench.Corrupt for fresh noise at every call."
         )
     _unnamed = (seed, sampled)
 
