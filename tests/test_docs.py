@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,3 +159,16 @@ def test_links_between_pages() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^):#]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).is_file(), f"{page.name}: {target}"
+
+
+@pytest.mark.soak
+def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHIFTBENCH_DOCS_RUN", "0")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    pages = {page: page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")}
+    assert len(pages) > len(PAGES)
+    loaded = re.compile(r"<(?:script|img|iframe)[^>]+src=.?https?:|<link[^>]+rel=.?stylesheet[^>]+href=.?https?:")
+    assert [page.name for page, text in pages.items() if loaded.search(text)] == []
