@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision
-from shiftbench.classifiers.preprocessing import Normalisation
+from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision, understood
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.torchvision_ import import_torchvision
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.errors import ClassifierError
 
 IMAGES = [sample_images(1, size)[0] for size in ((375, 500), (401, 333), (90, 120))]
 
@@ -78,3 +79,51 @@ def test_hugging_face_files_of_early_versions() -> None:
     described = from_hf({"size": 224, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3})
     assert described.geometry == Geometry(224, None, "exact", crop_rounding="floor")
     assert described.normalisation == Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize("mode", ["center", "squash", "border"])
+def test_transforms_of_timm(mode: str) -> None:
+    import_torchvision()
+    data = pytest.importorskip("timm.data")
+    config = {"input_size": (3, 64, 64), "crop_pct": 0.9, "interpolation": "bicubic", "crop_mode": mode}
+    transform = data.create_transform(**config, is_training=False)
+    ours = understood(transform)
+    assert isinstance(ours, Preprocessing)
+    for pixels in IMAGES:
+        assert np.abs(ours(pixels) - transform(Image.fromarray(pixels)).numpy()).max() < 1e-5
+
+
+def test_transforms_of_torchvision() -> None:
+    vision = import_torchvision()
+    torch = pytest.importorskip("torch")
+    from torchvision.transforms import v2
+
+    v1 = vision.transforms
+    steps = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5], [0.25])]
+    for transform in (
+        v1.Compose([v1.Resize(40, v1.InterpolationMode.BICUBIC), v1.CenterCrop(32), v1.ToTensor()]),
+        v1.Compose([v1.Resize((40, 50)), v1.ToTensor(), v1.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))]),
+        v2.Compose([v2.Compose([v2.CenterCrop(32)]), *steps]),
+        vision.models.ResNet18_Weights.DEFAULT.transforms,
+    ):
+        ours = understood(transform)
+        assert isinstance(ours, Preprocessing)
+        theirs = transform() if transform is vision.models.ResNet18_Weights.DEFAULT.transforms else transform
+        for pixels in IMAGES:
+            assert np.abs(ours(pixels) - np.asarray(theirs(Image.fromarray(pixels)))).max() < 1e-5
+
+
+def test_transforms_that_cannot_be_represented_are_named() -> None:
+    v1 = import_torchvision().transforms
+    for step, name in ((v1.RandomCrop(32), "RandomCrop"), (v1.Grayscale(3), "Grayscale")):
+        with pytest.raises(ClassifierError, match=name):
+            understood(v1.Compose([step, v1.ToTensor()]))
+    with pytest.raises(ClassifierError, match="Resize"):
+        understood(v1.Compose([v1.CenterCrop(32), v1.Resize(40), v1.ToTensor()]))
+
+
+def test_configurations_are_recognised() -> None:
+    hf = {"do_resize": True, "size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    assert understood(hf) == from_hf(hf)
+    timm = {"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    assert understood(timm) == from_timm(timm)

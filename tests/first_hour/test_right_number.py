@@ -100,10 +100,11 @@ def test_a_torch_module_with_its_own_transform(stranger: Stranger, tmp_path: Pat
 def test_a_torch_module_of_which_nothing_is_known_is_run_at_the_size_of_the_images(
     stranger: Stranger, tmp_path: Path
 ) -> None:
-    with pytest.warns(sb.ResultWarning):
+    with pytest.warns(sb.ResultWarning) as warned:
         run = sb.evaluate(stranger.network, data=stranger.data, workspace=tmp_path, labels="folders", progress=False)
     geometry = run.results[0].spec.geometry.rebuild()
     assert geometry.output == (32, 32)
+    assert all(one.filename == __file__ for one in warned)  # not a line of ours
 
 
 def test_an_exported_program_states_its_size(stranger: Stranger, tmp_path: Path) -> None:
