@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,16 @@ def test_specs_that_no_loader_knows(spec: str, message: str) -> None:
         load_classifier(spec)
 
 
-def test_a_third_partys_loader(pets: LabelSpace) -> None:
+@pytest.fixture
+def own_loaders() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    before = dict(classifier_loaders)
+    yield
+    for name in set(classifier_loaders._items) - set(before):
+        classifier_loaders._items.pop(name)
+
+
+def test_a_third_partys_loader(pets: LabelSpace, own_loaders: None) -> None:
     def load_mine(target: str, options: Options) -> FunctionClassifier:
         return FunctionClassifier(mean_colours, name=target, space=pets)
 

@@ -33,7 +33,7 @@ def test_it_is_never_guessed(folder: Path) -> None:
 
 def test_the_classes_must_be_named(folder: Path, tmp_path: Path) -> None:
     for space in (None, "folders"):
-        with pytest.raises(DatasetError, match="--labels imagenet-1k"):
+        with pytest.raises(DatasetError, match="imagenet-1k"):
             open_dataset(f"unlabelled:{folder}", space=space)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DatasetError, match="no images"):

@@ -102,7 +102,7 @@ def test_recorded_without_confidences(name: str) -> None:
 
 @pytest.mark.parametrize("name", FROM_PROBABILITIES)
 def test_scores_that_were_not_kept(name: str) -> None:
-    with pytest.raises(ShiftbenchError, match="--keep-scores"):
+    with pytest.raises(ShiftbenchError, match="keep_scores"):
         metrics.get(name)(predictions([0, 1], [0, 1]))
 
 

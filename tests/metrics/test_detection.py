@@ -186,7 +186,7 @@ def test_detect_refuses_what_can_not_be_compared() -> None:
         detect(three, two)
     with pytest.raises(ShiftbenchError, match="other"):
         detect(three, replace(three, classifier="other"))
-    with pytest.raises(ShiftbenchError, match="--keep-scores"):
+    with pytest.raises(ShiftbenchError, match="keep_scores"):
         detect(three, replace(three, scores=None), "energy")
     with pytest.raises(ShiftbenchError, match="nan"):
         detect(three, replace(three, confidence=np.full(3, np.nan, np.float32)))

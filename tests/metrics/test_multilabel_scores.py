@@ -77,7 +77,7 @@ def test_images_of_one_label_are_one_hot() -> None:
 def test_nothing_to_score_and_nothing_kept() -> None:
     empty = WEIGHTED(predictions([-1], [0], scores=[[np.nan] * 3]))
     assert math.isnan(empty.value) and (empty.low, empty.high, empty.n) == (0.0, 1.0, 0)
-    with pytest.raises(ShiftbenchError, match="--keep-scores"):
+    with pytest.raises(ShiftbenchError, match="keep_scores"):
         WEIGHTED(predictions([0], [0]))
 
 

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
@@ -230,7 +230,7 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
     with ExitStack() as held:
         if not is_object(workspace.root):
             lock = _lock(workspace, record)
-            held.callback(lambda: lock.unlink(missing_ok=True))
+            held.callback(_remove_if_possible, lock)
             held.enter_context(file_lock(lock, wait=True))
         writer.write()
         try:
@@ -248,6 +248,11 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
 
 def _folder(workspace: Workspace) -> Location:
     return workspace.root / "runs"
+
+
+def _remove_if_possible(path: Location) -> None:
+    with suppress(OSError):  # on a disk that has become read-only the lock stays, and nobody holds it
+        path.unlink(missing_ok=True)
 
 
 def _lock(workspace: Workspace, record: RunRecord) -> Location:
