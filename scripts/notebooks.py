@@ -22,7 +22,7 @@ TUTORIALS = Path(__file__).resolve().parents[1] / "docs" / "tutorials"
 SECONDS_PER_CELL = 600
 #: Lines that fit a page, and no messages of the kernel itself.
 ENVIRONMENT = {"COLUMNS": "96", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def tutorials() -> list[Path]:
