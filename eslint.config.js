@@ -1,10 +1,10 @@
 import js from "@eslint/js";
 
 export default [
-  { ignores: [".venv/", "node_modules/"] },
+  { ignores: [".venv/", "node_modules/", "site/"] },
   js.configs.recommended,
   {
-    files: ["src/**/*.js"],
+    files: ["src/**/*.js", "docs/**/*.js"],
     rules: {
       // TypeScript knows which names exist, and which are used.
       "no-undef": "off",

@@ -9,7 +9,8 @@ if (location.protocol === "file:") {
       frame.hidden = true;
       this.inside = frame.contentWindow;
       this.inside.postMessage = (data) => this.deliver(this, data);
-      this.inside.importScripts = (...urls) => urls.reduce((done, next) => done.then(() => this.load(next)), Promise.resolve());
+      this.inside.importScripts = (...urls) =>
+        urls.reduce((done, next) => done.then(() => this.load(next)), Promise.resolve());
       this.load(url).then(() => {
         for (const data of this.waiting) this.deliver(this.inside, data);
         this.waiting = null;

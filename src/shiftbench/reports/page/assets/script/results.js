@@ -55,7 +55,10 @@ function buildResults(host, results) {
     const models = `${query ? `${rows.length} of ` : ""}${countOf(all.length, "model")}`;
     counter.textContent = `${models}, ${columns.length} of ${countOf(names.length, "setting")}`;
     search.set(query);
-    table.show(rows, [{ key: "model", heading: "model", value: (row) => row.model.name, texts: modelTexts }, ...columns.map(tableColumn)]);
+    table.show(rows, [
+      { key: "model", heading: "model", value: (row) => row.model.name, texts: modelTexts },
+      ...columns.map(tableColumn),
+    ]);
     notes.replaceChildren(remarks(tableNotes(columns, results)) ?? "");
   };
 }
