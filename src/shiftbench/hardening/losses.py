@@ -26,10 +26,15 @@ class Criterion(Protocol):
 def soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """-sum_k t_k log softmax(z)_k, the mean over the batch.
 
-    >>> logits = torch.tensor([[2.0, 0.0]])
-    >>> hard = functional.cross_entropy(logits, torch.tensor([0]))
-    >>> torch.equal(soft_cross_entropy(logits, torch.tensor([[1.0, 0.0]])), hard)
-    True
+    Args:
+        logits: (batch, classes).
+        targets: (batch, classes) probabilities.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0]])
+        >>> hard = functional.cross_entropy(logits, torch.tensor([0]))
+        >>> torch.equal(soft_cross_entropy(logits, torch.tensor([[1.0, 0.0]])), hard)
+        True
     """
     return -(targets * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
 
@@ -52,6 +57,9 @@ def jensen_shannon(*logits: torch.Tensor) -> torch.Tensor:
     """The mean over the views of KL(p_view || M), with M the mean of their distributions (AugMix).
 
     As published, M is clamped to [1e-7, 1] before its logarithm, and the sum over classes is averaged over the batch.
+
+    Args:
+        logits: Logits of the views, one tensor (batch, classes) each.
     """
     views = [functional.softmax(one, dim=1) for one in logits]
     mean = torch.stack(views).mean(dim=0).clamp(LEAST_PROBABILITY, 1).log()

@@ -163,7 +163,12 @@ def recipe_text(which: str | Path) -> str:
 
 
 def load_recipe(which: str | Path, changes: Mapping[str, object] | Iterable[str] = ()) -> Recipe:
-    """A recipe by name or file, with changes: ``{"train.epochs": 3}`` or ``["train.epochs=3"]``."""
+    """A recipe by name or file, with changes: ``{"train.epochs": 3}`` or ``["train.epochs=3"]``.
+
+    Args:
+        which: Name of a recipe, or a TOML file.
+        changes: Entries to change.
+    """
     return recipe_from(changed(_tables(which), changes))
 
 

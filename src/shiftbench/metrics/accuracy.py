@@ -40,7 +40,16 @@ def hits(predictions: Predictions, k: int = 1) -> NDArray[np.bool_]:
 def proportion(
     name: str, k: int, predictions: Predictions, *, n: int, level: float, higher_is_better: bool = True
 ) -> Score:
-    """k of n as a score with its Clopper-Pearson interval; nan in [0, 1] when no image counts."""
+    """k of n as a score with its Clopper-Pearson interval; nan in [0, 1] when no image counts.
+
+    Args:
+        name: Name of the metric.
+        k: Number of hits.
+        predictions: Where provenance comes from.
+        n: Number of images that count.
+        level: Confidence level of the intervals.
+        higher_is_better: Whether a larger value is better.
+    """
     low, high = clopper_pearson(k, n, level)
     value = k / n if n else float("nan")
     return Score(name, value, low, high, n, level, provenance=predictions.provenance, higher_is_better=higher_is_better)

@@ -62,16 +62,21 @@ class Score:
         return html.block(html.title(f"{self.metric} {self.text}", about), html.notes([self.provenance]))
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON-able data: values that are shown in percent are fractions here, and the unit says so."""
+        """All fields as JSON-able data."""
         return {**asdict(self), "unit": "fraction" if self.unit == "%" else self.unit}
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a metric needs from a run; the runner stores the union over all metrics."""
+    """What a metric needs from a run; the runner stores the union over all metrics.
+
+    Attributes:
+        top_k: Predicted classes per image.
+        confidence: False for metrics of classes only: reading a workspace is then twice as fast.
+        scores: Whether the scores of all classes are needed.
+    """
 
     top_k: int = 1
-    #: False for metrics of classes only: reading a workspace is then twice as fast.
     confidence: bool = True
     scores: bool = False
 
@@ -90,15 +95,22 @@ class MetricFunction(Protocol):
 
 @dataclass(frozen=True)
 class Metric:
-    """A registered metric: its function and what it needs."""
+    """A registered metric: its function and what it needs.
+
+    Attributes:
+        name: The name that tables and provenance show.
+        function: From predictions to a score.
+        needs: What it needs from a run.
+        unit: "%" metrics are shown times 100.
+        higher_is_better: Whether a larger value is better.
+        beside: Metrics that tables show beside this one, where it is a setting's own.
+    """
 
     name: str
     function: MetricFunction
     needs: Needs
-    #: "%" metrics are shown times 100.
     unit: str = "%"
     higher_is_better: bool = True
-    #: Metrics that tables show beside this one, where it is a setting's own.
     beside: tuple[str, ...] = ()
 
     def __call__(self, predictions: Predictions, *, level: float = 0.95) -> Score:
@@ -129,6 +141,13 @@ def metric(
     """Register a metric under the name that tables and ``--metric`` show.
 
     The decorated function stays what it is; look the metric up with ``metrics.get(name)``.
+
+    Args:
+        name: The name that tables and provenance show.
+        needs: What it needs from a run; default: the first class and its confidence.
+        unit: ``"%"`` for fractions that tables show times 100, else the unit of the values.
+        higher_is_better: Whether a larger value is better.
+        beside: Metrics that tables show beside this one, where it is a setting's own.
     """
 
     def add(function: MetricFunction) -> MetricFunction:

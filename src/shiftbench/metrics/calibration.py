@@ -39,10 +39,17 @@ def rms_calibration_error(
     never counted, though its images stay in n. It gives 0 where there is one bin only, and can't take fewer
     images than that.
 
-    >>> round(rms_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], bin_size=4), 4)
-    0.285
-    >>> round(rms_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], 4, published=True), 4)
-    0.0354
+    Args:
+        confidence: Confidence of each prediction, from 0 to 1.
+        correct: Whether each prediction is correct.
+        bin_size: Images per bin.
+        published: Whether to follow the papers' code where it differs from the definition.
+
+    Example:
+        >>> round(rms_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], bin_size=4), 4)
+        0.285
+        >>> round(rms_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], 4, published=True), 4)
+        0.0354
     """
     return adaptive_error(sorted_gaps(confidence, correct), bin_size, "rms", published)
 
@@ -52,8 +59,15 @@ def mad_calibration_error(
 ) -> float:
     """The l1 (mean absolute) calibration error, sum_b |b|/n gap_b, over adaptive bins as in the RMS error.
 
-    >>> round(mad_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], bin_size=4), 4)
-    0.225
+    Args:
+        confidence: Confidence of each prediction, from 0 to 1.
+        correct: Whether each prediction is correct.
+        bin_size: Images per bin.
+        published: Whether to follow the papers' code where it differs from the definition.
+
+    Example:
+        >>> round(mad_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], bin_size=4), 4)
+        0.225
     """
     return adaptive_error(sorted_gaps(confidence, correct), bin_size, "mad", published)
 
@@ -63,8 +77,15 @@ def max_calibration_error(
 ) -> float:
     """The largest gap of any adaptive bin, as in the RMS error.
 
-    >>> round(max_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], bin_size=4), 4)
-    0.4
+    Args:
+        confidence: Confidence of each prediction, from 0 to 1.
+        correct: Whether each prediction is correct.
+        bin_size: Images per bin.
+        published: Whether to follow the papers' code where it differs from the definition.
+
+    Example:
+        >>> round(max_calibration_error([0.8] * 4 + [0.9] * 4, [1, 1, 1, 0, 1, 1, 0, 0], bin_size=4), 4)
+        0.4
     """
     return adaptive_error(sorted_gaps(confidence, correct), bin_size, "max", published)
 
@@ -74,8 +95,14 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, bins: 
 
     Bin b is ((b-1)/bins, b/bins]: 1.0 lies in the last bin, and 0.0 in the first. Empty bins add nothing.
 
-    >>> round(expected_calibration_error([1.0, 1.0, 0.3, 0.3], [1, 0, 0, 0], bins=10), 4)
-    0.4
+    Args:
+        confidence: Confidence of each prediction, from 0 to 1.
+        correct: Whether each prediction is correct.
+        bins: Number of bins of equal width.
+
+    Example:
+        >>> round(expected_calibration_error([1.0, 1.0, 0.3, 0.3], [1, 0, 0, 0], bins=10), 4)
+        0.4
     """
     conf, hits = confidences_and_hits(confidence, correct)
     sums = np.bincount(equal_width_bins(conf, bins), weights=conf - hits, minlength=bins)
@@ -87,8 +114,14 @@ def classwise_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bin
 
     With many classes nearly all p_k are near 0 and so is the error; compare at the same number of classes.
 
-    >>> round(classwise_calibration_error([[0.7, 0.3], [0.7, 0.3]], [0, 1]), 4)
-    0.2
+    Args:
+        probabilities: (n, classes), rows that sum to 1.
+        labels: Label of each image, as an index of a class.
+        bins: Number of bins of equal width.
+
+    Example:
+        >>> round(classwise_calibration_error([[0.7, 0.3], [0.7, 0.3]], [0, 1]), 4)
+        0.2
     """
     table = probability_matrix(probabilities)
     errors = [
@@ -101,8 +134,13 @@ def classwise_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bin
 def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
     """The mean over images of sum_k (p_k - [k is the label])², from 0 to 2 (Brier 1950).
 
-    >>> round(brier_score([[0.7, 0.3], [0.7, 0.3]], [0, 1]), 4)
-    0.58
+    Args:
+        probabilities: (n, classes), rows that sum to 1.
+        labels: Label of each image, as an index of a class.
+
+    Example:
+        >>> round(brier_score([[0.7, 0.3], [0.7, 0.3]], [0, 1]), 4)
+        0.58
     """
     table = probability_matrix(probabilities)
     return float(squared_errors(table, class_labels(labels, *table.shape)).mean())
@@ -114,10 +152,16 @@ def negative_log_likelihood(scores: ArrayLike, labels: ArrayLike, *, logits: boo
     ``scores`` are probabilities, or logits with ``logits=True``. A probability of 0 for the label would make the mean
     infinite; it is taken as 2.2e-16, as scikit-learn does. Logits need no such floor.
 
-    >>> round(negative_log_likelihood([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
-    0.4904
-    >>> negative_log_likelihood([[0.0, 1000.0]], [0], logits=True)
-    1000.0
+    Args:
+        scores: (n, classes) probabilities, or logits.
+        labels: Label of each image, as an index of a class.
+        logits: Whether the scores are logits.
+
+    Example:
+        >>> round(negative_log_likelihood([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
+        0.4904
+        >>> negative_log_likelihood([[0.0, 1000.0]], [0], logits=True)
+        1000.0
     """
     if logits:
         table = log_softmax(scores)
@@ -154,8 +198,16 @@ def reliability_diagram(
     Equal-width bins as in ECE; with ``bin_size``, adaptive bins as in the RMS error, which start and stop at
     the confidences of their first and last image.
 
-    >>> [(bar.n, bar.accuracy) for bar in reliability_diagram([0.1, 0.9, 1.0, 1.0], [0, 1, 1, 0], bins=2)]
-    [(1, 0.0), (3, 0.6666666666666666)]
+    Args:
+        confidence: Confidence of each prediction, from 0 to 1.
+        correct: Whether each prediction is correct.
+        bins: Number of bins of equal width.
+        bin_size: Images per bin, for adaptive bins in place of equal widths.
+        level: Confidence level of the intervals.
+
+    Example:
+        >>> [(bar.n, bar.accuracy) for bar in reliability_diagram([0.1, 0.9, 1.0, 1.0], [0, 1, 1, 0], bins=2)]
+        [(1, 0.0), (3, 0.6666666666666666)]
     """
     conf, hits = confidences_and_hits(confidence, correct)
     if bin_size is None:

@@ -42,8 +42,13 @@ def aupr(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
     interpolation: scikit-learn's ``average_precision_score``, which the published code calls. Higher scores
     mean more anomalous. Chance is the share of out-images.
 
-    >>> aupr(in_scores=[0.1, 0.2, 0.6], out_scores=[0.9, 0.5])  # 1/2 * 1 + 1/2 * 2/3
-    0.8333333333333333
+    Args:
+        in_scores: Anomaly scores of the images of known classes.
+        out_scores: Anomaly scores of the images of other classes.
+
+    Example:
+        >>> aupr(in_scores=[0.1, 0.2, 0.6], out_scores=[0.9, 0.5])  # 1/2 * 1 + 1/2 * 2/3
+        0.8333333333333333
     """
     ranking = _Ranking.of(in_scores, out_scores)
     return _average_precision(*ranking.curve())
@@ -54,8 +59,13 @@ def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
 
     Higher scores mean more anomalous; out-images are the positives. Chance is 1/2.
 
-    >>> auroc(in_scores=[0.1, 0.2, 0.6], out_scores=[0.9, 0.5])  # 5 of 6 pairs
-    0.8333333333333334
+    Args:
+        in_scores: Anomaly scores of the images of known classes.
+        out_scores: Anomaly scores of the images of other classes.
+
+    Example:
+        >>> auroc(in_scores=[0.1, 0.2, 0.6], out_scores=[0.9, 0.5])  # 5 of 6 pairs
+        0.8333333333333334
     """
     ranking = _Ranking.of(in_scores, out_scores)
     return _area_under_roc(*ranking.curve())
@@ -71,8 +81,14 @@ def fpr95(in_scores: ArrayLike, out_scores: ArrayLike, published: bool = False) 
     nearest to 0.95, also from below, and of several with that recall the lowest one, that is the largest
     share. (As shipped that code stops at an undefined name; this is what it computes with it defined.)
 
-    >>> fpr95(in_scores=[0.1, 0.2, 0.6, 0.7], out_scores=[0.9, 0.5])
-    0.5
+    Args:
+        in_scores: Anomaly scores of the images of known classes.
+        out_scores: Anomaly scores of the images of other classes.
+        published: Whether to follow the papers' code where it differs from the definition.
+
+    Example:
+        >>> fpr95(in_scores=[0.1, 0.2, 0.6, 0.7], out_scores=[0.9, 0.5])
+        0.5
     """
     ranking = _Ranking.of(in_scores, out_scores)
     return _false_positives(*ranking.curve(), published)
@@ -112,9 +128,19 @@ def detection_scores(
     The bootstrap draws in- and out-images separately, each set at its own size: their ratio is the
     benchmark's choice, not chance.
 
-    >>> found = detection_scores([0.1, 0.2, 0.6, 0.3], [0.9, 0.5, 0.8], resamples=200)
-    >>> found.auroc.value, found.auroc.high, round(found.chance_aupr, 3)
-    (0.9166666666666666, 1.0, 0.429)
+    Args:
+        in_scores: Anomaly scores of the images of known classes.
+        out_scores: Anomaly scores of the images of other classes.
+        published: Whether to follow the papers' code where it differs from the definition.
+        level: Confidence level of the intervals.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of all random numbers.
+        provenance: Where the numbers come from; one line that is kept with the score.
+
+    Example:
+        >>> found = detection_scores([0.1, 0.2, 0.6, 0.3], [0.9, 0.5, 0.8], resamples=200)
+        >>> found.auroc.value, found.auroc.high, round(found.chance_aupr, 3)
+        (0.9166666666666666, 1.0, 0.429)
     """
     ranking = _Ranking.of(in_scores, out_scores)
     ins, outs = len(ranking.is_out) - int(ranking.is_out.sum()), int(ranking.is_out.sum())
@@ -156,6 +182,15 @@ def detect(
 
     Both must be over the same label space: for ImageNet-O the 200 classes, not 1,000. In-images count that
     could be read and have a label in the space; out-images that could be read, since they have no true label.
+
+    Args:
+        inside: Predictions on images of known classes.
+        outside: Predictions on images of other classes.
+        score: Name of the anomaly score.
+        published: Whether to follow the papers' code where it differs from the definition.
+        level: Confidence level of the intervals.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of all random numbers.
     """
     _check_pair(inside, outside)
     return detection_scores(
@@ -256,10 +291,16 @@ def anomaly_scores(logits: ArrayLike, score: AnomalyScore = "max_softmax", *, te
 
     ``temperature`` divides the logits first (and multiplies the energy).
 
-    >>> anomaly_scores([[2.0, 0.0], [0.0, 0.0]]).round(3).tolist()
-    [-0.881, -0.5]
-    >>> anomaly_scores([[2.0, 0.0], [0.0, 0.0]], "entropy").round(3).tolist()
-    [0.365, 0.693]
+    Args:
+        logits: (n, classes) scores before softmax.
+        score: Name of the anomaly score.
+        temperature: Divides the logits first, and multiplies the energy.
+
+    Example:
+        >>> anomaly_scores([[2.0, 0.0], [0.0, 0.0]]).round(3).tolist()
+        [-0.881, -0.5]
+        >>> anomaly_scores([[2.0, 0.0], [0.0, 0.0]], "entropy").round(3).tolist()
+        [0.365, 0.693]
     """
     _check(score)
     if not temperature > 0:

@@ -36,8 +36,14 @@ class GroupAccuracy:
 def group_accuracy(correct: ArrayLike, groups: Groups, *, level: float = 0.95) -> list[GroupAccuracy]:
     """Every group that has an image, in order (9 before 10), each with its own interval at ``level``.
 
-    >>> [(row.group, row.value) for row in group_accuracy([1, 0, 1], ["fr", "us", "us"])]
-    [('fr', 1.0), ('us', 0.5)]
+    Args:
+        correct: Whether each prediction is correct.
+        groups: Group of each image.
+        level: Confidence level of the intervals.
+
+    Example:
+        >>> [(row.group, row.value) for row in group_accuracy([1, 0, 1], ["fr", "us", "us"])]
+        [('fr', 1.0), ('us', 0.5)]
     """
     names, right, n = _counts(correct, groups)
     low, high = clopper_pearson(right, n, level)
@@ -53,9 +59,16 @@ def worst_group_accuracy(correct: ArrayLike, groups: Groups, *, level: float = 0
     The interval is simultaneous (see ``accuracy.lowest_accuracy``). Groups of few images have low ends near 0 and
     so make it wide. ``n`` is all images.
 
-    >>> score = worst_group_accuracy([1, 0, 1], ["fr", "us", "us"])
-    >>> score.value, score.n
-    (0.5, 3)
+    Args:
+        correct: Whether each prediction is correct.
+        groups: Group of each image.
+        level: Confidence level of the intervals.
+        provenance: Where the numbers come from; one line that is kept with the score.
+
+    Example:
+        >>> score = worst_group_accuracy([1, 0, 1], ["fr", "us", "us"])
+        >>> score.value, score.n
+        (0.5, 3)
     """
     _, right, n = _counts(correct, groups)
     return lowest_accuracy("worst_group", right, n, "groups", level=level, provenance=provenance)
@@ -64,12 +77,24 @@ def worst_group_accuracy(correct: ArrayLike, groups: Groups, *, level: float = 0
 def per_group(
     predictions: Predictions, groups: Groups | Mapping[str, object], *, level: float = 0.95
 ) -> list[GroupAccuracy]:
-    """Top-1 accuracy of every group; ``groups`` holds one per image, in the predictions' order or by image id."""
+    """Top-1 accuracy of every group; ``groups`` holds one per image, in the predictions' order or by image id.
+
+    Args:
+        predictions: The predictions of one model in one setting.
+        groups: Group of each image, in the predictions' order or by image id.
+        level: Confidence level of the intervals.
+    """
     return group_accuracy(predictions.correct, _column(predictions, groups), level=level)
 
 
 def worst_group(predictions: Predictions, groups: Groups | Mapping[str, object], *, level: float = 0.95) -> Score:
-    """Top-1 accuracy of the group that does worst, with its simultaneous interval."""
+    """Top-1 accuracy of the group that does worst, with its simultaneous interval.
+
+    Args:
+        predictions: The predictions of one model in one setting.
+        groups: Group of each image, in the predictions' order or by image id.
+        level: Confidence level of the intervals.
+    """
     column = _column(predictions, groups)
     return worst_group_accuracy(predictions.correct, column, level=level, provenance=predictions.provenance)
 

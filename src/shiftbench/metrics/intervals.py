@@ -49,9 +49,15 @@ def clopper_pearson(k: ArrayLike, n: ArrayLike, level: float = 0.95) -> Interval
     k need not be whole, because published accuracies are rounded: the ImageNet testbed takes
     k = accuracy * n as it comes (and level 0.995).
 
-    >>> low, high = clopper_pearson(87, 100)
-    >>> f"[{low:.4f}, {high:.4f}]"
-    '[0.7880, 0.9289]'
+    Args:
+        k: Number of hits; need not be whole.
+        n: Number of images.
+        level: Confidence level of the intervals.
+
+    Example:
+        >>> low, high = clopper_pearson(87, 100)
+        >>> f"[{low:.4f}, {high:.4f}]"
+        '[0.7880, 0.9289]'
     """
     from scipy.special import betaincinv  # here, so that importing the metrics stays light
 
@@ -96,10 +102,16 @@ def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.
     That is, high - low <= 2 * half_width; one point is 0.01. ``accuracy`` is the one expected. The default
     0.5 is the worst case: with that many images no outcome whatever gives a wider interval.
 
-    >>> images_needed(0.01)
-    9701
-    >>> images_needed(0.01, accuracy=0.9)
-    3557
+    Args:
+        half_width: Half the width of the interval; one point is 0.01.
+        accuracy: The expected accuracy; 0.5 is the worst case.
+        level: Confidence level of the intervals.
+
+    Example:
+        >>> images_needed(0.01)
+        9701
+        >>> images_needed(0.01, accuracy=0.9)
+        3557
     """
     _check_share("half-width", half_width)
     _check_share("accuracy", accuracy, ends=True)

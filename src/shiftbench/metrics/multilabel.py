@@ -33,12 +33,19 @@ def mean_average_precision(scores: ArrayLike, labels: ArrayLike, weighted: bool 
     trapezoid area under the precision-recall curve, which starts at recall 0 and precision 1; with ``step``
     the sum of (R_i - R_{i-1}) P_i.
 
-    >>> scores = [[0.9, 0.2], [0.8, 0.7], [0.1, 0.6]]
-    >>> labels = [[1, 0], [0, 1], [1, 0]]
-    >>> round(mean_average_precision(scores, labels), 4)  # (2 * 0.7917 + 1 * 1) / 3
-    0.8611
-    >>> round(mean_average_precision(scores, labels, weighted=False), 4)
-    0.8958
+    Args:
+        scores: (n, classes).
+        labels: (n, classes), 1 where an image has the class.
+        weighted: Weight classes by their share of all labels.
+        step: Sum of (R_i - R_{i-1}) P_i in place of the trapezoid area.
+
+    Example:
+        >>> scores = [[0.9, 0.2], [0.8, 0.7], [0.1, 0.6]]
+        >>> labels = [[1, 0], [0, 1], [1, 0]]
+        >>> round(mean_average_precision(scores, labels), 4)  # (2 * 0.7917 + 1 * 1) / 3
+        0.8611
+        >>> round(mean_average_precision(scores, labels, weighted=False), 4)
+        0.8958
     """
     table, truth = _checked(scores, labels)
     return _mean(average_precisions(table, truth, step=step), truth.sum(axis=0), weighted)
@@ -47,8 +54,14 @@ def mean_average_precision(scores: ArrayLike, labels: ArrayLike, weighted: bool 
 def average_precisions(scores: ArrayLike, labels: ArrayLike, *, step: bool = False) -> FloatArray:
     """AP of every class; nan for a class that no image has.
 
-    >>> average_precisions([[0.9, 0.2], [0.8, 0.7]], [[1, 0], [1, 0]]).tolist()
-    [1.0, nan]
+    Args:
+        scores: (n, classes).
+        labels: (n, classes), 1 where an image has the class.
+        step: Sum of (R_i - R_{i-1}) P_i in place of the trapezoid area.
+
+    Example:
+        >>> average_precisions([[0.9, 0.2], [0.8, 0.7]], [[1, 0], [1, 0]]).tolist()
+        [1.0, nan]
     """
     table, truth = _checked(scores, labels, labelled=False)
     ones = np.ones(len(table), dtype=np.int64)
@@ -70,6 +83,16 @@ def mean_average_precision_score(
 
     From some hundred images on the interval has its nominal coverage; of 30 images a 95 % interval covers about 80 %,
     because so few images overstate the precision itself.
+
+    Args:
+        scores: (n, classes).
+        labels: (n, classes), 1 where an image has the class.
+        weighted: Weight classes by their share of all labels.
+        step: Sum of (R_i - R_{i-1}) P_i in place of the trapezoid area.
+        level: Confidence level of the intervals.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of all random numbers.
+        provenance: Where the numbers come from; one line that is kept with the score.
     """
     table, truth = _checked(scores, labels)
     present = truth.any(axis=0)  # the others count nothing, in a resample either

@@ -14,8 +14,12 @@ from shiftbench.store.predictions import Predictions
 def softmax(logits: ArrayLike) -> FloatArray:
     """Rows of logits to rows of probabilities, exp(z_k) / sum_j exp(z_j).
 
-    >>> softmax([[0.0, 0.0], [1000.0, 0.0]]).tolist()
-    [[0.5, 0.5], [1.0, 0.0]]
+    Args:
+        logits: (n, classes) scores before softmax.
+
+    Example:
+        >>> softmax([[0.0, 0.0], [1000.0, 0.0]]).tolist()
+        [[0.5, 0.5], [1.0, 0.0]]
     """
     return np.asarray(np.exp(log_softmax(logits)))
 
@@ -23,8 +27,12 @@ def softmax(logits: ArrayLike) -> FloatArray:
 def log_softmax(logits: ArrayLike) -> FloatArray:
     """The logarithm of the softmax; exact where a probability itself would round to 0 or 1.
 
-    >>> log_softmax([[1000.0, 0.0]]).tolist()
-    [[0.0, -1000.0]]
+    Args:
+        logits: (n, classes) scores before softmax.
+
+    Example:
+        >>> log_softmax([[1000.0, 0.0]]).tolist()
+        [[0.0, -1000.0]]
     """
     rows = real_matrix("logits", logits)
     shifted = rows - rows.max(axis=1, keepdims=True)

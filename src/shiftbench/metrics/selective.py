@@ -31,8 +31,13 @@ def aurra(confidence: ArrayLike, correct: ArrayLike) -> float:
 
     ``confidence`` may be any number that rises with certainty, not only a probability.
 
-    >>> aurra([0.9, 0.8, 0.1], [True, True, False])  # (1 + 1 + 2/3) / 3
-    0.8888888888888888
+    Args:
+        confidence: Confidence of each prediction, from 0 to 1.
+        correct: Whether each prediction is correct.
+
+    Example:
+        >>> aurra([0.9, 0.8, 0.1], [True, True, False])  # (1 + 1 + 2/3) / 3
+        0.8888888888888888
     """
     hits = hits_by_confidence(confidence, correct)
     return float((np.cumsum(hits) / np.arange(1, len(hits) + 1)).mean())
@@ -43,9 +48,16 @@ def response_rate_accuracy(
 ) -> ResponseCurve:
     """The response-rate accuracy curve for plotting, at every rate k/n or at about ``points`` of them.
 
-    >>> curve = response_rate_accuracy([0.9, 0.8, 0.1, 0.0], [True, True, False, True])
-    >>> curve.rate.tolist(), curve.accuracy.round(2).tolist()
-    ([0.25, 0.5, 0.75, 1.0], [1.0, 1.0, 0.67, 0.75])
+    Args:
+        confidence: Confidence of each prediction, from 0 to 1.
+        correct: Whether each prediction is correct.
+        points: About how many points of the curve; default: all.
+        level: Confidence level of the intervals.
+
+    Example:
+        >>> curve = response_rate_accuracy([0.9, 0.8, 0.1, 0.0], [True, True, False, True])
+        >>> curve.rate.tolist(), curve.accuracy.round(2).tolist()
+        ([0.25, 0.5, 0.75, 1.0], [1.0, 1.0, 0.67, 0.75])
     """
     right = np.cumsum(hits_by_confidence(confidence, correct))
     counts = np.arange(1, len(right) + 1)
@@ -63,8 +75,13 @@ def soft_f1(confidence: ArrayLike, correct: ArrayLike) -> float:
 
     2 sum((1 - c) w) / sum(1 - c + w), w = 1 for a wrong image. nan where no image is wrong and none is doubted.
 
-    >>> soft_f1([1.0, 0.0], [True, False])
-    1.0
+    Args:
+        confidence: Confidence of each prediction, from 0 to 1.
+        correct: Whether each prediction is correct.
+
+    Example:
+        >>> soft_f1([1.0, 0.0], [True, False])
+        1.0
     """
     conf, hits = confidences_and_hits(confidence, correct)
     doubt, wrong = 1.0 - conf, (~hits).astype(np.float64)

@@ -44,8 +44,15 @@ def fit_temperature(
 
     ``method="published"`` bisects on [0.2, 5] to 1e-4, as the code of "Natural Adversarial Examples".
 
-    >>> round(fit_temperature([[2.0, 0.0]] * 4, [0, 0, 0, 1]), 4)  # 3 of 4 right: 2 / log 3
-    1.8205
+    Args:
+        logits: (n, classes) scores before softmax.
+        labels: Label of each image, as an index of a class.
+        method: ``"exact"``, or ``"published"`` as in the papers' code.
+        bounds: Lowest and highest temperature.
+
+    Example:
+        >>> round(fit_temperature([[2.0, 0.0]] * 4, [0, 0, 0, 1]), 4)  # 3 of 4 right: 2 / log 3
+        1.8205
     """
     table = real_matrix("logits", logits)
     found = class_labels(labels, *table.shape)
@@ -68,8 +75,13 @@ def fit_temperature(
 def apply_temperature(logits: ArrayLike, temperature: float) -> FloatArray:
     """softmax(z / T): the probabilities at a temperature.
 
-    >>> apply_temperature([[2.0, 0.0]], 1.8205).round(3).tolist()
-    [[0.75, 0.25]]
+    Args:
+        logits: (n, classes) scores before softmax.
+        temperature: T, above 0.
+
+    Example:
+        >>> apply_temperature([[2.0, 0.0]], 1.8205).round(3).tolist()
+        [[0.75, 0.25]]
     """
     _check(temperature)
     return softmax(real_matrix("logits", logits) / temperature)
@@ -85,7 +97,12 @@ def fit_temperature_of(predictions: Predictions) -> float:
 
 
 def with_temperature(predictions: Predictions, temperature: float) -> Predictions:
-    """The same predictions with confidences and scores at a temperature, which the provenance records."""
+    """The same predictions with confidences and scores at a temperature, which the provenance records.
+
+    Args:
+        predictions: The predictions of one model in one setting.
+        temperature: T, above 0.
+    """
     _check(temperature)
     read = predictions.readable
     logs = log_probabilities(predictions, read) / temperature
@@ -122,6 +139,12 @@ def calibrate(
     ``fit`` are predictions of the same classifier on other images; where some are the same, they are refused.
     ``split`` holds out that share of the images instead, of ``fit`` or of the scored ones themselves (by default one
     half): an image's side depends on its id and the seed alone, so that it is the same under every shift.
+
+    Args:
+        scored: Predictions to apply the temperature to, with scores of all classes.
+        fit: Predictions of the same model on other images.
+        split: Share of the images to hold out instead.
+        seed: Seed of the split.
     """
     source = scored if fit is None else fit
     _check_same_classifier(scored, source)

@@ -48,10 +48,19 @@ def pm_k(
     ``k=None`` takes every neighbour listed, ``k=0`` none. Between, the distance is the offset, or for names
     the difference of the numbers that file names end in.
 
-    >>> sets = {"v/000010.JPEG": ["v/000009.JPEG", "v/000012.JPEG"], "w/000005.JPEG": []}
-    >>> right = {"v/000010.JPEG": True, "v/000009.JPEG": True, "v/000012.JPEG": False, "w/000005.JPEG": True}
-    >>> [pm_k(sets, correct=right, k=k) for k in (0, 1, 2)]
-    [1.0, 1.0, 0.5]
+    Args:
+        pmsets: For each anchor frame, its neighbours.
+        correct: By frame: whether it is right.
+        predicted: By frame: its predicted class, in place of ``correct``.
+        labels: By frame: the classes that count as right.
+        labels_of: Whose labels neighbours are held against: ``"frame"`` (its own) or ``"anchor"``.
+        k: Largest distance of a neighbour in frames; None: every neighbour listed.
+
+    Example:
+        >>> sets = {"v/000010.JPEG": ["v/000009.JPEG", "v/000012.JPEG"], "w/000005.JPEG": []}
+        >>> right = {"v/000010.JPEG": True, "v/000009.JPEG": True, "v/000012.JPEG": False, "w/000005.JPEG": True}
+        >>> [pm_k(sets, correct=right, k=k) for k in (0, 1, 2)]
+        [1.0, 1.0, 0.5]
     """
     hits = pm_k_hits(pmsets, correct=correct, predicted=predicted, labels=labels, labels_of=labels_of, k=k)
     return float(hits.mean())
@@ -101,6 +110,14 @@ def pm_k_score(
     ``labels`` are lists of classes in the predictions' space; without them each frame has its one label.
     Anchors with a frame that could not be read are left out; n is the number that remains. Anchors of one
     video are counted as independent, as the published intervals do.
+
+    Args:
+        predictions: The predictions of one model in one setting.
+        pmsets: For each anchor frame, its neighbours.
+        labels: By frame: classes in the predictions' space; default: each frame's one label.
+        labels_of: Whose labels neighbours are held against.
+        k: Largest distance of a neighbour in frames; None: every neighbour listed.
+        level: Confidence level of the intervals.
     """
     predicted = dict(zip(predictions.ids, predictions.top[:, 0].tolist(), strict=True))
     if labels is None:

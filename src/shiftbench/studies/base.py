@@ -19,7 +19,14 @@ Accuracies = ArrayLike | Mapping[str, float]
 
 
 class StudyError(ShiftbenchError):
-    """Invalid input of a study."""
+    """Invalid input of a study.
+
+    Attributes:
+        message: What is wrong.
+        found: What was found.
+        expected: What was expected.
+        hint: What to do.
+    """
 
 
 def whole(unit: str) -> float:

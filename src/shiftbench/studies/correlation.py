@@ -21,7 +21,20 @@ from shiftbench.studies.fits import baseline_mask
 
 @dataclass(frozen=True)
 class Correlation:
-    """Of two measures over n models; an interval is None where n is too small for one."""
+    """Of two measures over n models; an interval is None where n is too small for one.
+
+    Attributes:
+        n: Number of models.
+        pearson: Pearson's r.
+        pearson_interval: Its interval.
+        pearson_p: Its p-value.
+        spearman: Spearman's rank correlation.
+        spearman_interval: Its interval.
+        spearman_p: Its p-value.
+        level: Confidence level of the intervals.
+        models: The models that have both values.
+        notes: What a reader must know about the numbers.
+    """
 
     n: int
     pearson: float
@@ -35,6 +48,7 @@ class Correlation:
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
         data = asdict(self)
         for key in ("pearson_interval", "spearman_interval"):
             data[key] = list(data[key]) if data[key] else None
@@ -54,9 +68,17 @@ def correlate(
     For effective robustness pass two ``.rho`` mappings and ``over``, the non-standard models (a mask or names):
     the standard ones lie on both lines by construction and would only blur the answer.
 
-    >>> result = correlate([1.0, 2.0, 3.0, 4.0, 6.0], [1.1, 1.9, 3.2, 3.9, 4.1])
-    >>> round(result.pearson, 3), round(result.spearman, 3), result.n
-    (0.926, 1.0, 5)
+    Args:
+        x: One measure: an array, or a mapping from model to value.
+        y: The other measure, likewise.
+        models: Names of the models, if the accuracies are not given by name.
+        over: Only these models: one boolean per model, or names.
+        level: Confidence level of the intervals.
+
+    Example:
+        >>> result = correlate([1.0, 2.0, 3.0, 4.0, 6.0], [1.1, 1.9, 3.2, 3.9, 4.1])
+        >>> round(result.pearson, 3), round(result.spearman, 3), result.n
+        (0.926, 1.0, 5)
     """
     from scipy.stats import pearsonr, spearmanr
 

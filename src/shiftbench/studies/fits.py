@@ -49,7 +49,26 @@ FEW_MODELS = 8
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted line. ``intercept`` is on the scale; on the linear scale it has the unit of the accuracies."""
+    """A fitted line. ``intercept`` is on the scale; on the linear scale it has the unit of the accuracies.
+
+    Attributes:
+        scale: ``"logit"``, ``"probit"`` or ``"linear"``.
+        unit: Unit of the accuracies.
+        slope: Slope on the scale.
+        intercept: Intercept on the scale.
+        r2: Coefficient of determination.
+        n: Number of models that were fitted.
+        slope_interval: None where two models leave nothing to resample.
+        intercept_interval: Likewise.
+        models: The models that were fitted.
+        x_range: Lowest and highest x of the models that were fitted; outside the line is extrapolated.
+        level: Confidence level of the intervals.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of all random numbers.
+        procedure: Name of the resampling procedure.
+        notes: What a reader must know about the numbers.
+        lines: (B, 2) slopes and intercepts of the resamples.
+    """
 
     scale: str
     unit: str
@@ -57,18 +76,15 @@ class Fit:
     intercept: float
     r2: float
     n: int
-    #: None where two models leave nothing to resample.
     slope_interval: Interval | None
     intercept_interval: Interval | None
     models: tuple[str, ...]
-    #: Lowest and highest x of the models that were fitted; outside the line is extrapolated.
     x_range: tuple[float, float]
     level: float
     resamples: int
     seed: int
     procedure: str
     notes: tuple[str, ...] = ()
-    #: (B, 2) slopes and intercepts of the resamples.
     lines: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.empty((0, 2)))
 
     def predict(self, x: ArrayLike) -> FloatArray:
@@ -89,6 +105,7 @@ class Fit:
         return self._from_scale(np.linspace(ends[0], ends[1], points))
 
     def extrapolates(self, x: ArrayLike) -> BoolArray:
+        """Where x lies outside the models that were fitted."""
         values = np.asarray(x, dtype=np.float64)
         return np.asarray((values < self.x_range[0]) | (values > self.x_range[1]))
 
@@ -150,11 +167,25 @@ def fit(
     that its published intervals come out to the digit; ``procedure="shiftbench"`` draws with numpy's present
     generator and interpolates the percentiles (see ``resampling.get_procedure``).
 
-    >>> line = fit([56.5, 69.8, 76.1, 78.3, 82.7], [44.0, 57.2, 63.3, 67.0, 72.1], scale="logit")
-    >>> round(line.slope, 3), round(line.r2, 3), line.n, line.unit
-    (0.912, 0.998, 5, 'percent')
-    >>> round(float(line.predict(80.0)), 2)
-    68.65
+    Args:
+        x: Accuracies without shift: an array, or a mapping from model to accuracy.
+        y: Accuracies under shift, likewise.
+        scale: ``"logit"``, ``"probit"`` or ``"linear"``.
+        models: Names of the models, if the accuracies are not given by name.
+        baseline: The models that the line is fitted to, by name or as one boolean per model; default: all.
+        unit: ``"percent"`` or ``"fraction"``; default: recognised from the values.
+        level: Confidence level of the intervals.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of the resamples; default: the procedure's own.
+        procedure: ``"testbed"`` repeats the published intervals; ``"shiftbench"`` draws with numpy's present
+            generator.
+
+    Example:
+        >>> line = fit([56.5, 69.8, 76.1, 78.3, 82.7], [44.0, 57.2, 63.3, 67.0, 72.1], scale="logit")
+        >>> round(line.slope, 3), round(line.r2, 3), line.n, line.unit
+        (0.912, 0.998, 5, 'percent')
+        >>> round(float(line.predict(80.0)), 2)
+        68.65
     """
     names, (xs, ys) = named_values([x, y], models)
     unit = recognise_unit({"x": xs, "y": ys}, unit)

@@ -46,7 +46,19 @@ _YES, _NO = {"1", "true", "yes", "y"}, {"0", "false", "no", "n"}
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """One model; an empty string where something is not known."""
+    """One model; an empty string where something is not known.
+
+    Attributes:
+        model: Name of the model.
+        category: ``standard``, ``robustness intervention``, ``more data``, or another.
+        base_model: The model it was made from.
+        intervention: What was done to make it robust.
+        size: Size of the network.
+        training_data: What it was trained on.
+        baseline: None: the category decides.
+        changes: What distinguishes it from its base.
+        extra: Further columns of the table.
+    """
 
     model: str
     category: str = ""
@@ -54,7 +66,6 @@ class ModelInfo:
     intervention: str = ""
     size: str = ""
     training_data: str = ""
-    #: None: the category decides.
     baseline: bool | None = None
     changes: tuple[str, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +73,11 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Models(Mapping[str, ModelInfo]):
-    """Models by name."""
+    """Models by name.
+
+    Attributes:
+        rows: The models by name.
+    """
 
     rows: Mapping[str, ModelInfo]
 
@@ -76,6 +91,7 @@ class Models(Mapping[str, ModelInfo]):
         return len(self.rows)
 
     def category(self, name: str) -> str:
+        """The category of a model; empty if it is not known."""
         return self.rows[name].category if name in self.rows else ""
 
     @property
@@ -105,7 +121,11 @@ class Models(Mapping[str, ModelInfo]):
 
 
 def read_models(path: str | Path) -> Models:
-    """The table of models from a .csv or .parquet file; see the top of this module for its columns."""
+    """The table of models from a .csv or .parquet file; see the top of this module for its columns.
+
+    Args:
+        path: The file.
+    """
     path = Path(path)
     header, rows = read_rows(path)
     lowered = [name.strip().lower() for name in header]

@@ -21,7 +21,14 @@ from shiftbench.studies.fits import RESAMPLES, Fit, baseline_mask, fit
 
 @dataclass(frozen=True)
 class PiecewiseFit:
-    """``below`` holds for x up to the pivot, ``above`` beyond it."""
+    """``below`` holds for x up to the pivot, ``above`` beyond it.
+
+    Attributes:
+        pivot: x at which the lines meet.
+        below: The line up to the pivot.
+        above: The line beyond it.
+        notes: What a reader must know about the numbers.
+    """
 
     pivot: float
     below: Fit
@@ -45,10 +52,12 @@ class PiecewiseFit:
         return self.below.models + self.above.models
 
     def predict(self, x: ArrayLike) -> FloatArray:
+        """beta(x), by the line of its side."""
         values = np.asarray(x, dtype=np.float64)
         return np.where(values > self.pivot, self.above.predict(values), self.below.predict(values))
 
     def band(self, x: ArrayLike, *, level: float | None = None) -> Intervals | None:
+        """Interval of beta(x), by the line of its side; None without resamples."""
         low_side, high_side = self.below.band(x, level=level), self.above.band(x, level=level)
         if low_side is None or high_side is None:
             return None
@@ -56,10 +65,12 @@ class PiecewiseFit:
         return Intervals(np.where(beyond, high_side.low, low_side.low), np.where(beyond, high_side.high, low_side.high))
 
     def extrapolates(self, x: ArrayLike) -> BoolArray:
+        """Where x lies outside the models that were fitted."""
         values = np.asarray(x, dtype=np.float64)
         return np.asarray((values < self.below.x_range[0]) | (values > self.above.x_range[1]))
 
     def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
         return {
             "scale": self.scale,
             "unit": self.unit,
@@ -95,10 +106,24 @@ def fit_piecewise(
     Without ``pivot`` it is the x of the baseline model whose y is exactly 0 (the highest, if there are several),
     as in the testbed's tables; models with x equal to the pivot belong to neither side.
 
-    >>> x, y = [56.0, 66.0, 74.0, 76.0, 77.0, 80.0, 84.0], [1.2, 1.0, 0.8, 0.0, 3.0, 9.0, 25.0]
-    >>> knee = fit_piecewise(x, y)
-    >>> knee.pivot, knee.below.n, knee.above.n, knee.below.slope < 0 < knee.above.slope
-    (76.0, 3, 3, True)
+    Args:
+        x: Accuracies without shift: an array, or a mapping from model to accuracy.
+        y: Accuracies under shift, likewise.
+        pivot: x between the two sides; default: that of the baseline model whose y is 0.
+        scale: ``"logit"``, ``"probit"`` or ``"linear"``.
+        models: Names of the models, if the accuracies are not given by name.
+        baseline: The models that the line is fitted to, by name or as one boolean per model; default: all.
+        unit: ``"percent"`` or ``"fraction"``; default: recognised from the values.
+        level: Confidence level of the intervals.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of the resamples; default: the procedure's own.
+        procedure: As in ``fit``.
+
+    Example:
+        >>> x, y = [56.0, 66.0, 74.0, 76.0, 77.0, 80.0, 84.0], [1.2, 1.0, 0.8, 0.0, 3.0, 9.0, 25.0]
+        >>> knee = fit_piecewise(x, y)
+        >>> knee.pivot, knee.below.n, knee.above.n, knee.below.slope < 0 < knee.above.slope
+        (76.0, 3, 3, True)
     """
     names, (xs, ys) = named_values([x, y], models)
     unit = recognise_unit({"x": xs, "y": ys}, unit)

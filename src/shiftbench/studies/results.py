@@ -24,13 +24,21 @@ _MISSING = {"", "-", "–", "na", "n/a", "nan", "none", "null"}
 
 @dataclass(frozen=True)
 class Results:
-    """Accuracies of models (rows) in settings (columns); nan where a model was not evaluated."""
+    """Accuracies of models (rows) in settings (columns); nan where a model was not evaluated.
+
+    Attributes:
+        models: Names of the models.
+        settings: Names of the settings.
+        values: (models, settings) accuracies.
+        unit: ``"percent"`` or ``"fraction"``.
+        sizes: Images behind a setting's accuracies: one number, or one for each model.
+        notes: What a reader must know about the numbers.
+    """
 
     models: tuple[str, ...]
     settings: tuple[str, ...]
     values: FloatArray
     unit: str
-    #: Images behind a setting's accuracies: one number, or one for each model.
     sizes: Mapping[str, FloatArray] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -45,6 +53,7 @@ class Results:
         return {m: float(v) for m, v in zip(self.models, self.column(setting), strict=True) if not np.isnan(v)}
 
     def size(self, setting: str) -> FloatArray | None:
+        """Numbers of images behind a setting's accuracies, if they are known."""
         return self.sizes.get(setting)
 
     def keep(self, rows: BoolArray) -> Results:
@@ -88,6 +97,11 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
     within [0, 1] mean fractions; columns of both kinds are an error unless ``unit`` is given
     (``base.recognise_unit``). A duplicate model is kept once if its numbers are the same, else it is
     an error. ``sizes`` are the numbers of images by setting.
+
+    Args:
+        path: The file.
+        unit: ``"percent"`` or ``"fraction"``; default: recognised from the values.
+        sizes: Numbers of images by setting.
     """
     path = Path(path)
     header, rows = read_rows(path)
@@ -110,6 +124,10 @@ def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: s
     """A table from ``Run.scores()``: (classifier, setting, score), fractions, with the scores' own n.
 
     Scores of one setting that differ in provenance are not directly comparable: a note is added.
+
+    Args:
+        entries: (model, setting, score).
+        metric: Only scores of this metric.
     """
     cells: dict[tuple[str, str], tuple[float, float]] = {}
     origins: dict[str, set[str]] = {}

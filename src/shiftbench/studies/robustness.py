@@ -60,12 +60,19 @@ class Effective:
 
 @dataclass(frozen=True)
 class EffectiveRobustness:
-    """rho of every model with both accuracies, the line, and what was left out."""
+    """rho of every model with both accuracies, the line, and what was left out.
+
+    Attributes:
+        line: The line that rho is the distance from.
+        rows: One entry per model.
+        level: Confidence level of the intervals.
+        sources: What the intervals of rho contain, such as "images of y, images of x, fit".
+        notes: What a reader must know about the numbers.
+    """
 
     line: Line
     rows: tuple[Effective, ...]
     level: float
-    #: What the intervals of rho contain, such as "images of y, images of x, fit".
     sources: str
     notes: tuple[str, ...] = ()
 
@@ -81,6 +88,7 @@ class EffectiveRobustness:
         raise StudyError(f"no effective robustness of {model!r}", found=f"{len(self.rows)} other models")
 
     def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
         rows = [{k: finite_or_none(v) if isinstance(v, float) else v for k, v in asdict(r).items()} for r in self.rows]
         return {"fit": self.line.as_dict(), "level": self.level, "sources": self.sources, "models": rows,
                 "notes": list(self.notes)}  # fmt: skip
@@ -105,10 +113,23 @@ def effective_robustness(
     ``resamples``, ...). ``n_x`` and ``n_y`` are the numbers of images behind the accuracies, one for all models
     or one each; what is not given does not enter the interval; ``sources`` lists what did.
 
-    >>> x, y = [56.5, 69.8, 76.1, 82.7, 79.0], [44.0, 57.2, 63.3, 72.1, 71.0]
-    >>> result = effective_robustness(x, y, models=list("abcde"), baseline=list("abcd"), n_y=10_000)
-    >>> round(result["e"].rho, 2), result.sources
-    (3.73, 'images of y, fit')
+    Args:
+        x: Accuracies without shift: an array, or a mapping from model to accuracy.
+        y: Accuracies under shift, likewise.
+        line: A fit made before; default: one through ``baseline``.
+        models: Names of the models, if the accuracies are not given by name.
+        baseline: The models that the line is fitted to, by name or as one boolean per model; default: all.
+        n_x: Images behind the accuracies without shift, one number or one per model.
+        n_y: Images behind the accuracies under shift.
+        level: Confidence level of the intervals.
+        unit: ``"percent"`` or ``"fraction"``; default: recognised from the values.
+        fit_options: Options of ``fit``, if no line is given.
+
+    Example:
+        >>> x, y = [56.5, 69.8, 76.1, 82.7, 79.0], [44.0, 57.2, 63.3, 72.1, 71.0]
+        >>> result = effective_robustness(x, y, models=list("abcde"), baseline=list("abcd"), n_y=10_000)
+        >>> round(result["e"].rho, 2), result.sources
+        (3.73, 'images of y, fit')
     """
     names, (xs, ys) = named_values([x, y], models)
     if line is None:
@@ -216,7 +237,14 @@ class Relative:
 
 @dataclass(frozen=True)
 class RelativeRobustness:
-    """tau of every model whose base is known and has an accuracy."""
+    """tau of every model whose base is known and has an accuracy.
+
+    Attributes:
+        unit: Unit of the accuracies.
+        rows: One entry per model.
+        level: Confidence level of the intervals.
+        notes: What a reader must know about the numbers.
+    """
 
     unit: str
     rows: tuple[Relative, ...]
@@ -228,6 +256,7 @@ class RelativeRobustness:
         return {row.model: row.tau for row in self.rows}
 
     def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
         rows = [{k: finite_or_none(v) if isinstance(v, float) else v for k, v in asdict(r).items()} for r in self.rows]
         return {"unit": self.unit, "level": self.level, "models": rows, "notes": list(self.notes)}
 
@@ -246,9 +275,18 @@ def relative_robustness(
     With ``n_y`` images the interval combines both Clopper-Pearson intervals as if the images were different
     ones; on the same images ``shiftbench.metrics.paired.compare`` is sharper.
 
-    >>> result = relative_robustness({"resnet50": 63.3, "resnet50_swsl": 70.4}, {"resnet50_swsl": "resnet50"})
-    >>> round(result.tau["resnet50_swsl"], 1)
-    7.1
+    Args:
+        y: Accuracies under shift: an array, or a mapping from model to accuracy.
+        base: From a model to the model it was made from.
+        models: Names of the models, if the accuracies are not given by name.
+        n_y: Images behind the accuracies, one number or one per model.
+        level: Confidence level of the intervals.
+        unit: ``"percent"`` or ``"fraction"``; default: recognised from the values.
+
+    Example:
+        >>> result = relative_robustness({"resnet50": 63.3, "resnet50_swsl": 70.4}, {"resnet50_swsl": "resnet50"})
+        >>> round(result.tau["resnet50_swsl"], 1)
+        7.1
     """
     names, (ys,) = named_values([y], models)
     unit = recognise_unit({"y": ys}, unit)

@@ -39,14 +39,21 @@ class ShiftAxes:
 class Study:
     """Models, settings, and the line through the baseline models.
 
-    >>> from shiftbench.studies.models import ModelInfo
-    >>> values = np.array([[56.5, 44.0], [69.8, 57.2], [76.1, 63.3], [82.7, 72.1], [79.0, 71.0]])
-    >>> results = Results(tuple("abcde"), ("val", "v2"), values, "percent")
-    >>> models = Models({m: ModelInfo(m, "standard" if m != "e" else "more_data") for m in "abcde"})
-    >>> study = Study(results, models)
-    >>> line = study.fit("val", "v2")
-    >>> line.n, round(study.effective("val", "v2").rho["e"], 2)
-    (4, 3.73)
+    Args:
+        results: Accuracies of models in settings.
+        models: What is known about the models.
+        baseline: Category of the models that the line is fitted to.
+        exclude: Leave models whose name contains one of these out of the fit.
+
+    Example:
+        >>> from shiftbench.studies.models import ModelInfo
+        >>> values = np.array([[56.5, 44.0], [69.8, 57.2], [76.1, 63.3], [82.7, 72.1], [79.0, 71.0]])
+        >>> results = Results(tuple("abcde"), ("val", "v2"), values, "percent")
+        >>> models = Models({m: ModelInfo(m, "standard" if m != "e" else "more_data") for m in "abcde"})
+        >>> study = Study(results, models)
+        >>> line = study.fit("val", "v2")
+        >>> line.n, round(study.effective("val", "v2").rho["e"], 2)
+        (4, 3.73)
     """
 
     def __init__(
@@ -87,6 +94,7 @@ class Study:
         return self.models.others(self.results.models, self.category)
 
     def category_of(self, model: str) -> str:
+        """The category of a model; empty if it is not known."""
         return "" if self.models is None else self.models.category(model)
 
     def fit(

@@ -27,14 +27,20 @@ _Natural = Annotated[int, Meta(ge=0)]
 
 @dataclass(frozen=True)
 class ClassDefinition:
-    """One class: what annotators read above the grid, and which classes are easily confused with it."""
+    """One class: what annotators read above the grid, and which classes are easily confused with it.
+
+    Attributes:
+        key: Key of the class.
+        name: Name that annotators see.
+        definition: What counts as this class.
+        link: A page that explains it.
+        near: Keys of classes that are easily confused with it.
+    """
 
     key: str
     name: str = ""
     definition: str = ""
-    #: A page that explains the class, such as an encyclopedia article.
     link: str = ""
-    #: Keys of similar classes, from which negative control images are taken. Empty: any other class.
     near: tuple[str, ...] = ()
 
     @property
@@ -62,7 +68,17 @@ class AnnotationRules:
 
 @dataclass(frozen=True)
 class Configuration:
-    """The content of ``testset.toml``. ``id`` ties the folder to its database."""
+    """The content of ``testset.toml``. ``id`` ties the folder to its database.
+
+    Attributes:
+        name: Name of the test set.
+        classes: Its classes.
+        labels: Name of the label space.
+        seed: Seed of all random numbers.
+        database: URL of the database.
+        annotation: Rules of the annotation.
+        id: Ties the folder to its database.
+    """
 
     name: str
     classes: tuple[ClassDefinition, ...]
@@ -83,6 +99,7 @@ class Configuration:
         return LabelSpace(self.labels or self.name, keys, tuple(entry.title for entry in self.classes))
 
     def class_of(self, key: str) -> ClassDefinition:
+        """A class by its key."""
         return self.classes[self.space.index(key)]
 
     def near(self, key: str) -> tuple[str, ...]:
@@ -90,6 +107,7 @@ class Configuration:
         return self.class_of(key).near or tuple(entry.key for entry in self.classes if entry.key != key)
 
     def with_rules(self, **rules: Any) -> Configuration:
+        """The same with other rules of annotation."""
         return replace(self, annotation=replace(self.annotation, **rules))
 
 

@@ -39,6 +39,11 @@ class Project:
     """Opened by ``Project.open(folder)``, created by ``Project.create(folder, configuration)``.
 
     Everything else in the workshop is a function with a project as its first argument.
+
+    Args:
+        folder: Folder of the project.
+        configuration: The content of ``testset.toml``.
+        database: The opened database.
     """
 
     def __init__(self, folder: Path, configuration: Configuration, database: Database) -> None:
@@ -92,6 +97,7 @@ class Project:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
+        """A transaction that only reads."""
         with self.database.reading() as session:
             yield session
 
@@ -102,6 +108,7 @@ class Project:
             yield session
 
     def close(self) -> None:
+        """Close the database."""
         self.database.close()
 
 

@@ -58,11 +58,23 @@ batch_augmentations: Registry[Callable[..., BatchAugmentation]] = Registry(
 
 
 def make_image_augmentation(name: str, **options: object) -> ImageAugmentation:
+    """An augmentation of single images by its name.
+
+    Args:
+        name: The name that tables and provenance show.
+        options: Its options.
+    """
     factory = image_augmentations.get(name)
     return factory(**check_options(options, factory, f"the augmentation {name!r}", AugmentationError))
 
 
 def make_batch_augmentation(name: str, **options: object) -> BatchAugmentation:
+    """An augmentation of batches by its name.
+
+    Args:
+        name: The name that tables and provenance show.
+        options: Its options.
+    """
     factory = batch_augmentations.get(name)
     return factory(**check_options(options, factory, f"the augmentation {name!r}", AugmentationError))
 

@@ -70,6 +70,16 @@ def network_for(
     ``file``: given weights; for ``deepaugment``, which needs two networks, a folder with edsr.* and cae.*. Else the
     networks are trained on ``train_on`` and kept in ``folder`` (by default in the user's cache); what was trained
     before on the same images in the same way is used again.
+
+    Args:
+        name: The name that tables and provenance show.
+        file: Given weights; for ``deepaugment`` a folder with edsr.* and cae.*.
+        train_on: Dataset to train the networks on.
+        folder: Where trained networks are kept; default: the user's cache.
+        steps: Training steps.
+        seconds: Training time.
+        seed: Seed of all random numbers.
+        show: Whether progress is shown.
     """
     needs = NEEDS.get(name, {})
     if not needs:

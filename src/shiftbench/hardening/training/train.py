@@ -41,6 +41,19 @@ def train(
     ``data`` and ``validation`` replace what the recipe names. ``workers`` are processes that make batches ahead
     (0: none); they change no result. ``report`` is called after every epoch. Where another process trains in
     the same folder, ``wait`` for its end, or raise BusyError.
+
+    Args:
+        recipe: The recipe.
+        out: Folder of the run.
+        data: Training data in place of the recipe's.
+        validation: Validation data in place of the recipe's.
+        name: Name of the trained model.
+        workers: Processes that make batches ahead (0: none); they change no result.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
+        progress: Whether a progress bar is shown.
+        console: Where progress is printed; default: standard error.
+        report: Called after every epoch.
+        wait: Where another process trains in the same folder, wait for its end instead of raising BusyError.
     """
     folder = Path(out)
     check_recipe(recipe)

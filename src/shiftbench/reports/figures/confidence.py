@@ -59,6 +59,13 @@ def reliability(
 
     A point is a bin of equal width: its accuracy with the Clopper-Pearson interval, at its mean confidence. Points
     below the diagonal are overconfident. Empty bins have no point.
+
+    Args:
+        predictions: One entry per panel.
+        bins: Number of bins of equal width.
+        level: Confidence level of the intervals.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
     """
     _check(predictions, _MOST_PANELS)
     rows, columns, side = panel_grid(len(predictions), width, 5.8)
@@ -129,6 +136,12 @@ def response(
     """Accuracy on the most confident share of the images, one curve for each of the predictions.
 
     The area under a curve, AURRA, stands in the legend with its interval; the bands are pointwise Clopper-Pearson.
+
+    Args:
+        predictions: One entry per curve.
+        level: Confidence level of the intervals.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
     """
     _check(predictions, len(COLOURS))
     notes = [f"{formatting.level_text(level)} intervals of AURRA; pointwise bands, from {_FEW} answers on"]

@@ -94,6 +94,14 @@ def severity_grid(
 
     ``family`` may be left out where there is only one. ``clean`` is the setting without corruption. ``families`` are
     those of a workspace; the default is ``families_of_table``.
+
+    Args:
+        results: A table of results.
+        family: The family; may be left out where there is only one.
+        clean: The setting without corruption.
+        models: Only these models.
+        level: Confidence level of the intervals.
+        families: Families of a workspace; default: found by the settings' names.
     """
     found = families_of_table(results.settings) if families is None else families
     if family is None and len(found) == 1:
@@ -150,7 +158,13 @@ class ErrorMap:
 
 
 def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline: str | None = None) -> ErrorMap:
-    """The numbers of ``Run.corruption_table``: the mean over corruptions first, then every type."""
+    """The numbers of ``Run.corruption_table``: the mean over corruptions first, then every type.
+
+    Args:
+        run: The results.
+        family: Family of corrupted settings, if there are several.
+        baseline: A model to divide by; default: the published AlexNet for ImageNet's classes.
+    """
     families = corruption_families(run.workspace, run.results)
     name = family or (next(iter(families)) if len(families) == 1 else None)
     if name not in families:
@@ -186,6 +200,10 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
     """Mean errors over the severities, or corruption errors divided by those of ``baseline``, one of the models.
 
     A corruption of which a model lacks a severity has no mean, and with it no mean over corruptions.
+
+    Args:
+        grid: The accuracies, from ``severity_grid``.
+        baseline: A model to divide by.
     """
     errors = 1.0 - grid.accuracy.mean(axis=2)
     averaged = [i for i, name in enumerate(grid.corruptions) if name in BENCHMARK_CORRUPTIONS]

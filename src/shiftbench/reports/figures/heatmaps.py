@@ -39,6 +39,11 @@ def heatmap(errors: ErrorMap, *, width: str | float = "double", show_notes: bool
     """Corruption errors by classifier and corruption, in percent; the mean over corruptions stands apart.
 
     The lowest mean is the first row.
+
+    Args:
+        errors: The errors, from ``error_map``.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
     """
     order = np.argsort(np.nan_to_num(errors.values[:, 0], nan=np.inf), kind="stable")
     values = 100 * errors.values[order]
@@ -67,6 +72,12 @@ def correlations(
 
     Pearson's r, or with ``rank`` Spearman's. A cell whose interval holds 0 is grey: there a correlation of either
     sign, or none, is possible.
+
+    Args:
+        pairs: (synthetic measure, natural measure, correlation).
+        rank: Spearman's rank correlation in place of Pearson's.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
     """
     if not pairs:
         raise StudyError("no correlations to draw", expected="at least one pair of measures")

@@ -60,6 +60,14 @@ def rank(
     Left, accuracies with their Clopper-Pearson intervals: how far the points lie below y = x is the drop. Right,
     ranks: on the diagonal the order is the same. ``named`` are the models to name; by default those whose rank
     changed most.
+
+    Args:
+        result: The comparison of both test sets.
+        original: Name of the original test set.
+        new: Name of the new test set.
+        named: Models to name; default: those whose rank changed most.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
     """
     narrow = width_in_cm(width) < 12
     side = width_in_cm(width) if narrow else width_in_cm(width) / 2
@@ -158,6 +166,14 @@ def bins(
 
     One line per model and their mean with its interval, over the bins. With ``original``, the models' accuracies on
     another test set as fractions, one point per model and bin against these (004 figures 15 to 17).
+
+    Args:
+        binned: Accuracies by bin.
+        setting: Name of the setting, for the axis.
+        original: Accuracies of the models on another test set, as fractions.
+        original_setting: Its name, for the axis.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
     """
     empty = [bin_text(one, last=one is binned.mean[-1]) for one in binned.mean if not one.images]
     notes = [*([f"no images in {', '.join(empty)}"] if empty else []), *binned.notes]

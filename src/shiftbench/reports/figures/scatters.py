@@ -80,6 +80,18 @@ def scatter(
     A shift is a ``ShiftAxes`` or its name as in ``Study.shift``; ``x`` is the reference of names without one. ``own``
     are the reader's own models: drawn larger and named; ``named`` are others to be named. Without either, a dozen
     models or fewer are all named. ``level`` is that of the points' Clopper-Pearson intervals and of the band.
+
+    Args:
+        study: The accuracies, and which models the line goes through.
+        shifts: One panel each: ``ShiftAxes``, or names as in ``Study.shift``.
+        x: Reference of names without one.
+        scale: ``"logit"``, ``"probit"`` or ``"linear"``.
+        own: The reader's own models: drawn larger and named.
+        named: Other models to name.
+        level: Confidence level of the intervals.
+        resamples: Number of bootstrap resamples.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
     """
     asked = [shifts] if isinstance(shifts, ShiftAxes | str) else list(shifts)
     if not asked:

@@ -36,6 +36,11 @@ def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes
     """One line per model with its Clopper-Pearson band; severity 0 is the clean accuracy where it is known.
 
     All panels share their axes, so that corruptions can be compared, too.
+
+    Args:
+        grid: The accuracies, from ``severity_grid``.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
     """
     if len(grid.models) > len(COLOURS):
         raise StudyError(
