@@ -137,8 +137,8 @@ def load_demo(target: str, options: Options) -> Classifier:
 
     from shiftbench.classifiers.torch_ import from_module
 
-    told = replace(options, labels=labels, preprocessing=preprocessing, outputs=options.outputs or "logits")
-    return from_module(demo.build(path), told, name=target, weights=weights)
+    complete = replace(options, labels=labels, preprocessing=preprocessing, outputs=options.outputs or "logits")
+    return from_module(demo.build(path), complete, name=target, weights=weights)
 
 
 def _through_onnxruntime(options: Options) -> bool:

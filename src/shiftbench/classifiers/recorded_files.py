@@ -254,8 +254,8 @@ def _stacked(path: Path, columns: Columns, array: str | None) -> PredictionFile:
         Answers(model, names, table[i], None if sure is None else numbers(sure[i], "confidence"))
         for i, model in enumerate(models)
     )
-    told = None if truth is None else Truth(path.name, names, truth)
-    return PredictionFile(path.name, answers, told, tuple(columns))
+    labels_given = None if truth is None else Truth(path.name, names, truth)
+    return PredictionFile(path.name, answers, labels_given, tuple(columns))
 
 
 def _beside(

@@ -15,7 +15,7 @@ except ImportError as error:
     raise MissingExtraError("transformers", "hf", "a callback for the Trainer of transformers") from error
 
 
-class ShiftbenchCallback(TrainerCallback):
+class HuggingFaceCallback(TrainerCallback):
     """Evaluates at the end of epochs, on the first process only, and adds the metrics to ``state.log_history``.
 
     The Trainer hands its reporters to no callback: for TensorBoard and others, give the monitor sinks.

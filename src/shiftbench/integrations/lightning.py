@@ -18,7 +18,7 @@ except ModuleNotFoundError:
         raise MissingExtraError("lightning", "integrations", "a callback for Lightning") from error
 
 
-class ShiftbenchCallback(Callback):  # type: ignore[misc]
+class LightningCallback(Callback):  # type: ignore[misc]
     """Evaluates at the end of training epochs, on the first process only.
 
     The metrics are logged through the module: loggers get them, and ``ModelCheckpoint(monitor=...)`` can use them. The

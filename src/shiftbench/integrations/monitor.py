@@ -212,15 +212,15 @@ class Monitor:
 
     def lightning_callback(self) -> Any:
         """A callback for Lightning's Trainer: evaluates at the end of training epochs and logs through the module."""
-        from shiftbench.integrations.lightning import ShiftbenchCallback
+        from shiftbench.integrations.lightning import LightningCallback
 
-        return ShiftbenchCallback(self)
+        return LightningCallback(self)
 
     def trainer_callback(self) -> Any:
         """A callback for the Trainer of transformers: evaluates at the end of epochs and adds to its log history."""
-        from shiftbench.integrations.huggingface import ShiftbenchCallback
+        from shiftbench.integrations.huggingface import HuggingFaceCallback
 
-        return ShiftbenchCallback(self)
+        return HuggingFaceCallback(self)
 
     def __repr__(self) -> str:
         budget = "" if self.budget is None else f", {self.budget:g} s per call"

@@ -314,10 +314,10 @@ class ObjectPath:
         except FileNotFoundError:
             raise
         except OSError as error:
-            told = _without_secrets(str(error))
-            if _GONE.search(told):  # removed by another, between two requests
-                raise FileNotFoundError(errno.ENOENT, told, str(self)) from error
-            raise UnreachableError(self, told) from error
+            message = _without_secrets(str(error))
+            if _GONE.search(message):  # removed by another, between two requests
+                raise FileNotFoundError(errno.ENOENT, message, str(self)) from error
+            raise UnreachableError(self, message) from error
 
 
 class _Parts(io.RawIOBase):

@@ -214,7 +214,7 @@ def _kinds(names: str) -> str:
 
 
 def _value_at(document: object, place: str) -> object:
-    """What stands at msgspec's ``.train.milestones[1]``; a value under any key (``[...]``) is not told apart."""
+    """What stands at msgspec's ``.train.milestones[1]``; values under any key (``[...]``) are not distinguished."""
     for key, position in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", place):
         if position == "...":
             break

@@ -1,9 +1,9 @@
 """Published models as the line for a model of one's own: the papers' printed accuracies, setting by setting.
 
-A ``Baseline`` belongs to one pair of settings and holds what has to be the same for a comparison: the settings' names,
-label spaces and numbers of images. Its models were evaluated by the papers' authors, with their own preprocessing, and
-are printed to a tenth of a point; an own result was evaluated here. The difference in provenance is part of every
-placement (``PROVENANCE``).
+A ``PublishedLine`` belongs to one pair of settings and holds what has to be the same for a comparison: the names of
+the settings, label spaces and numbers of images. Its models were evaluated by the papers' authors, with their own
+preprocessing, and are printed to a tenth of a point; an own result was evaluated here. The difference in provenance
+is part of every placement (``PROVENANCE``).
 
 | settings | models | source | scale |
 |---|---|---|---|
@@ -68,7 +68,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class PublishedLine:
     """Published models in a setting ``y`` and, where a line can be drawn, in its reference ``x``."""
 
     y: Side
@@ -133,7 +133,7 @@ class Baseline:
 
 
 @lru_cache(maxsize=1)
-def baselines() -> tuple[Baseline, ...]:
+def baselines() -> tuple[PublishedLine, ...]:
     """All baselines of the package, one for each setting under shift.
 
     >>> {line.y.setting: line.n for line in baselines()}["imagenetv2-matched-frequency"]
@@ -142,14 +142,14 @@ def baselines() -> tuple[Baseline, ...]:
     val, cifar = Side("val", "imagenet-1k", 50_000), Side("cifar-10", "cifar-10", 10_000)
     recht = "Recht et al. 2019, table {}"
     v2 = [
-        Baseline(
+        PublishedLine(
             Side(setting, "imagenet-1k", 10_000), val, recht.format(table), _pairs_of_004(table, "imagenet", printed),
             scale="probit", alike={encoded_anew: _REENCODED},
         )
         for table, printed, setting, encoded_anew in _IMAGENETV2
     ]  # fmt: skip
     cifar_new = [
-        Baseline(
+        PublishedLine(
             Side(name, "cifar-10", n), cifar, recht.format(table), _pairs_of_004(table, "cifar-10", name),
             scale="linear",
         )
@@ -160,19 +160,19 @@ def baselines() -> tuple[Baseline, ...]:
     return (
         *v2,
         *cifar_new,
-        Baseline(
+        PublishedLine(
             Side("imagenet-r", r200, 30_000), Side("val-on-imagenet-r-classes", r200, 10_000), f"{faces}, table 7",
             _renditions,
         ),
-        Baseline(
+        PublishedLine(
             Side("imagenet-a", "imagenet-a-200", 7_500), val, f"{faces}, tables 8 and 9", _natural_adversarial,
         ),
-        Baseline(
+        PublishedLine(
             Side("imagenet-c", "imagenet-1k", 50_000), val,
             f"Hendrycks and Dietterich 2019, table 1; {faces}, table 8; from corruption errors times AlexNet's",
             _corrupted, family=True,
         ),
-        Baseline(
+        PublishedLine(
             Side("imagenet-o", "imagenet-o-200", 2_000), None,
             "Hendrycks et al. 2021 (Natural Adversarial Examples), section 5.2", _unknown_classes, metric="aupr",
             inside=Side("val-on-imagenet-o-classes", "imagenet-o-200", 10_000),
@@ -180,7 +180,7 @@ def baselines() -> tuple[Baseline, ...]:
     )  # fmt: skip
 
 
-def baseline_of(setting: str) -> Baseline | None:
+def baseline_of(setting: str) -> PublishedLine | None:
     """The baseline that can place results of a setting.
 
     >>> baseline_of("imagenetv2-matched-frequency-format-val").source

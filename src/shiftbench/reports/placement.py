@@ -20,7 +20,7 @@ from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.metrics.detection import detect
-from shiftbench.published.baselines import PROVENANCE, Baseline, Side, baseline_of, baselines
+from shiftbench.published.baselines import PROVENANCE, PublishedLine, Side, baseline_of, baselines
 from shiftbench.reports.corruption import accuracy_of, all_corruption_scores, corruption_families
 from shiftbench.reports.formatting import count, interval, number
 from shiftbench.runs.results import StoredResults
@@ -57,7 +57,7 @@ class Placement:
     model: str
     setting: str
     reference: str | None
-    baseline: Baseline
+    baseline: PublishedLine
     score: Score
     clean: Score | None
     effective: Effective | None
@@ -117,7 +117,7 @@ class Unplaced:
 
     model: str
     setting: str
-    baseline: Baseline
+    baseline: PublishedLine
     why: str
 
     def as_dict(self) -> dict[str, str]:
@@ -211,7 +211,7 @@ def published_study(run: StoredResults, y: str) -> PlacedStudy:
     return PlacedStudy(study, ShiftAxes(x, y), baseline.scale, list(renamed))
 
 
-def _place(title: str, own: StoredResults, baseline: Baseline, setting: str, level: float) -> Placement:
+def _place(title: str, own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Placement:
     score = _score(own, baseline, setting, level)
     values = [y for _, y in baseline.values().values()]
     notes = (*([baseline.alike[setting]] if setting in baseline.alike else []), PROVENANCE)
@@ -253,7 +253,7 @@ def _check_range(x: float, line: Fit) -> None:
         )
 
 
-def _score(own: StoredResults, baseline: Baseline, setting: str, level: float) -> Score:
+def _score(own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Score:
     if baseline.family:
         return _family_score(own, baseline, setting, level)
     result = _only(own, replace(baseline.y, setting=setting))
@@ -267,7 +267,7 @@ def _score(own: StoredResults, baseline: Baseline, setting: str, level: float) -
         raise _NotComparableError(error.message) from None
 
 
-def _family_score(own: StoredResults, baseline: Baseline, family: str, level: float) -> Score:
+def _family_score(own: StoredResults, baseline: PublishedLine, family: str, level: float) -> Score:
     """The mean accuracy over the benchmark's corruptions, in the released files only."""
     places = corruption_families(own.workspace, own.results)[family]
     members = [result for result in own.results if result.setting in places.values()]

@@ -38,7 +38,7 @@ _MOST_MODELS = 4
 
 
 @dataclass(frozen=True)
-class Fact:
+class SummaryLine:
     """A heading, the number behind it, its interval, and what else is known."""
 
     heading: str
@@ -147,35 +147,35 @@ class ModelSummary:
         placed, unplaced = ([one.as_dict() for one in found] for found in (self.placements, self.unplaced))
         return {**fields, "published": {"placed": placed, "unplaced": unplaced, "level": level}}
 
-    def facts(self) -> list[Fact]:
+    def facts(self) -> list[SummaryLine]:
         """Everything that is known, for people."""
-        found = [Fact("accuracy", *_shown(self.accuracy), f"on {self.setting} (n = {count(self.accuracy.n)})")]
+        found = [SummaryLine("accuracy", *_shown(self.accuracy), f"on {self.setting} (n = {count(self.accuracy.n)})")]
         for one in self.corruptions:
             made_of = f"{one.family}, {one.corruptions} corruptions{_mce(one.mce)}"
-            found.append(Fact("corrupted", *_shown(one.mean), made_of))
-            found.append(Fact("worst", ", ".join(f"{name} {_percent(score)}" for name, score in one.worst)))
+            found.append(SummaryLine("corrupted", *_shown(one.mean), made_of))
+            found.append(SummaryLine("worst", ", ".join(f"{name} {_percent(score)}" for name, score in one.worst)))
         placed = {one.setting for one in self.placements}
         others = [entry for entry in self.shifted if entry[0] not in placed]
-        found += [Fact("shifted", *_shown(score), name) for name, score in others[:_SHOWN]]
+        found += [SummaryLine("shifted", *_shown(score), name) for name, score in others[:_SHOWN]]
         for place in self.placements[:_SHOWN]:
             found.append(
-                Fact("published", place.distance, place.comparison, f"({_percent(place.score)} {place.setting})")
+                SummaryLine("published", place.distance, place.comparison, f"({_percent(place.score)} {place.setting})")
             )
-        found += [Fact("published", "not comparable:", one.why, f"({one.setting})") for one in self.unplaced[:1]]
+        found += [SummaryLine("published", "not comparable:", one.why, f"({one.setting})") for one in self.unplaced[:1]]
         if self.worst_class is not None:
             one_class, ends = self.worst_class, interval(self.worst_class.low, self.worst_class.high, 1)
             value = f"{one_class.name} {number(one_class.value, 1)} %"
-            found.append(Fact("worst class", value, ends, f"(n = {count(one_class.n)})"))
+            found.append(SummaryLine("worst class", value, ends, f"(n = {count(one_class.n)})"))
         if self.confusions:
             one_pair = self.confusions[0]
             value = f"{one_pair.label} as {one_pair.prediction}"
-            found.append(Fact("confusion", value, "", f"({one_pair.count} of {one_pair.of})"))
+            found.append(SummaryLine("confusion", value, "", f"({one_pair.count} of {one_pair.of})"))
         if self.calibration is not None:
             excess = self.calibration.excess
             word = "overconfident" if excess >= 0 else "underconfident"
             value, ends = _shown(self.calibration.ece)
             gap = f"{number(abs(excess), 1)} points {word}"
-            found.append(Fact("calibration", f"ECE {value}", f"{ends}," if ends else "", gap))
+            found.append(SummaryLine("calibration", f"ECE {value}", f"{ends}," if ends else "", gap))
         return found
 
 

@@ -176,11 +176,11 @@ def _dataset(
     data: str | Location | Dataset | None,
 ) -> tuple[Dataset, LabelSpace]:
     """The images with their true classes, and the label space that the predictions are read in."""
-    told = [read_truth(truth)] if truth is not None else [file.truth for file in files if file.truth is not None]
+    truths = [read_truth(truth)] if truth is not None else [file.truth for file in files if file.truth is not None]
     if data is not None:
         dataset = open_dataset(data, space=asked)
         space = asked if isinstance(asked, LabelSpace) else dataset.space
-        for one in told:
+        for one in truths:
             check_agreement(one, dataset, space)
         return dataset, space
     if not isinstance(asked, LabelSpace):
@@ -188,19 +188,19 @@ def _dataset(
             "nothing says which classes the predictions are about",
             hint=f"{argument('labels', 'imagenet-1k')}, another label space, or a file of the classes in order",
         )
-    if not told:
+    if not truths:
         raise ClassifierError(
             "nothing says which classes are right",
             expected="a column or array `label` in the files",
             hint=f"{argument('truth', 'FILE')} (columns id, label), or {argument('data', 'FOLDER')} with the images",
         )
-    return _joined(setting.name, told, asked), asked
+    return _joined(setting.name, truths, asked), asked
 
 
-def _joined(name: str, told: Sequence[Truth], space: LabelSpace) -> LabelsOnly:
+def _joined(name: str, truths: Sequence[Truth], space: LabelSpace) -> LabelsOnly:
     """All images that the files name, each with one true class."""
     known: dict[str, int] = {}
-    for truth in told:
+    for truth in truths:
         labels = class_indices(truth.labels, space, truth.source).tolist()
         # Rows without names get the setting's: equal numbers of two test sets are not the same image.
         ids = truth.ids if truth.ids is not None else [f"{name}/{row:05d}" for row in range(len(labels))]

@@ -91,9 +91,11 @@ def check_agreement(truth: Truth, dataset: Dataset, space: LabelSpace) -> None:
         return
     row = {image: i for i, image in enumerate(dataset.ids)}
     to_dataset = np.append(dataset.space.relabel_from(space), MISSING)
-    told = to_dataset[class_indices(truth.labels, space, truth.source)].tolist()
+    true_labels = to_dataset[class_indices(truth.labels, space, truth.source)].tolist()
     shared = [
-        (name, label) for name, label in zip(Matching(dataset).translate(truth.ids), told, strict=True) if name in row
+        (name, label)
+        for name, label in zip(Matching(dataset).translate(truth.ids), true_labels, strict=True)
+        if name in row
     ]
     differing = [(name, label) for name, label in shared if label != dataset.labels[row[name]]]
     if differing:

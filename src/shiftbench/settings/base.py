@@ -32,7 +32,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Part:
+class DesignPart:
     """A setting that a design evaluates on some of the images."""
 
     setting: str
@@ -82,7 +82,7 @@ class Setting:
     note: str = ""
     default: str | None = None
     member: Member | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DesignPart, ...] = ()
     chosen_to_fool: bool = False
 
     def __repr__(self) -> str:

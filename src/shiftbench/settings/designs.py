@@ -13,15 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-import numpy as np
-
-from shiftbench.arrays import IntArray
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import SettingError, UnknownNameError
-from shiftbench.io.hashing import seeded_rank
-from shiftbench.labels.space import Labels
-from shiftbench.settings.base import Part, Setting, Suite
-from shiftbench.shifts.assigned import Assigned, Assignment
+from shiftbench.settings.base import DesignPart, Setting, Suite
+from shiftbench.shifts.assigned import Assigned, ShiftAssignment
 
 Design = Literal["full", "one-pass"]
 
@@ -40,20 +35,6 @@ class OnePass:
     @property
     def name(self) -> str:
         return "one-pass"
-
-
-def nested_order(ids: Sequence[str], labels: Labels, seed: int) -> IntArray:
-    """The rows in the order in which a smaller budget takes them: class by class in turn, so that any first part is
-    balanced, and a part of every larger one."""
-    seen: dict[int, int] = defaultdict(int)
-    rounds = np.empty(len(ids), np.int64)
-    ranks = [seeded_rank(seed, one) for one in ids]
-    for row in sorted(range(len(ids)), key=ranks.__getitem__):
-        label = int(labels[row])
-        rounds[row] = seen[label]
-        seen[label] += 1
-    position = {label: seeded_rank(seed, "class", label) for label in seen}
-    return np.array(sorted(range(len(ids)), key=lambda row: (rounds[row], position[int(labels[row])])), np.int64)
 
 
 def find_design(name: str, passes: int, seed: int) -> OnePass:
@@ -96,10 +77,10 @@ def _passes(members: Sequence[Setting], dataset: Dataset, design: OnePass) -> li
     first, family = members[0], _common_family(members)
     made = []
     for turn in range(design.passes):
-        assignment = Assignment(design.name, design.seed, turn).over(dataset.ids, dataset.labels, len(members))
+        assignment = ShiftAssignment(design.name, design.seed, turn).over(dataset.ids, dataset.labels, len(members))
         name = f"{family}.{design.name}" + (f".{turn + 1}" if turn else "")
         shift = Assigned(name, tuple(one.shift for one in members), assignment)
-        parts = tuple(Part(one.name, one.member) for one in members)
+        parts = tuple(DesignPart(one.name, one.member) for one in members)
         made.append(replace(first, name=name, shift=shift, member=None, parts=parts, note=""))
     return made
 

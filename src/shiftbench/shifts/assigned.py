@@ -48,7 +48,7 @@ def assign(ids: Sequence[str], labels: Labels, shifts: int, *, seed: int = 0, tu
 
 
 @dataclass(frozen=True)
-class Assignment:
+class ShiftAssignment:
     """Which of the shifts each image meets."""
 
     design: str
@@ -60,7 +60,7 @@ class Assignment:
     #: By image id, the number of its shift.
     places: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
-    def over(self, ids: Sequence[str], labels: Labels, shifts: int) -> Assignment:
+    def over(self, ids: Sequence[str], labels: Labels, shifts: int) -> ShiftAssignment:
         """For the images of a dataset; an assignment that was read from a record must come out as it was."""
         places = assign(ids, labels, shifts, seed=self.seed, turn=self.turn).tolist()
         chosen = dict(zip(ids, places, strict=True))
@@ -79,7 +79,7 @@ class Assigned(Shift):
 
     name: str
     members: tuple[Shift, ...]
-    assignment: Assignment
+    assignment: ShiftAssignment
 
     @property
     def per_image(self) -> bool:  # type: ignore[override]
@@ -208,4 +208,4 @@ class _AskedPart:
 def _assigned(record: Mapping[str, Any]) -> Shift:
     """It shifts images once ``for_images`` gave it those of the run."""
     members = tuple(rebuild_shift(member) for member in record["members"])
-    return Assigned(str(record["name"]), members, Assignment(**record["assignment"]))
+    return Assigned(str(record["name"]), members, ShiftAssignment(**record["assignment"]))

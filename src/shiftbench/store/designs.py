@@ -8,7 +8,7 @@ import numpy as np
 
 from shiftbench.arrays import IntArray
 from shiftbench.errors import StoreError
-from shiftbench.shifts.assigned import Assignment
+from shiftbench.shifts.assigned import ShiftAssignment
 from shiftbench.store.workspace import Result, Workspace
 
 
@@ -17,11 +17,11 @@ def is_designed(result: Result) -> bool:
     return result.spec.shift.kind == "assigned"
 
 
-def assignment_of(result: Result) -> Assignment:
+def assignment_of(result: Result) -> ShiftAssignment:
     stored = result.spec.shift.values.get("assignment")
     if not isinstance(stored, dict):
         raise StoreError(f"{result.setting!r} has no assignment of images to shifts")
-    return Assignment(**stored)
+    return ShiftAssignment(**stored)
 
 
 def shift_count(result: Result) -> int:
@@ -38,6 +38,8 @@ def places_of(workspace: Workspace, result: Result) -> IntArray:
 
 
 @lru_cache(maxsize=16)
-def _places(workspace: Workspace, name: str, fingerprint: str, assignment: Assignment, shifts: int) -> dict[str, int]:
+def _places(
+    workspace: Workspace, name: str, fingerprint: str, assignment: ShiftAssignment, shifts: int
+) -> dict[str, int]:
     record = workspace.dataset(name, fingerprint)
     return dict(assignment.over(record.ids, record.labels, shifts).places)

@@ -377,9 +377,10 @@ def as_json(value: Any) -> Any:
 
 
 def object_name(value: object) -> str:
-    """
-    >>> object_name(print), object_name(3 + 4j)
-    ('print', '<complex>')
+    """How an object is named in a record.
+
+    >>> object_name(len), object_name(3 + 4j)
+    ('len', '<complex>')
     """
     name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
     return str(name) if name else f"<{type(value).__qualname__}>"

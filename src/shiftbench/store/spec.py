@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
-from shiftbench.settings.base import Member, Part, Setting
+from shiftbench.settings.base import DesignPart, Member, Setting
 
 if TYPE_CHECKING:
     from shiftbench.datasets.geometry import Geometry
@@ -195,7 +195,7 @@ class SettingRecord:
     shift: JsonObject = field(default_factory=dict)
     chosen_to_fool: bool = False
     #: Of a design: the settings that its images are shared among.
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DesignPart, ...] = ()
 
     @classmethod
     def of(cls, setting: Setting) -> SettingRecord:
@@ -204,7 +204,7 @@ class SettingRecord:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SettingRecord:
         fooling, parts = bool(value.get("chosen_to_fool")), value.get("parts", ())
-        shared = tuple(Part(part["setting"], _member(part["member"])) for part in parts)
+        shared = tuple(DesignPart(part["setting"], _member(part["member"])) for part in parts)
         return cls(value.get("note", ""), _member(value.get("member")), value.get("shift", {}), fooling, shared)
 
     def to_json(self) -> JsonObject:

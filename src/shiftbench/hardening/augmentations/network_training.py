@@ -151,14 +151,14 @@ def train_network(
         network = maker(**{**suited, **options})
         network.size = own_size if size is None else network.fed(size)
         squares = _Squares(chosen, network.training_side(network.size, side), network.crop, seed)
-        told = _fit(network, squares, _Budget(network, steps, seconds), show)
+        fitted = _fit(network, squares, _Budget(network, steps, seconds), show)
     network.description = {
         "data": dataset.name,
         "fingerprint": dataset.fingerprint,
         "pictures": len(chosen),
         "seed": seed,
         "shiftbench": __version__,
-        **told,
+        **fitted,
     }
     return network.eval().requires_grad_(False)
 

@@ -1,7 +1,7 @@
 """What an experiment found: accuracy without and under shift, effective and relative robustness, verdicts.
 
 A number of a variant is the mean over its seeds. Its interval is over the images, drawn anew for all runs at once;
-how much the seeds differ is told beside it, as a standard deviation. The two are different uncertainties, and a
+how much the seeds differ is shown beside it, as a standard deviation. The two are different uncertainties, and a
 difference between variants should stand out from both.
 """
 

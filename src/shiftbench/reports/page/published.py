@@ -14,7 +14,7 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import listed
-from shiftbench.published.baselines import Baseline
+from shiftbench.published.baselines import PublishedLine
 from shiftbench.reports.page.columns import GridColumn
 from shiftbench.reports.page.payload import Estimate, estimate
 from shiftbench.reports.placement import Placements
@@ -37,7 +37,7 @@ class Published:
     name: str
     study: Study
     #: The package's own tables of published models, by setting; empty for a table of the user's.
-    baselines: Mapping[str, Baseline] = field(default_factory=dict)
+    baselines: Mapping[str, PublishedLine] = field(default_factory=dict)
 
     @property
     def is_testbed(self) -> bool:
