@@ -15,6 +15,8 @@ from shiftbench.shifts.write import write_corruptions
 from tests.outputs.helpers import bytes_below, cifar_like, picture_folder
 from tests.outputs.kill_target import NAMES, write_slowly
 
+pytestmark = pytest.mark.reliability("kills")
+
 KILLS = 6
 
 

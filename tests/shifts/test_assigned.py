@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shiftbench.datasets.arrays import ArrayDataset, InMemory
+from shiftbench.datasets.subset import balanced
 from shiftbench.errors import ShiftError
 from shiftbench.io.hashing import seeded_rank
+from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.assigned import Assigned, ShiftAssignment, assign
 from shiftbench.shifts.base import NoShift, rebuild_shift
 from shiftbench.shifts.corruptions import Corruption
@@ -27,9 +30,18 @@ def test_shifts_and_classes_are_balanced(classes: int, per_class: int, shifts: i
     of_class = np.array([[np.sum((labels == c) & (places == s)) for s in range(shifts)] for c in range(classes)])
     assert (of_class.max(axis=1) - of_class.min(axis=1) <= 1).all()
     whole = np.bincount(places, minlength=shifts)
-    assert whole.max() - whole.min() <= per_class + 1
-    if classes % shifts == 0:
-        assert whole.max() == whole.min()
+    assert whole.max() - whole.min() <= 2
+
+
+@pytest.mark.parametrize(("images_", "classes", "shifts"), [(160, 10, 75), (114, 90, 45), (300, 3, 75), (2000, 40, 90)])
+def test_classes_of_all_sizes_are_spread_evenly(images_: int, classes: int, shifts: int) -> None:
+    rng = np.random.default_rng(images_)
+    labels = rng.choice(classes, images_, p=rng.dirichlet(np.ones(classes))).astype(np.int32)
+    places = assign([str(i) for i in range(images_)], labels, shifts, seed=1)
+    whole = np.bincount(places, minlength=shifts)
+    assert whole.max() - whole.min() <= 2
+    of_class = np.stack([np.bincount(places[labels == c], minlength=shifts) for c in range(classes)])
+    assert (of_class.max(axis=1) - of_class.min(axis=1) <= 1).all()
 
 
 @given(counts, counts, st.integers(0, 99), st.randoms())
@@ -49,6 +61,17 @@ def test_fewer_images_of_each_class_keep_their_shifts(classes: int, shifts: int,
     first = sorted(row for label in range(classes) for row in [i for i in ranked if labels[i] == label][:kept])
     part = assign([ids[i] for i in first], labels[first], shifts, seed=seed)
     assert (part == assign(ids, labels, shifts, seed=seed)[first]).all()
+
+
+@pytest.mark.parametrize("count", [7, 23, 50])
+def test_a_balanced_part_of_the_images_is_a_part_of_the_design(count: int) -> None:
+    labels = np.random.default_rng(0).integers(0, 4, 60).astype(np.int32)
+    ids = [f"{i}.png" for i in range(60)]
+    pixels = InMemory(np.zeros((60, 4, 4, 3), np.uint8))
+    whole = ArrayDataset("four", LabelSpace("four", tuple("abcd")), pixels, labels, ids=ids)
+    part = balanced(whole, count, seed=3)
+    everywhere = dict(zip(ids, assign(ids, labels, 9, seed=3).tolist(), strict=True))
+    assert assign(part.ids, part.labels, 9, seed=3).tolist() == [everywhere[one] for one in part.ids]
 
 
 @given(counts, counts, st.integers(0, 99))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import DatasetError, ShiftError
+from shiftbench.errors import DatasetError
+from shiftbench.native.jpeg import encode_jpeg
 
 #: Suffixes of image files, lower case; other files of a dataset are ignored.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -28,18 +31,13 @@ class Encoding:
     quality: int = 85
 
     def __call__(self, pixels: Pixels) -> bytes:
-        import cv2
+        if not self.lossless:
+            return encode_jpeg(pixels, self.quality)  # the bytes of Pillow's save(quality=85, optimize=True)
+        from PIL import Image
 
-        # OpenCV, because Pillow holds the interpreter lock while it writes JPEG. The bytes of a JPEG are those of
-        # Pillow's save(quality=85, optimize=True); a PNG is smaller than Pillow's and quicker to write.
-        settings = [cv2.IMWRITE_JPEG_QUALITY, self.quality, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
-        if self.lossless:
-            settings = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
-        done, data = cv2.imencode(f".{self.ending}", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), settings)
-        if not done:
-            raise ShiftError(f"an image could not be encoded as {self.ending}", found=f"an array {pixels.shape}")
-        encoded: bytes = data.tobytes()
-        return encoded
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "PNG", compress_level=1, compress_type=zlib.Z_RLE)
+        return file.getvalue()
 
     @property
     def ending(self) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from shiftbench.arrays import IntArray, Pixels
+from shiftbench.datasets.subset import in_turns
 from shiftbench.errors import ShiftError
 from shiftbench.io.hashing import digest, seeded_rank
 from shiftbench.labels.space import Labels, Scores
@@ -28,23 +29,26 @@ def assign(ids: Sequence[str], labels: Labels, shifts: int, *, seed: int = 0, tu
     """The number of the shift that each image meets in pass number ``turn``.
 
     It depends on the seed, the image ids and their classes alone, not on the order of the images. The classes take
-    turns, each with its images in a seeded order, and the shifts follow each other in a seeded order: a class meets
-    all shifts equally often, a shift all classes, and both to within one image while classes are of one size.
+    turns, each with its images in a seeded order; an image gets a shift that its class met least so far, of those one
+    that the fewest images met, of those the first in a seeded order. So every class meets all shifts equally often to
+    within one image, all images do so nearly, and the images that ``datasets.subset.balanced`` or ``per_class``
+    choose with this seed are assigned as they are among all.
 
     >>> sorted(assign(["a", "b", "c", "d"], np.array([0, 1, 0, 1]), 2, seed=1).tolist())
     [0, 0, 1, 1]
     """
-    order = sorted(range(shifts), key=lambda shift: seeded_rank(seed, "shift", shift))
-    members: dict[int, list[int]] = defaultdict(list)
-    for row, label in enumerate(labels.tolist()):
-        members[label].append(row)
-    classes = sorted(members, key=lambda label: seeded_rank(seed, "class", label))
+    order = np.array(sorted(range(shifts), key=lambda shift: seeded_rank(seed, "shift", shift)), np.int64)
+    met = np.zeros(shifts, np.int64)
+    met_by_class: dict[int, IntArray] = defaultdict(lambda: np.zeros(shifts, np.int64))
     places = np.empty(len(ids), np.int64)
-    for start, label in enumerate(classes):
-        ranked = sorted(members[label], key=lambda row: seeded_rank(seed, ids[row]))
-        for step, row in enumerate(ranked):
-            places[row] = order[(start + step + turn) % shifts]
-    return places
+    classes = labels.tolist()
+    for row in in_turns([seeded_rank(seed, one) for one in ids], classes):
+        own = met_by_class[classes[row]]
+        step = int(np.argmin(own * (len(ids) + 1) + met))
+        own[step] += 1
+        met[step] += 1
+        places[row] = step
+    return order[(places + turn) % shifts]
 
 
 @dataclass(frozen=True)

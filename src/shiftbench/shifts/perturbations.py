@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
+from shiftbench.io.opencv import opencv
 from shiftbench.registry import Registry
 from shiftbench.shifts.base import SequenceShift, Shift, shift_kinds
 from shiftbench.shifts.corruptions import GENERATOR_VERSION
@@ -166,8 +167,7 @@ def _rotate(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator
 @PERTURBATIONS.register("tilt")
 def _tilt(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
     """Turned out of the image plane about both axes, seen from a distance of one diagonal."""
-    import cv2
-
+    cv2 = opencv("the perturbation 'tilt'")
     height, width = image.shape[:2]
     for i in range(FRAMES):
         turned = cv2.warpPerspective(image, _tilt_matrix(height, width, math.radians(i - 15)), (width, height))

@@ -10,7 +10,7 @@ from PIL import Image
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.geometry import Geometry, centre_crop
-from shiftbench.datasets.images import MAX_PIXELS, bad_image
+from shiftbench.datasets.images import bad_image
 from shiftbench.errors import ShiftError
 from shiftbench.shifts.corruptions.image_kinds import MIN_SIDE
 
@@ -41,10 +41,6 @@ class Preparation:
 
     def __call__(self, pixels: Pixels, image_id: str) -> Pixels:
         height, width = pixels.shape[:2]
-        if isinstance(self.geometry, Geometry):
-            wide, tall = self.geometry.target(width, height)
-            if wide * tall > MAX_PIXELS:  # a line of 1 x 10,000 pixels would grow to gigabytes
-                raise bad_image(image_id, f"{width} x {height} would be resized to {wide} x {tall} pixels")
         result = pixels if self.geometry is None else self.geometry(pixels)
         if min(result.shape[:2]) < MIN_SIDE:
             raise bad_image(image_id, f"{width} x {height} pixels are too small to corrupt (at least {MIN_SIDE})")

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import Dataset
@@ -113,6 +115,7 @@ def write_corruptions(
         raise StoreError("the destination is in an object store", found=target, hint="write to a folder, then copy it")
     target = local(target)
     check_destination(target, RECORD, _root(source, dataset))
+    _try(shifts)
     copies = CorruptedCopies(dataset, shifts, _preparation(dataset, size, resize), Encoding(lossless=lossless), seed)
     record = OutputRecord(
         target,
@@ -140,6 +143,13 @@ def write_corruptions(
         corruptions=tuple(dict.fromkeys(shift.corruption for shift in shifts)),
         severities=tuple(sorted({float(shift.severity) for shift in shifts})),
     )
+
+
+def _try(shifts: Sequence[Corruption]) -> None:
+    """Apply each corruption once to a small image, so that one that can't work fails before anything is written."""
+    probe = np.full((32, 32, 3), 128, dtype=np.uint8)
+    for shift in {one.corruption: one for one in shifts}.values():
+        shift(probe, image_id="probe", seed=0)
 
 
 def chosen_shifts(
@@ -251,12 +261,11 @@ def _complete(shifts: Sequence[Corruption], content: Content) -> None:
 
 def _software() -> dict[str, str]:
     """Recorded, not compared: the pixels follow the generator's version."""
-    import cv2
     import PIL
 
     from shiftbench._version import __version__
 
-    return {"shiftbench": __version__, "pillow": PIL.__version__, "opencv": cv2.__version__}
+    return {"shiftbench": __version__, "pillow": PIL.__version__}
 
 
 def _open(source: str | Location | Dataset, labels: LabelSpace | str | None, *, tree: bool) -> Dataset:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
+from shiftbench.native.jpeg import compressed
 from shiftbench.shifts.corruptions.blur import to_float32
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.elastic import displacement_fields, random_affine
@@ -108,14 +109,5 @@ def _box_up(small: int, size: int) -> Indices:
 
 @corruption("jpeg_compression", group="digital", tabled=True)
 def jpeg_compression(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
-    """Saved as JPEG at quality c (chroma subsampled) and read again.
-
-    OpenCV's libjpeg-turbo writes and reads the same pixels as Pillow's, in half the time.
-    """
-    import cv2
-
-    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-    _, code = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, int(parameters[0])])
-    if hasattr(cv2, "IMREAD_COLOR_RGB"):  # since OpenCV 4.11
-        return np.asarray(cv2.imdecode(code, cv2.IMREAD_COLOR_RGB), np.uint8)
-    return np.ascontiguousarray(np.asarray(cv2.imdecode(code, cv2.IMREAD_COLOR), np.uint8)[..., ::-1])
+    """Saved as JPEG at quality c (chroma subsampled) and read again: the pixels that Pillow and OpenCV give."""
+    return compressed(image, int(parameters[0]))

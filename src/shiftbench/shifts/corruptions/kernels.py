@@ -319,3 +319,8 @@ def contrast(image: NDArray[np.uint8], factor: float, out: NDArray[np.uint8]) ->
 
     The means are summed pixel by pixel, as NumPy sums over the two outer axes.
     """
+
+
+@kernel
+def edge_distance(image: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
+    """Distance of every pixel to the nearest of Canny's edges (thresholds 50 and 150), at most 20."""

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
+from shiftbench.io.opencv import opencv
+from shiftbench.native.jpeg import compressed
 from shiftbench.shifts.corruptions import frost as frost_pictures
 from shiftbench.shifts.corruptions.blur import to_float32
 from shiftbench.shifts.corruptions.blur_tables import disk_kernel
@@ -24,6 +26,7 @@ from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.elastic import random_affine
 from shiftbench.shifts.corruptions.randomness import Draws
 from shiftbench.shifts.corruptions.severities import Row, parameters
+from shiftbench.shifts.corruptions.weather import BOX, EMBOSS, equalised_distance, filtered
 
 Values = NDArray[np.floating]
 Make = Callable[..., Values]
@@ -103,8 +106,7 @@ def _hsv(x: Values, factor: float, s_shift: float, v_shift: float) -> Values:
 @_variant("defocus_blur")
 def _defocus_blur(x: Values, row: Row, draws: Draws) -> Values:
     """The published disk kernel, borders reflected about the edge pixel."""
-    import cv2
-
+    cv2 = opencv("the corruption testbed_defocus_blur")
     return np.asarray(cv2.filter2D(x, -1, disk_kernel(*row)))
 
 
@@ -178,8 +180,7 @@ def _snow(x: Values, row: Row, draws: Draws) -> Values:
 @_variant("frost", options=("frost_textures",))
 def _frost(x: Values, row: Row, draws: Draws, frost_textures: str | None = None) -> Values:
     """One of all six images (five of ours), enlarged to cover the image, their height and width exchanged."""
-    import cv2
-
+    cv2 = opencv("the corruption testbed_frost")
     textures = frost_pictures.resolve_textures(frost_textures)
     count = 5 if textures == frost_pictures.PROCEDURAL else 6
     picture = frost_pictures.picture(textures, draws.integer(0, count))
@@ -210,8 +211,6 @@ def _fog(x: Values, row: Row, draws: Draws) -> Values:
 @_variant("spatter")
 def _spatter(x: Values, row: Row, draws: Draws) -> Values:
     """As published, in floats after the equalised distances, with kernels of 4 sigma - 1 px."""
-    import cv2
-
     loc, scale, sigma, threshold, strength, mud = row
     layer = _bell(loc + scale * draws.normals(x.shape[:2]), sigma, math.ceil(4 * sigma - 1))
     layer = np.where(layer < threshold, 0, layer)
@@ -219,12 +218,8 @@ def _spatter(x: Values, row: Row, draws: Draws) -> Values:
         cover = _bell((layer > threshold).astype(np.float64), strength, math.ceil(4 * strength - 1))[..., None]
         cover = np.where(cover < 0.8, 0, cover)
         return x * (1 - cover) + np.array([63, 42, 20]) / 255.0 * cover
-    edges = 255 - cv2.Canny((layer * 255).astype(np.uint8), 50, 150)
-    distance = np.minimum(cv2.distanceTransform(edges, cv2.DIST_L2, 5), np.float32(20))
-    distance = cv2.equalizeHist(cv2.blur(distance, (3, 3)).astype(np.uint8)).astype(np.float32)
-    emboss = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)
-    light = cv2.blur(np.maximum(cv2.filter2D(distance, -1, emboss), 0), (3, 3))
-    drops = layer * light
+    light = np.maximum(filtered(equalised_distance((layer * 255).astype(np.uint8)), EMBOSS), 0)
+    drops = layer * (filtered(light, BOX) / 9).astype(np.float32)
     drops = drops / drops.max() if drops.max() > 0 else drops
     return x + strength * drops[..., None] * (np.array([175, 238, 238]) / 255.0)
 
@@ -232,11 +227,8 @@ def _spatter(x: Values, row: Row, draws: Draws) -> Values:
 @_variant("jpeg_compression")
 def _jpeg_compression(x: Values, row: Row, draws: Draws) -> Values:
     """Truncated to 8 bits and written with red taken for blue, so that the chroma loses other detail."""
-    import cv2
-
-    levels = (x * 255).astype(np.uint8)
-    _, code = cv2.imencode(".jpg", levels, [cv2.IMWRITE_JPEG_QUALITY, int(row[0])])
-    return to_float32(np.asarray(cv2.imdecode(code, cv2.IMREAD_COLOR), np.uint8))
+    exchanged = (x * 255).astype(np.uint8)[..., ::-1]
+    return to_float32(np.ascontiguousarray(compressed(exchanged, int(row[0]))[..., ::-1]))
 
 
 @_variant("pixelate")
