@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.onnx_ import OnnxClassifier
+from shiftbench.classifiers.onnx_files import external_files
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry
@@ -68,6 +70,48 @@ def test_fingerprint_is_of_the_bytes(tmp_path: Path, pets: LabelSpace) -> None:
         load_classifier(p, labels=pets, preprocessing=SMALL).fingerprint for p in (path, tmp_path / "copy.onnx", other)
     )
     assert first == copy != third
+
+
+def with_external_data(path: Path, data: str) -> Path:
+    model = onnx.load(path)
+    onnx.save_model(model, path, save_as_external_data=True, location=data, size_threshold=0)
+    return path
+
+
+def test_weights_in_other_files_are_part_of_the_model(tmp_path: Path, pets: LabelSpace) -> None:
+    path = with_external_data(export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "e.onnx"), "e.onnx.data")
+    other = with_external_data(export(Small(seed=1), torch.zeros(2, 3, 32, 32), tmp_path / "f.onnx"), "f.onnx.data")
+    graph = path.read_bytes()
+    first = load_classifier(path, labels=pets, preprocessing=SMALL)
+    (tmp_path / "e.onnx.data").write_bytes((tmp_path / "f.onnx.data").read_bytes())
+    second = load_classifier(path, labels=pets, preprocessing=SMALL)
+    assert path.read_bytes() == graph and other.exists()
+    assert not np.allclose(first.scores(IMAGES), second.scores(IMAGES))
+    assert first.fingerprint != second.fingerprint
+
+
+def test_external_files_are_those_that_onnx_finds(tmp_path: Path) -> None:
+    path = export(Attention(), torch.zeros(2, 3, 32, 32), tmp_path / "a.onnx")
+    assert external_files(path) == []
+    model = onnx.load(path)
+    onnx.save_model(model, path, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
+    tensors = onnx.external_data_helper._get_all_tensors(onnx.load(path, load_external_data=False))
+    expected = {onnx.external_data_helper.ExternalDataInfo(t).location for t in tensors if t.external_data}
+    assert set(external_files(path)) == expected and len(expected) > 3
+
+
+@pytest.mark.parametrize("location", ["../w.data", "missing.data"])
+def test_weights_outside_the_folder_are_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "models").mkdir()
+    path = with_external_data(export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "models/e.onnx"), "e.onnx.data")
+    (tmp_path / "w.data").write_bytes((tmp_path / "models/e.onnx.data").read_bytes())
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        next(entry for entry in tensor.external_data if entry.key == "location").value = location
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ClassifierError) as raised:
+        external_files(path)
+    assert raised.value.found == location
 
 
 def test_channels_last_is_seen_and_assumptions_are_said(tmp_path: Path, pets: LabelSpace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -93,6 +94,27 @@ def test_cropping_the_source_first_would_not_be_the_same() -> None:
 def test_no_resize_keeps_the_picture() -> None:
     pixels = picture(33, 21)
     assert np.array_equal(Geometry(None, None)(pixels), pixels)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("bilinear", "INTER_LINEAR"), ("bicubic", "INTER_CUBIC"), ("area", "INTER_AREA")]
+)
+def test_opencv_filters_are_opencvs(ours: Any, theirs: str) -> None:
+    pixels = picture(300, 200)
+    expected = cv2.resize(pixels, (48, 32), interpolation=getattr(cv2, theirs))
+    found = Geometry((32, 48), None, "exact", f"opencv-{ours}")(pixels)  # type: ignore[arg-type]
+    assert np.array_equal(found, expected)
+    pillow = Geometry((32, 48), None, "exact")(pixels)
+    assert not np.array_equal(found, pillow)
+
+
+def test_opencvs_bilinear_is_torchs_without_antialiasing() -> None:
+    torch = pytest.importorskip("torch")
+    pixels = picture(301, 203)
+    tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float()
+    plain = torch.nn.functional.interpolate(tensor, (32, 48), mode="bilinear", antialias=False)
+    found = Geometry((32, 48), None, "exact", "opencv-bilinear")(pixels)
+    assert np.abs(found - plain[0].permute(1, 2, 0).numpy()).max() <= 1.0
 
 
 def test_the_given_pixels_stay_as_they_are() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from shiftbench.classifiers import load_classifier
@@ -134,12 +136,25 @@ def test_over_super_classes() -> None:
         ("id,score_0,score_1,score_2\na.jpg,1,2,x\n", "could not convert"),
         ("id,score_0,score_1,score_2\na.jpg,1,2,nan\n", "no numbers"),
         ("id,comment\na.jpg,fine\n", "neither classes nor scores"),
+        ("id,prediction,prediction\na.jpg,1,2\n", "several columns are called 'prediction'"),
+        ("id,prediction, Prediction\na.jpg,1,2\n", "several columns are called 'prediction'"),
+        ("id,score_0,score_1,score_7\na.jpg,1,2,3\n", "without gaps"),
+        ("id,score_1,score_2,score_3\na.jpg,1,2,3\n", "without gaps"),
+        ("id,score_0,score_1,score_01,score_2\na.jpg,1,2,3,4\n", "without gaps"),
+        ("id,top1,top3\na.jpg,1,2\n", "without gaps"),
     ],
 )
 def test_files_that_are_wrong(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "run.csv").write_text(text)
     with pytest.raises(ClassifierError, match=message):
         load(tmp_path / "run.csv")
+
+
+@pytest.mark.parametrize("rows", [[[1.0, 2.0], [1.0, 2.0, 3.0, 4.0], [1.0] * 3], [[1.0, 2.0, 3.0], None, [1.0] * 3]])
+def test_ragged_score_lists_are_refused(tmp_path: Path, rows: list[list[float] | None]) -> None:
+    pq.write_table(pa.table({"id": IDS, "scores": rows}), tmp_path / "run.parquet")
+    with pytest.raises(ClassifierError, match="different lengths"):
+        load(tmp_path / "run.parquet")
 
 
 def test_labels_are_needed(tmp_path: Path) -> None:

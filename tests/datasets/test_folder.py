@@ -209,3 +209,19 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
 def test_pickles_small_and_without_the_pictures(tmp_path: Path) -> None:
     dataset = open_dataset(class_folders(tmp_path / "set", ["n01440764"]))
     assert len(pickle.dumps(dataset.labels)) < len(pickle.dumps(dataset)) < 60_000
+
+
+def test_renditions_of_imagenet_r_are_a_column(tmp_path: Path) -> None:
+    """Released files are called art_0.jpg, cartoon_12.jpg; no other folder gets such a column."""
+    from shiftbench.labels.catalogue import label_space
+
+    for root in ("imagenet-r", "mine"):
+        for number, wnid in enumerate(label_space("imagenet-r-200").keys):
+            (tmp_path / root / wnid).mkdir(parents=True)
+            (tmp_path / root / wnid / f"{('art', 'video_game')[number % 2]}_{number}.jpg").touch()
+    found = open_folder(tmp_path / "imagenet-r")
+    assert list(found.metadata["style"]) == ["art", "video_game"] * 100
+    if "style" in open_folder(tmp_path / "mine").metadata:  # recognised by its classes, too
+        assert open_folder(tmp_path / "mine").metadata == found.metadata
+    (tmp_path / "imagenet-r" / label_space("imagenet-r-200").keys[0] / "other.jpg").touch()
+    assert open_folder(tmp_path / "imagenet-r").metadata == {}

@@ -20,6 +20,8 @@ from shiftbench.datasets.images import MAX_PIXELS, decode
 from shiftbench.errors import BadImageError
 from tests.datasets.odd_pictures import Odd, cabinet, encoded, png, png_16_bit, scene
 
+pytestmark = pytest.mark.reliability("bad inputs")
+
 CABINET = cabinet()
 
 

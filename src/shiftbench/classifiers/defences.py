@@ -19,6 +19,7 @@ from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, argument
 from shiftbench.io.hashing import digest
+from shiftbench.io.opencv import opencv
 from shiftbench.labels.space import Scores
 from shiftbench.registry import Registry
 
@@ -66,8 +67,7 @@ class Clahe(Defence):
     name = "clahe"
 
     def __call__(self, images: Pixels) -> Pixels:
-        import cv2
-
+        cv2 = opencv("the defence 'clahe'")
         # An own object for each call: it keeps state and is not safe in several threads.
         equaliser = cv2.createCLAHE(self.clip_limit, (self.tiles, self.tiles))
         out = np.empty_like(images)
@@ -98,8 +98,7 @@ class NonLocalMeans(Defence):
         return np.stack([self._one(image) for image in images]) if len(images) else images.copy()
 
     def _one(self, image: Pixels) -> Pixels:
-        import cv2
-
+        cv2 = opencv("the defence 'denoise'")
         bgr = np.ascontiguousarray(image[..., ::-1])
         planes = cv2.cvtColor(bgr, cv2.COLOR_LBGR2LAB)
         light, green, blue = (noise_level(planes[..., plane]) for plane in range(3))

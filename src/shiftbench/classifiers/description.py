@@ -5,7 +5,7 @@
 | ``size`` | the model's input: a side, or height and width |
 | ``resize`` | ``squash``, ``short-side``, ``fit`` or ``cover`` (to ``size``), ``none``, or pixels |
 | ``crop`` | side of the centre crop, or ``none`` |
-| ``interpolation`` | ``bilinear``, ``bicubic``, ``nearest``, ``lanczos``, ``box``, ``hamming`` |
+| ``interpolation`` | a filter of Pillow (``bilinear``, ``bicubic``, ...) or OpenCV (``opencv-bilinear``, ...) |
 | ``mean``, ``std`` | one value or one per channel, in the order of the model's channels |
 | ``scale`` | factor of the pixels (``1/255``) before the mean is subtracted; 1 where ``mean`` or ``std`` exceed 1 |
 | ``colour`` | ``rgb`` or ``bgr`` |

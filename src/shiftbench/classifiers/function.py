@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier, trial_scores
+from shiftbench.classifiers.code_state import known_state, note_changes, source_of
 from shiftbench.classifiers.options import Options, looks_like_probabilities
 from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
@@ -26,8 +25,9 @@ ScoreFunction = Callable[[Pixels], object]
 class FunctionClassifier(BatchedClassifier):
     """A function that gets RGB uint8 (N, H, W, 3) after the geometry and does everything else itself.
 
-    The fingerprint is the name and a hash of the function's source text. Data that the function closes over
-    is not seen: give another ``name`` when it changes.
+    The fingerprint is a hash of the name, of the function's source text, and of what the function uses when the
+    classifier is made: closure, defaults, attributes, global names, helpers in the user's own modules. What it reads
+    when it is called is not seen: give another ``name`` when that changes.
 
     Args:
         function: From uint8 (N, H, W, 3) to scores (N, classes).
@@ -36,7 +36,7 @@ class FunctionClassifier(BatchedClassifier):
         preprocessing: Its geometry is applied before the function is called.
         outputs: ``"logits"`` or ``"probabilities"``.
         batch_size: Images per call.
-        source: Source code of the function, for the fingerprint; read from it by default.
+        source: What stands for the function in the fingerprint; read from it by default.
 
     Example:
         >>> pets = LabelSpace("pets", ("cat", "dog"))
@@ -50,6 +50,7 @@ class FunctionClassifier(BatchedClassifier):
 
     #: Whether nothing states that the scores are logits, and no batch was looked at yet.
     check_outputs = False
+    _called = False
 
     def __init__(
         self,
@@ -69,10 +70,13 @@ class FunctionClassifier(BatchedClassifier):
         self.batch_size = batch_size or 32
         self.engine, self.takes_pixels = "python", True
         self.source = source_of(function) if source is None else source
+        # Now, once: functions may keep state that changes when they are called.
+        self.state = known_state(function) if source is None else {}
 
     @property
     def fingerprint(self) -> str:
-        return digest("function", self.name, self.source, self.outputs)
+        used = [sorted(self.state.items())] if self.state else []
+        return digest("function", self.name, self.source, self.outputs, *used)
 
     def forward(self, images: Pixels) -> Scores:
         # A copy: the runner uses the pixels again, whatever the function does to its argument. One call at a
@@ -80,6 +84,9 @@ class FunctionClassifier(BatchedClassifier):
         """The function's scores, as they are."""
         with self._running:
             scores = self.function(images.copy())
+            if not self._called:
+                self._called = True
+                note_changes(self.function, self.state)
         if hasattr(scores, "detach"):  # a torch tensor
             scores = scores.detach().cpu().numpy()
         table = np.asarray(scores, dtype=np.float32)
@@ -122,13 +129,3 @@ def function_name(function: object) -> str:
     """
     name = str(getattr(function, "__qualname__", type(function).__name__))
     return name.rpartition("<locals>.")[2].strip("<>")
-
-
-def source_of(function: Any) -> str:
-    """The text of a function, or of the class of a callable object; "" where there is none to read."""
-    for thing in (function, type(function)):
-        try:
-            return inspect.getsource(thing)
-        except (OSError, TypeError):
-            continue
-    return ""

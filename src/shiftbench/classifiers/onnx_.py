@@ -16,12 +16,12 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Outputs
 from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
 from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
+from shiftbench.classifiers.onnx_files import onnx_digest
 from shiftbench.classifiers.options import Options, available_threads, existing_file
 from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError
-from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -59,7 +59,7 @@ class OnnxClassifier(BatchedClassifier):
         self.device = device
         self.batch_size = batch_size or CPU_BATCH
         self.engine = f"onnxruntime {device}"
-        self._weights = weights or digest("onnx", file_digest(self.path))
+        self._weights = weights or onnx_digest(self.path)
         self._session: object = None
 
     @property
@@ -142,7 +142,7 @@ def open_session(path: str | Path, threads: int | None = None, device: str = "cp
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads or available_threads()
     settings.inter_op_num_threads = 1
-    settings.log_severity_level = 3
+    settings.log_severity_level = 4  # errors are raised anyway
     # Spinning threads gain 2 % alone, and cost far more as soon as several sessions share the cores.
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     providers = ["CPUExecutionProvider"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from shiftbench.classifiers.description import (
     PREPROCESSING_FACTS,
     Description,
     FactSource,
+    flat_description,
     read_description,
     read_description_file,
     settled_by,
@@ -26,7 +28,7 @@ from shiftbench.classifiers.description import (
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError, argument, listed
 from shiftbench.io.schema import Count, check_keys, decode
-from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space
+from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space, label_spaces
 from shiftbench.labels.space import LabelSpace, Scores
 
 C = TypeVar("C", bound=Classifier)
@@ -188,6 +190,30 @@ def with_sidecar(target: str, options: Options) -> Options:
 def sidecar_path(target: str | Path) -> Path:
     """Where the sidecar of a model file is written: ``model.onnx.json``."""
     return Path(f"{target}.json")
+
+
+def new_sidecar(model: str, force: bool = False) -> Path:
+    """The path of a sidecar that may be written."""
+    path = sidecar_path(model)
+    if not Path(model).is_file():
+        raise ClassifierError(f"{model} is not a file, so nothing can be written beside it", expected="a model file")
+    if path.exists() and not force:
+        raise ClassifierError(f"{path.name} exists", hint="edit it, or replace it with --force")
+    return path
+
+
+def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Path:
+    """State what is known about a model beside its file, where loaders find it."""
+    path = new_sidecar(model, force)
+    content: dict[str, Any] = {} if classifier.name == Path(model).stem else {"name": classifier.name}
+    if classifier.space.name in label_spaces:
+        content["labels"] = classifier.space.name
+    elif classifier.space.name != UNKNOWN_CLASSES:
+        content["labels"] = list(classifier.space.keys)
+    content["outputs"] = classifier.outputs
+    content |= flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return path
 
 
 def sidecar_of(target: str | Path) -> Path | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.code_state import code_state
 from shiftbench.classifiers.function import FunctionClassifier
 from shiftbench.classifiers.loading import from_object, load_spec
 from shiftbench.classifiers.options import Options, existing_file
@@ -23,7 +24,7 @@ def load_python_file(target: str, options: Options) -> Classifier:
     """Call the factory (without arguments) and take what it gives: anything ``load_classifier`` takes.
 
     A file that is named on the command line is meant to be run, so no ``trust`` is asked for. For functions
-    the whole file counts in the fingerprint, since they may use anything in it.
+    the whole file counts in the fingerprint, since they may use anything in it, and the values that they use.
     """
     stem, _, factory = target.rpartition(".py")
     path = existing_file(f"{stem}.py")
@@ -35,7 +36,7 @@ def load_python_file(target: str, options: Options) -> Classifier:
     named = replace(options, name=options.name or (f"{path.stem}.{chosen}" if chosen else path.stem))
     classifier = load_spec(made, named) if isinstance(made, str) else from_object(made, named)
     if isinstance(classifier, FunctionClassifier):
-        classifier.source = file_digest(path)
+        classifier.source, classifier.state = file_digest(path), code_state(classifier.function, path)
     return classifier
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,17 +205,24 @@ def _read_parquet(path: Path) -> dict[str, object]:
 
 def _columns_of(table: Any) -> dict[str, object]:
     """Lists of equal length as one array, since a list of lists of a thousand scores takes forever."""
-    import pyarrow
+    import pyarrow.compute
 
+    titles = [title.strip() for title in table.column_names]
+    if twice := [title for title, count in Counter(map(str.lower, titles)).items() if count > 1]:
+        raise ValueError(f"several columns are called {listed(map(repr, twice))}")
     columns: dict[str, object] = {}
-    for title, column in zip(table.column_names, table.columns, strict=True):
+    for title, column in zip(titles, table.columns, strict=True):
         if pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type):
+            lengths = set(pyarrow.compute.list_value_length(column).to_pylist())
+            if len(lengths) > 1:
+                found = listed("missing" if length is None else str(length) for length in sorted(lengths, key=str))
+                raise ValueError(f"the lists of the column {title!r} have different lengths: {found}")
             values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-            columns[title.strip()] = values.reshape(len(column), -1)
+            columns[title] = values.reshape(len(column), -1)
         elif pyarrow.types.is_floating(column.type):
-            columns[title.strip()] = column.to_numpy()
+            columns[title] = column.to_numpy()
         else:
-            columns[title.strip()] = column.to_pylist()
+            columns[title] = column.to_pylist()
     return columns
 
 
@@ -334,8 +342,7 @@ def _score_table(columns: Columns, labels: LabelSpace | None) -> Scores | None:
     for title in ("scores", "logits", "probabilities"):
         if title in columns:
             return np.asarray(list(columns[title]), dtype=np.float32)
-    numbered = [title for title in columns if re.fullmatch(r"score_\d+", title)]
-    titles = sorted(numbered, key=lambda title: int(title.removeprefix("score_")))
+    titles = _numbered(columns, "score_", first=0)
     if not titles and labels is not None and all(key in columns for key in labels.keys):
         titles = list(labels.keys)
     if not titles:
@@ -344,10 +351,23 @@ def _score_table(columns: Columns, labels: LabelSpace | None) -> Scores | None:
 
 
 def _class_table(columns: Columns) -> Any:
-    ranked = sorted((t for t in columns if re.fullmatch(r"top\d+", t)), key=lambda title: int(title[3:]))
-    if ranked:
+    if ranked := _numbered(columns, "top", first=1):
         return [list(row) for row in zip(*(columns[title] for title in ranked), strict=True)]
     return _column(columns, _CLASS_COLUMNS)
+
+
+def _numbered(columns: Columns, prefix: str, first: int) -> list[str]:
+    """Columns such as score_0, score_1, ...: a gap would give every score after it to another class."""
+    matching = [title for title in columns if re.fullmatch(rf"{prefix}\d+", title)]
+    titles = sorted(matching, key=lambda title: int(title.removeprefix(prefix)))
+    expected = [f"{prefix}{number}" for number in range(first, first + len(titles))]
+    if titles != expected:
+        raise ClassifierError(
+            f"the columns {prefix}N do not count from {first} without gaps",
+            found=listed(titles),
+            expected=listed(expected),
+        )
+    return titles
 
 
 def numbers(values: Any, column: str) -> NDArray[np.float32]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier, trial_scores
+from shiftbench.classifiers.code_state import code_state, source_of
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
@@ -52,12 +53,14 @@ class SklearnClassifier(BatchedClassifier):
         self.batch_size = batch_size or 32
         self.engine, self.takes_pixels = "scikit-learn", transform is not None
         self._columns = _columns(estimator, space)
+        self._transform_code = [source_of(transform), sorted(code_state(transform).items())]
 
     @property
     def fingerprint(self) -> str:
-        """Over the pickled estimator, and the transform's name."""
+        """Over the pickled estimator, and the transform's name, code and values."""
         transform = getattr(self.transform, "__qualname__", None)
-        return digest("estimator", _estimator_digest(self.estimator), transform, self.preprocessing.describe())
+        code = [self._transform_code] if self.transform is not None else []
+        return digest("estimator", _estimator_digest(self.estimator), transform, self.preprocessing.describe(), *code)
 
     def rows(self) -> int:
         """Matrix products round differently for other shapes, so all batches have one."""

@@ -15,6 +15,7 @@ from typing import Any
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
+from shiftbench.classifiers.code_state import code_state, is_data, is_own, value_digest
 from shiftbench.classifiers.configs import from_library
 from shiftbench.classifiers.export import onnx_twin, twin_path
 from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime
@@ -303,7 +304,28 @@ def module_digest(module: Any) -> str:
         parts.append(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
     classes = {type(part) for part in module.modules()}
     own = [kind for kind in classes if not kind.__module__.startswith("torch.")]
-    return digest(*parts, *sorted([kind.__qualname__, _source(kind)] for kind in own))
+    held = _held(module)
+    return digest(*parts, *sorted([kind.__qualname__, _source(kind)] for kind in own), *([held] if held else []))
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def _held(module: Any) -> list[list[str]]:
+    """What else decides the scores: hooks, replaced methods, and in the user's own classes plain attributes, buffers
+    that are not saved, and what the code refers to. Those of libraries show in the structure or the weights."""
+    saved = module.state_dict().keys()
+    found: dict[str, str] = {}
+    for kind in {type(part) for part in module.modules() if is_own(type(part).__module__)}:
+        found |= {f"{kind.__qualname__}.{place}": value for place, value in code_state(kind).items()}
+    for name, part in module.named_modules():
+        values = {hook: list(own.values()) for hook in _HOOKS if (own := part.__dict__.get(hook))}
+        values |= {key: part.__dict__[key] for key in ("forward",) if key in part.__dict__}
+        if is_own(type(part).__module__):
+            values |= {key: value for key, value in part._buffers.items() if f"{name}.{key}".lstrip(".") not in saved}
+            values |= {key: value for key, value in part.__dict__.items() if key[0] != "_" and key != "training"}
+        found |= {f"{name}.{key}": value_digest(value) for key, value in values.items() if is_data(value)}
+    return [list(entry) for entry in sorted(found.items())]
 
 
 #: The file of a class may change while the process lives, and its code does not.

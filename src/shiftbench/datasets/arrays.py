@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.datasets.base import DecodedImage
-from shiftbench.datasets.fingerprint import ContentDataset, Opened, digest_bytes
+from shiftbench.datasets.fingerprint import Opened, StoredDataset, digest_bytes
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.kind import DatasetKind, entry_names
 from shiftbench.errors import DatasetError
@@ -112,7 +112,7 @@ class ArraysOnly(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}, which plain data has no use for")
 
 
-class ArrayDataset(ContentDataset):
+class ArrayDataset(StoredDataset):
     """Rows of a uint8 array (N, H, W, 3), (N, H, W, 1) or (N, H, W); or of a block of it."""
 
     def __init__(
@@ -160,18 +160,20 @@ class ArrayDataset(ContentDataset):
         return self._metadata
 
     def read(self, index: int) -> DecodedImage:
-        try:
-            pixels = np.array(self.array[self._row(index)])
-        except (OSError, DatasetError) as error:
-            raise bad_image(self.ids[index], str(error)) from error
+        flat = np.frombuffer(self._unchanged(index, self._bytes), np.uint8)
+        shape: tuple[int, ...] = self.array.shape
+        pixels = flat.reshape(shape[1:]).copy()
         return DecodedImage(pixels if pixels.ndim == 3 and pixels.shape[2] == 3 else _grey(pixels))
 
-    def digests(self, indices: Sequence[int]) -> list[bytes]:
-        array = self.array
-        return [digest_bytes(np.ascontiguousarray(array[self._row(i)]).tobytes()) for i in indices]
+    def _hash(self, indices: Sequence[int]) -> list[bytes]:
+        return [digest_bytes(self._bytes(i)) for i in indices]
 
-    def _row(self, index: int) -> int:
-        return index if self._rows is None else self._rows[index]
+    def _bytes(self, index: int) -> bytes:
+        try:
+            row: Array = self.array[index if self._rows is None else self._rows[index]]
+            return row.tobytes()
+        except (OSError, DatasetError) as error:
+            raise bad_image(self.ids[index], str(error)) from error
 
 
 def open_array(

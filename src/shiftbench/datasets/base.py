@@ -105,6 +105,8 @@ class Dataset(ABC):
     ids: Sequence[str]
     #: For each image its class as an index into ``space``; -1 for images with no label or several.
     labels: Labels
+    #: What was odd about the files when the dataset was opened, for people.
+    remarks: Sequence[str] = ()
 
     @property
     @abstractmethod
@@ -119,7 +121,8 @@ class Dataset(ABC):
             index: Its place in ``ids``.
 
         Raises:
-            BadImageError: The image can't be used. Nothing else is raised.
+            BadImageError: The image can't be used.
+            DatasetError: It is no longer the image that the fingerprint is of. Nothing else is raised.
         """
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
@@ -9,11 +10,16 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from stat import S_ISREG
 from threading import RLock
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.arrays import BoolArray
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import StoreError
+from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.errors import UnreachableError, UnwritableError
@@ -31,6 +37,10 @@ _THREADS = min(8, (os.cpu_count() or 1) + 2)
 _REQUESTS = 16
 #: A file changed more recently may change again within the clock's resolution: its hash is not cached.
 _SETTLED_NS = 2_000_000_000
+#: Errors that are the file's; others (too many open files, a disk or server that fails) say nothing about it.
+_ABOUT_THE_FILE = (
+    errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL,
+)  # fmt: skip
 
 
 def digest_bytes(data: bytes | memoryview) -> bytes:
@@ -72,6 +82,51 @@ class ContentDataset(Dataset):
         return self._fingerprint
 
 
+class StoredDataset(ContentDataset):
+    """A dataset that holds the images itself. What is read later must be what was hashed: results are stored under the
+    fingerprint, so an image that changes, or vanishes, during a run must not end in them."""
+
+    #: The digest of each image that was hashed, and which were: 17 bytes per image, as workers get a copy.
+    _known: tuple[NDArray[np.uint8], BoolArray] | None = None
+
+    @abstractmethod
+    def _hash(self, indices: Sequence[int]) -> list[bytes]:
+        """A hash of each image's bytes, as they are now; UNREADABLE for those that can't be read."""
+
+    def digests(self, indices: Sequence[int]) -> list[bytes]:
+        if self._known is None:
+            self._known = np.zeros((len(self), DIGEST_SIZE), np.uint8), np.zeros(len(self), bool)
+        values, hashed = self._known
+        chosen = np.asarray(indices, np.int64)
+        missing = np.unique(chosen[~hashed[chosen]])
+        if len(missing):
+            fresh = b"".join(self._hash(missing.tolist()))
+            values[missing] = np.frombuffer(fresh, np.uint8).reshape(-1, DIGEST_SIZE)
+            hashed[missing] = True
+        return [row.tobytes() for row in values[chosen]]
+
+    def _unchanged(self, index: int, read: Callable[[int], bytes]) -> bytes:
+        """The bytes of an image: BadImageError if it never had any, DatasetError if it is not what was hashed."""
+        expected = self._known[0][index].tobytes() if self._known is not None and self._known[1][index] else None
+        try:
+            data = read(index)
+        except BadImageError as error:
+            if expected in (None, UNREADABLE):
+                raise
+            raise self._changed(index, str(error.found or error.message)) from error
+        if expected is not None and digest_bytes(data) != expected:
+            raise self._changed(index, "other bytes")
+        return data
+
+    def _changed(self, index: int, found: str) -> DatasetError:
+        return DatasetError(
+            f"{self.ids[index]} of {self.name!r} changed or vanished after the dataset was opened",
+            found=found,
+            expected="the bytes that the dataset's fingerprint is of",
+            hint="restore the files and rerun, or rerun to evaluate them as they are now",
+        )
+
+
 class Opened:
     """A resource that is opened on first use, once per process, and not pickled with the dataset."""
 
@@ -107,6 +162,8 @@ def _digest_file(root: str, known: Known, name: str) -> tuple[Stamp | None, byte
     path = os.path.join(root, name)  # noqa: PTH118  # much faster than pathlib, and called for every file
     try:
         status = os.stat(path)  # noqa: PTH116
+        if not S_ISREG(status.st_mode):  # opening a pipe would wait for ever, and a device may have no end
+            return None, UNREADABLE, False
         # ctime too: it also moves when a copying tool restores the old mtime of another image of equal size
         stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         entry = known.get(name)
@@ -114,7 +171,9 @@ def _digest_file(root: str, known: Known, name: str) -> tuple[Stamp | None, byte
             return stamp, entry[1], False
         with open(path, "rb") as file:  # noqa: PTH123
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_SIZE)).digest()
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno not in _ABOUT_THE_FILE:
+            raise DatasetError(f"{path} can't be read now", found=error.strerror, hint="rerun when it can") from error
         return None, UNREADABLE, False
     settled = time.time_ns() - max(stamp[1], stamp[2]) > _SETTLED_NS
     return (stamp if settled else None), digest, True

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.images import MAX_PIXELS
@@ -30,6 +33,20 @@ class Listing:
     others: list[str] = field(default_factory=list)
     #: Folders and files at the top that other programs leave, such as __MACOSX.
     strays: list[str] = field(default_factory=list)
+    #: Pipes, sockets and devices, which are never opened; links back to a folder above; links to outside the folder.
+    special: list[str] = field(default_factory=list)
+    loops: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is odd about the entries, for people."""
+        found = {
+            "pipes, sockets or devices are skipped": self.special,
+            "links lead back to a folder above and are not followed": self.loops,
+            "links lead to files outside the folder": self.outside,
+        }
+        return [f"{len(names)} {what}, such as {names[0]}" for what, names in found.items() if names]
 
     @property
     def images(self) -> int:
@@ -61,7 +78,25 @@ def open_folder(
     ordered = sorted(listing.classes, key=lambda folder: index[folder])
     paths = [f"{folder}/{file}" for folder in ordered for file in listing.classes[folder]]
     labels = [index[folder] for folder in ordered for _ in listing.classes[folder]]
-    return FileDataset(name or root.resolve().name, target, root, paths, labels, max_pixels=max_pixels)
+    styles = _rendition_styles(root, listing, paths)
+    dataset = FileDataset(
+        name or root.resolve().name, target, root, paths, labels, metadata=styles, max_pixels=max_pixels
+    )
+    dataset.remarks = listing.remarks
+    return dataset
+
+
+def _rendition_styles(root: Location, listing: Listing, paths: Sequence[str]) -> dict[str, list[str]]:
+    """Released ImageNet-R files are named by rendition (``art_0.jpg``): a column ``style``."""
+    from shiftbench.datasets.official import identify
+
+    names = [re.fullmatch(r"(\D+)_\d+", path.rpartition("/")[2].rpartition(".")[0]) for path in paths]
+    if not all(names):
+        return {}
+    known = identify(root, listing)
+    if known is None or known.role != "imagenet-r":
+        return {}
+    return {"style": [found[1] for found in names if found]}
 
 
 def open_unlabelled(
@@ -84,12 +119,15 @@ def open_unlabelled(
             expected="the label space of the labelled images",
             hint=argument("labels", "imagenet-1k"),
         )
-    images = [file for file in _walk(root) if file.lower().endswith(EXTENSIONS)]
+    listing = Listing()
+    images = [file for file in _walk(root, listing, root) if file.lower().endswith(EXTENSIONS)]
     if not images:
         raise DatasetError(f"no images under {root}", expected=f"files with one of {' '.join(EXTENSIONS)}")
     target = label_space(space) if isinstance(space, str) else space
     labels = [-1] * len(images)
-    return FileDataset(name or root.resolve().name, target, root, images, labels, max_pixels=max_pixels)
+    dataset = FileDataset(name or root.resolve().name, target, root, images, labels, max_pixels=max_pixels)
+    dataset.remarks = listing.remarks
+    return dataset
 
 
 def recognise_folder(path: Location) -> str | None:
@@ -116,28 +154,33 @@ def list_classes(root: Location) -> Listing:
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder", found="a file" if root.exists() else "nothing there")
     listing = Listing()
-    files, folders = _entries(root)
+    files, folders = _entries(root, listing, root)
     listing.strays += sorted(name for name in entry_names(root) if not _counts(name))
     listing.others += files
     for folder in folders:
         images = listing.classes.setdefault(folder, [])
-        for file in _walk(root / folder):
-            if file.lower().endswith(EXTENSIONS):
-                images.append(file)
-            else:
-                listing.others.append(f"{folder}/{file}")
+        for file in _walk(root, listing, root / folder, f"{folder}/", frozenset({_identity(root)})):
+            (images if file.lower().endswith(EXTENSIONS) else listing.others).append(file)
+        listing.classes[folder] = [file.removeprefix(f"{folder}/") for file in images]
     return listing
 
 
-def _walk(folder: Location, prefix: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
+def _walk(
+    root: Location,
+    listing: Listing,
+    folder: Location,
+    prefix: str = "",
+    above: frozenset[tuple[int, int]] = frozenset(),
+) -> Iterator[str]:
     """Files below ``folder``: those in it first, then those of its sub-folders, each sorted by name."""
-    files, folders = _entries(folder)
     here = _identity(folder)
-    if here in above:  # a link back to a folder above would never end
+    if here in above:  # a link back to a folder above would never end, and give other classes' images this label
+        listing.loops.append(prefix.rstrip("/"))
         return
+    files, folders = _entries(folder, listing, root, prefix)
     yield from (prefix + name for name in files)
     for name in folders:
-        yield from _walk(folder / name, f"{prefix}{name}/", above | {here})
+        yield from _walk(root, listing, folder / name, f"{prefix}{name}/", above | {here})
 
 
 def _identity(folder: Location) -> tuple[int, int]:
@@ -147,7 +190,7 @@ def _identity(folder: Location) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _entries(folder: Location) -> tuple[list[str], list[str]]:
+def _entries(folder: Location, listing: Listing, root: Location, prefix: str = "") -> tuple[list[str], list[str]]:
     """The names of files and of folders, sorted; a link that leads nowhere is a file that can't be read."""
     files: list[str] = []
     folders: list[str] = []
@@ -159,8 +202,14 @@ def _entries(folder: Location) -> tuple[list[str], list[str]]:
     try:
         with os.scandir(local(folder)) as entries:
             for entry in entries:
-                if _counts(entry.name):
-                    (folders if _is_folder(entry) else files).append(entry.name)
+                if not _counts(entry.name):
+                    continue
+                if (kind := _kind(entry)) == "special":
+                    listing.special.append(prefix + entry.name)
+                    continue
+                (folders if kind == "folder" else files).append(entry.name)
+                if entry.is_symlink() and not _is_inside(Path(entry.path), local(root)):
+                    listing.outside.append(prefix + entry.name)
     except OSError as error:
         raise DatasetError(f"the folder {folder} can't be listed", found=error.strerror) from error
     return sorted(files), sorted(folders)
@@ -170,8 +219,17 @@ def _counts(name: str) -> bool:
     return not name.startswith(".") and name not in STRAY_NAMES
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_inside(link: Path, root: Path) -> bool:
     try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
+        return link.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # a link to itself leads nowhere
+        return True
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["folder", "file", "special"]:
+    try:
+        if entry.is_dir():
+            return "folder"
+        return "special" if not entry.is_file() and entry.stat() else "file"
+    except OSError:  # a link to itself, or to nothing
+        return "file"

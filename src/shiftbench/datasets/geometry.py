@@ -1,27 +1,41 @@
-"""Resizing and cropping: any image to the uint8 input of a model, as Pillow does it."""
+"""Resizing and cropping: any image to the uint8 input of a model, as Pillow or OpenCV does it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from PIL import Image
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import BadImageError, ClassifierError
+from shiftbench.io.opencv import has_opencv, opencv
 
-Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+#: Pillow's filters, which average over the pixels that a smaller image merges; OpenCV's, of which only "area" does.
+Interpolation = Literal[
+    "nearest", "bilinear", "bicubic", "lanczos", "box", "hamming",
+    "opencv-nearest", "opencv-bilinear", "opencv-bicubic", "opencv-area",
+]  # fmt: skip
 ResizeRule = Literal["short", "exact", "fit", "cover"]
 #: One side for a square, or (height, width).
 Size = int | tuple[int, int]
 
+#: Larger results of a resize are refused: a line of 20,000 x 1 pixels would grow to gigabytes.
+MAX_RESIZED_PIXELS = 1 << 25
 _RESAMPLING: dict[str, Image.Resampling] = {mode.name.lower(): mode for mode in Image.Resampling}
+_OPENCV = {
+    "opencv-nearest": "INTER_NEAREST",
+    "opencv-bilinear": "INTER_LINEAR",
+    "opencv-bicubic": "INTER_CUBIC",
+    "opencv-area": "INTER_AREA",
+}
+INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Any image to the uint8 input of a classifier; resizing is Pillow's own, to the bit.
+    """Any image to the uint8 input of a classifier; resizing is Pillow's own (or OpenCV's), to the bit.
 
     ``resize`` is read by ``resize_rule``; None keeps the size:
 
@@ -39,7 +53,7 @@ class Geometry:
         resize: One side, or (height, width); None keeps the size.
         crop: Size of the centre crop, or (height, width); None: not cropped.
         resize_rule: How ``resize`` is read: ``short``, ``exact``, ``fit`` or ``cover``.
-        interpolation: Pillow's filter.
+        interpolation: Pillow's filter; OpenCV's as ``opencv-bilinear`` and so on, which do not antialias.
         fill: Colour around an image that is smaller than the crop.
         crop_rounding: How the margins of the crop are rounded.
 
@@ -58,7 +72,7 @@ class Geometry:
     crop_rounding: Literal["round", "floor"] = "round"
 
     def __post_init__(self) -> None:
-        check_choice("interpolation", self.interpolation, tuple(_RESAMPLING))
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("resize_rule", self.resize_rule, ("short", "exact", "fit", "cover"))
         check_choice("crop_rounding", self.crop_rounding, ("round", "floor"))
         for what in ("resize", "crop"):
@@ -72,9 +86,10 @@ class Geometry:
     def __call__(self, pixels: Pixels) -> Pixels:
         height, width = pixels.shape[:2]
         if self.resize is not None and (target := self.target(width, height)) != (width, height):
-            # fromarray needs no copy of a contiguous array; reducing_gap stays off, it changes pixels.
-            image = Image.fromarray(np.ascontiguousarray(pixels))
-            pixels = np.asarray(image.resize(target, _RESAMPLING[self.interpolation]))
+            if target[0] * target[1] > MAX_RESIZED_PIXELS:
+                reason = f"{width} x {height} pixels would be resized to {target[0]} x {target[1]}"
+                raise BadImageError(f"an image can't be used: {reason}", found=reason)
+            pixels = _resized(np.ascontiguousarray(pixels), target, self.interpolation)
         if self.crop is None:
             return np.ascontiguousarray(pixels)
         return centre_crop(pixels, self.crop, self.fill, self.crop_rounding)
@@ -100,6 +115,19 @@ class Geometry:
         pick = max if self.resize_rule == "fit" else min
         ratio = pick(height / tall, width / wide)
         return (max(1, round(width / ratio)), max(1, round(height / ratio)))
+
+
+def available_interpolations() -> tuple[Interpolation, ...]:
+    """Those that run here: OpenCV's need its extra."""
+    return tuple(one for one in INTERPOLATIONS if one not in _OPENCV or has_opencv())
+
+
+def _resized(pixels: Pixels, target: tuple[int, int], interpolation: str) -> Pixels:
+    if interpolation in _OPENCV:
+        cv2 = opencv(f"the interpolation {interpolation!r}")
+        return np.asarray(cv2.resize(pixels, target, interpolation=getattr(cv2, _OPENCV[interpolation])))
+    # fromarray needs no copy of a contiguous array; reducing_gap stays off, it changes pixels.
+    return np.asarray(Image.fromarray(pixels).resize(target, _RESAMPLING[interpolation]))
 
 
 def centre_crop(

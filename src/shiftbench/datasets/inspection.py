@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shiftbench.datasets.catalogue import dataset_kinds, listed_path, open_dataset, recognise_path, unrecognised
+from shiftbench.datasets.copies import copy_remarks
 from shiftbench.datasets.kind import DataReport
 from shiftbench.errors import DatasetError, ShiftbenchError, UnknownClassesError, argument, listed
 from shiftbench.io.paths import Location, is_object, place
@@ -74,6 +75,7 @@ def describe_path(
     report.classes_expected = None  # a dataset of one's own need not have all classes of its space
     if absent:
         report.notes.append(f"{absent} of {len(dataset.space)} classes have no image")
+    report.notes += [*dataset.remarks, *copy_remarks(dataset)]
     if report.kind == "folder":
         report.notes += _folder_notes(path)
     unlabelled = int((dataset.labels < 0).sum())

@@ -128,6 +128,7 @@ def check_class_folders(path: Location) -> DataReport | None:
         classes_expected=found.class_count,
         space=found.space,
         home=found.home,
+        notes=listing.remarks,
     )
     _compare(report, found, listing)
     if all(map(_is_number, listing.classes)):

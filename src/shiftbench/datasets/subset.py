@@ -46,7 +46,7 @@ class Subset(ContentDataset):
                 expected=f"0 to {len(base) - 1}",
             )
         self.base, self.indices = base, positions
-        self.name, self.space = name or base.name, space or base.space
+        self.name, self.space, self.remarks = name or base.name, space or base.space, base.remarks
         self.ids = _numbered([base.ids[i] for i in positions.tolist()])
         labels = base.labels[positions]
         if space is not None and space.keys != base.space.keys:
@@ -165,13 +165,23 @@ def balanced(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = 
     As with ``sample``, a larger choice contains the smaller one.
     """
     ranks, classes = _ranks(dataset, seed), _classes_of(dataset)
+    labelled = [i for i, own in enumerate(classes) if own]
+    order = in_turns([ranks[i] for i in labelled], [classes[i][0] for i in labelled])
+    return Subset(dataset, sorted(labelled[i] for i in order[:count]), name=name)
+
+
+def in_turns(ranks: Sequence[bytes], classes: Sequence[int]) -> list[int]:
+    """Rows in the order in which classes take turns: the first of each class by rank, then the second of each, ...
+
+    >>> in_turns([b"c", b"a", b"b"], [0, 0, 1])
+    [1, 2, 0]
+    """
     drawn: dict[int, int] = defaultdict(int)
-    turns: list[tuple[int, bytes, int]] = []
-    for i in sorted(range(len(dataset)), key=ranks.__getitem__):
-        for label in classes[i][:1]:
-            turns.append((drawn[label], ranks[i], i))
-            drawn[label] += 1
-    return Subset(dataset, sorted(i for _, _, i in sorted(turns)[:count]), name=name)
+    turns = []
+    for row in sorted(range(len(ranks)), key=ranks.__getitem__):
+        turns.append((drawn[classes[row]], ranks[row], row))
+        drawn[classes[row]] += 1
+    return [row for *_, row in sorted(turns)]
 
 
 def _classes_of(dataset: Dataset) -> LabelSets:

@@ -76,7 +76,7 @@ def _chance_level(labels: Ints, top1: Ints, space: LabelSpace) -> str | None:
 def _known_mapping(labels: Ints, top1: Ints, space: LabelSpace) -> tuple[float, str] | None:
     """Does one of the usual mistakes explain the predictions?"""
     best: tuple[float, str] | None = None
-    for words, mapping in _mistakes(space):
+    for words, mapping in usual_mistakes(space):
         usable = labels < len(mapping)
         mapped = np.where(usable, mapping[np.minimum(labels, len(mapping) - 1)], -1)
         if _explains(labels, top1, mapped) and (best is None or (mapped == top1).mean() > best[0]):
@@ -84,7 +84,7 @@ def _known_mapping(labels: Ints, top1: Ints, space: LabelSpace) -> tuple[float, 
     return best
 
 
-def _mistakes(space: LabelSpace) -> Iterator[tuple[str, Ints]]:
+def usual_mistakes(space: LabelSpace) -> Iterator[tuple[str, Ints]]:
     """Each mapping gives, for a label, the class that is predicted if that mistake was made."""
     n = len(space)
     order = np.arange(n)
@@ -128,11 +128,11 @@ def _learnt_mapping(labels: Ints, top1: Ints, space: LabelSpace) -> tuple[float,
         return None
     mapped = np.full_like(labels, -1)
     for part in (half, ~half):
-        mapping = _best_mapping(labels[part], top1[part], len(space))
+        mapping = best_mapping(labels[part], top1[part], len(space))
         mapped[~part] = mapping[labels[~part]]
     if not _explains(labels, top1, mapped):
         return None
-    mapping = _best_mapping(labels, top1, len(space))
+    mapping = best_mapping(labels, top1, len(space))
     present = np.unique(labels)
     moved = present[(mapping[present] != present) & (mapping[present] >= 0)]
     if len(moved) < 2:
@@ -178,7 +178,7 @@ def _alternate(labels: Ints) -> NDArray[np.bool_]:
     return half
 
 
-def _best_mapping(labels: Ints, top1: Ints, n: int) -> Ints:
+def best_mapping(labels: Ints, top1: Ints, n: int) -> Ints:
     """For each class the prediction that it is given one-to-one; -1 for a class never seen."""
     from scipy.optimize import linear_sum_assignment
 

@@ -1,0 +1,261 @@
+"""What a Python callable computes with: its own code and the values that it holds or refers to, as hashes.
+
+The values are those of closures, defaults, ``functools.partial``, attributes, and of the global names that the code
+mentions, in the user's own modules: libraries count by name, as their versions are recorded with each run. What code
+reads when it is called (a file, a server) is not seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import pickle
+import sys
+import sysconfig
+import types
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from shiftbench.io.hashing import digest, file_digest
+
+#: Folders of code that is not the user's: of Python, of installed packages, and of this one.
+_LIBRARIES = tuple(
+    str(Path(folder).resolve())
+    for folder in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]))
+)
+_PLAIN = (type(None), bool, int, float, complex, str, types.EllipsisType, range, slice)
+_CALLABLES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, type, np.ufunc)
+#: Deeper values are compared by their kind alone.
+_DEEPEST = 40
+
+
+def code_state(thing: Any, covered: Path | None = None) -> dict[str, str]:
+    """By place (a closure's variable, a global name, an attribute): the hash of what is there. Empty for a function
+    that uses nothing but its arguments and libraries.
+
+    Args:
+        thing: A function, partial, method or callable object.
+        covered: A file of code that is hashed as a whole already.
+    """
+    found: dict[str, str] = {}
+    _Walk(covered).places(thing, "", found)
+    return found
+
+
+def value_digest(value: Any) -> str:
+    """A hash of a value that a model holds."""
+    return digest(_Walk(None).value(value))
+
+
+def is_data(value: Any) -> bool:
+    """Numbers, texts, arrays, tensors and functions, and collections of them; not a trainer or a data loader."""
+    if isinstance(value, Mapping):
+        return all(map(is_data, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(is_data, value))
+    return isinstance(value, (*_PLAIN, bytes, np.ndarray, np.generic, *_CALLABLES)) or type(value).__name__ == "Tensor"
+
+
+#: By callable: the state that it had when it was first seen, and the places that calling it changed since.
+_first: weakref.WeakKeyDictionary[Any, tuple[dict[str, str], set[str]]] = weakref.WeakKeyDictionary()
+
+
+def known_state(thing: Any, covered: Path | None = None) -> dict[str, str]:
+    """``code_state``; counters and caches that calls of it changed are as they were when it was first seen."""
+    found = code_state(thing, covered)
+    try:
+        first, changed = _first.setdefault(thing, (found, set()))
+    except TypeError:  # neither hashable nor referable
+        return found
+    return {**{place: value for place, value in found.items() if place not in changed},
+            **{place: first[place] for place in changed if place in first}}  # fmt: skip
+
+
+def note_changes(thing: Any, before: Mapping[str, str], covered: Path | None = None) -> None:
+    """After a call: places that it changed are not what distinguishes one model from another."""
+    try:
+        _, changed = _first[thing]
+    except (KeyError, TypeError):
+        return
+    now = code_state(thing, covered)
+    changed |= {place for place in now.keys() | before.keys() if now.get(place) != before.get(place)}
+
+
+def is_own(module: str | None) -> bool:
+    """Whether a module is the user's, and not part of Python, of an installed library or of this package."""
+    loaded = sys.modules.get(module or "")
+    file = getattr(loaded, "__file__", None)
+    if loaded is None or file is None:
+        return module == "__main__"  # a notebook or prompt
+    return not str(Path(file).resolve()).startswith(_LIBRARIES)
+
+
+class _Walk:
+    def __init__(self, covered: Path | None) -> None:
+        self.covered = None if covered is None else covered.resolve()
+        self.visited: dict[int, object] = {}  # with the objects: an id is free again when its object is gone
+        self.values: dict[int, tuple[object, object]] = {}
+
+    def places(self, thing: Any, prefix: str, found: dict[str, str]) -> None:
+        """What one callable uses, each under a name of its own."""
+        if id(thing) in self.visited:
+            return
+        self.visited[id(thing)] = thing
+        if isinstance(thing, functools.partial):
+            self.add({"function": thing.func, "arguments": thing.args, "keywords": thing.keywords}, prefix, found)
+        elif isinstance(thing, types.MethodType):
+            self.places(thing.__func__, prefix, found)
+            self.add({"self": thing.__self__}, prefix, found)
+        elif isinstance(thing, types.FunctionType):
+            self.add_code(thing, prefix, found)
+            self.add(dict(_used(thing)), prefix, found)
+        elif isinstance(thing, type):
+            for kind in thing.__mro__:
+                if is_own(kind.__module__):
+                    if prefix or kind is not thing:
+                        self.add_code(kind, f"{prefix}{kind.__name__}.", found)
+                    for name, member in vars(kind).items():
+                        method = getattr(member, "__func__", member)
+                        if isinstance(method, types.FunctionType):
+                            self.add(dict(_used(method)), f"{prefix}{name}().", found)
+        elif is_own(type(thing).__module__):
+            self.places(type(thing), prefix, found)
+            self.add(_attributes(thing), prefix, found)
+
+    def add(self, values: Mapping[str, Any], prefix: str, found: dict[str, str]) -> None:
+        for name, value in values.items():
+            if isinstance(value, _CALLABLES):
+                if not _of_library(value):
+                    self.places(value, f"{prefix}{name}.", found)
+            else:
+                found[prefix + name] = digest(self.value(value))
+
+    def add_code(self, thing: Any, prefix: str, found: dict[str, str]) -> None:
+        """The text of a function or class, or its compiled code where text is missing or not enough; not of the first
+        one, whose text is known already."""
+        code = getattr(thing, "__code__", None)
+        source = source_of(thing)
+        if code is not None and (not source or (thing.__name__ == "<lambda>" and source.count("lambda") > 1)):
+            found[f"{prefix}code"] = _code_digest(code)
+        elif prefix and source and not self.is_covered(thing):
+            found[f"{prefix}code"] = digest(source)
+
+    def is_covered(self, thing: Any) -> bool:
+        file = inspect.getsourcefile(thing)
+        return self.covered is not None and file is not None and Path(file).resolve() == self.covered
+
+    def value(self, value: Any, depth: int = 0) -> object:
+        """Anything, as JSON-able values and hashes."""
+        if isinstance(value, PurePath):
+            return ["path"]  # where things lie does not count
+        if isinstance(value, _PLAIN):
+            return [type(value).__name__, repr(value)]
+        if isinstance(value, bytes | bytearray | memoryview):
+            return digest(bytes(value))
+        if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+            return [str(value.dtype), list(value.shape), digest(np.ascontiguousarray(value).tobytes())]
+        if depth > _DEEPEST:
+            return [type(value).__name__]
+        if id(value) not in self.values:
+            self.values[id(value)] = value, ["itself"]  # what it is while it is being looked at
+            try:
+                self.values[id(value)] = value, self.inside(value, depth + 1)
+            except Exception:  # objects may do anything when they are looked at
+                self.values[id(value)] = value, [type(value).__qualname__]
+        return self.values[id(value)][1]
+
+    def inside(self, value: Any, depth: int) -> object:
+        kind = type(value)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if isinstance(value, Mapping):
+            return [name, [[self.value(key, depth), self.value(one, depth)] for key, one in value.items()]]
+        if isinstance(value, set | frozenset):
+            return sorted(digest(self.value(one, depth)) for one in value)
+        if isinstance(value, list | tuple | np.ndarray):
+            return [name, [self.value(one, depth) for one in value]]
+        if isinstance(value, types.ModuleType):
+            file = getattr(value, "__file__", None)
+            own = file is not None and is_own(value.__name__) and Path(file).resolve() != self.covered
+            return [value.__name__, file_digest(str(file)) if own else ""]
+        if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
+            return [str(value.dtype), self.value(value.detach().cpu().float().numpy(), depth)]
+        if hasattr(value, "state_dict") and hasattr(value, "named_modules"):
+            from shiftbench.classifiers.torch_ import module_digest
+
+            return [name, module_digest(value)]
+        if isinstance(value, _CALLABLES) or is_own(kind.__module__):
+            found: dict[str, str] = {}
+            self.places(value, "own.", found)
+            return [name, str(getattr(value, "__qualname__", "")), found]
+        attributes = _attributes(value)
+        return [name, self.value(attributes, depth) if attributes else digest(pickle.dumps(value, protocol=4))]
+
+
+def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function's code refers to: closure, defaults, attributes, and the user's own global names."""
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    if function.__defaults__ or function.__kwdefaults__:
+        yield "defaults", [function.__defaults__, function.__kwdefaults__]
+    if function.__dict__:
+        yield "attributes", dict(function.__dict__)
+    names = sorted(name for name in set(_names(code)) if not name.startswith("__"))
+    for name in names:
+        # A function may import a module of the user's when it is called.
+        value = function.__globals__.get(name, sys.modules.get(name))
+        if isinstance(value, types.ModuleType):
+            if is_own(value.__name__):
+                yield name, value
+                yield from ((f"{name}.{one}", vars(value)[one]) for one in names if one in vars(value))
+        elif name in function.__globals__ and not _of_library(value):
+            yield name, value
+
+
+def _of_library(value: Any) -> bool:
+    """A function or class that a library defines."""
+    known = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | np.ufunc)
+    return known and not is_own(getattr(value, "__module__", None))
+
+
+def source_of(thing: Any) -> str:
+    """The text of a function, or of the class of a callable object; "" where there is none to read."""
+    for one in (thing, type(thing)):
+        try:
+            return inspect.getsource(one)
+        except (OSError, TypeError):
+            continue
+    return ""
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _code_digest(code: types.CodeType) -> str:
+    """Compiled code without its place in a file."""
+    constants = [_code_digest(one) if isinstance(one, types.CodeType) else repr(one) for one in code.co_consts]
+    return digest(code.co_code, constants, list(code.co_names), list(code.co_varnames))
+
+
+def _attributes(thing: Any) -> dict[str, Any]:
+    """Those of the object itself."""
+    slots: Iterable[str] = (name for kind in type(thing).__mro__ for name in _slots(kind))
+    found = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
+    return {**found, **getattr(thing, "__dict__", {})}
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    own = vars(kind).get("__slots__", ())
+    names = (own,) if isinstance(own, str) else tuple(own)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
