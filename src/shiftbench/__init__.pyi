@@ -2,6 +2,7 @@ from ._version import __version__ as __version__
 from .api import IncompleteRunError as IncompleteRunError
 from .api import Run as Run
 from .api import StrictRunError as StrictRunError
+from .api import dry_run as dry_run
 from .api import evaluate as evaluate
 from .classifiers.base import Classifier as Classifier
 from .classifiers.loading import load_classifier as load_classifier
@@ -10,6 +11,10 @@ from .classifiers.preprocessing import Preprocessing as Preprocessing
 from .datasets.base import Dataset as Dataset
 from .datasets.catalogue import open_dataset as open_dataset
 from .datasets.geometry import Geometry as Geometry
+from .diagnosis.exports import ExportCheck as ExportCheck
+from .diagnosis.exports import verify_export as verify_export
+from .diagnosis.search import Diagnosis as Diagnosis
+from .diagnosis.search import doctor as doctor
 from .errors import ResultWarning as ResultWarning
 from .errors import ShiftbenchError as ShiftbenchError
 from .integrations.monitor import Monitor as Monitor

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from shiftbench._version import __version__
 from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, StoreError, argument, listed, warn_user
 from shiftbench.io import html
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, place
 from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from shiftbench.reports.frames import Content
     from shiftbench.reports.placement import Placements
     from shiftbench.reports.table import Table
+    from shiftbench.runs.dry_run import DryRun
+    from shiftbench.runs.execute import Outcome
+    from shiftbench.settings.base import Suite
     from shiftbench.settings.designs import Design
 
 
@@ -210,7 +214,9 @@ class Run(StoredResults):
 
         return to_polars(self.to_arrow(content, top_k=top_k, level=level))
 
-    def corruption_table(self, family: str | None = None, *, baseline: str | None = None, level: float = 0.95) -> Table:
+    def corruption_table(
+        self, family: str | None = None, *, baseline: str | None = None, relative: bool = False, level: float = 0.95
+    ) -> Table:
         """mCE, relative mCE and the corruption error of every type, with intervals.
 
         ``family`` (``imagenet-c``) chooses one of several. ``baseline`` is a model of this run to divide
@@ -220,6 +226,7 @@ class Run(StoredResults):
             family: Family of corrupted settings, such as ``imagenet-c``; default: all.
             baseline: A model of this run to divide by; default: the published AlexNet errors for ImageNet's
                 classes, else nothing.
+            relative: Relative corruption errors by type, in place of corruption errors.
             level: Confidence level of the intervals.
 
         Raises:
@@ -227,7 +234,9 @@ class Run(StoredResults):
         """
         from shiftbench.reports.corruption import results_corruption_table
 
-        return self.with_models(results_corruption_table(self, family, baseline=baseline, level=level))
+        return self.with_models(
+            results_corruption_table(self, family, baseline=baseline, relative=relative, level=level)
+        )
 
     def overview(self, *, level: float = 0.95) -> list[Table]:
         """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest.
@@ -235,34 +244,36 @@ class Run(StoredResults):
         Args:
             level: Confidence level of the intervals.
         """
-        from shiftbench.reports.corruption import corruption_families, design_families, design_table
+        from shiftbench.reports.corruption import corruption_families
         from shiftbench.reports.perturbation import flip_table, perturbation_families
         from shiftbench.reports.scores import score_table
 
         corrupted = corruption_families(self.workspace, self.results)
         perturbed = perturbation_families(self.workspace, self.results)
         members = {setting for family in corrupted.values() for setting in family.values()}
-        designed = design_families(self.workspace, self.results)
-        members |= {result.setting for families in (perturbed, designed) for own in families.values() for result in own}
+        members |= {result.setting for own in perturbed.values() for result in own}
         plain = [entry for entry in self.shown_scores(level=level) if entry[1] not in members]
         reports: list[Table] = [self.with_models(score_table(plain))] if plain else []
         reports += [self.corruption_table(family, level=level) for family in corrupted]
-        more = [design_table(self, family, level=level) for family in designed]
-        more += [flip_table(self.workspace, self.results, family=family, level=level) for family in perturbed]
-        return [*reports, *map(self.with_models, more)]
+        flips = [flip_table(self.workspace, self.results, family=family, level=level) for family in perturbed]
+        return [*reports, *map(self.with_models, flips)]
 
     def compare(self, setting: str | None = None, *, level: float = 0.95) -> Table:
-        """Every pair of classifiers on the same images of one setting.
+        """Every pair of classifiers on the same images of one setting, or in the mean over a family of settings.
 
         Args:
-            setting: The setting; default: the first of the run.
+            setting: The setting, or a family of corrupted settings (``imagenet-c``); default: the first of the run.
             level: Confidence level of the intervals.
 
         Returns:
-            Differences with intervals, and exact McNemar tests corrected for the number of pairs.
+            Differences with intervals, and tests corrected for the number of pairs: exact McNemar for a setting,
+            Student's over images for a family.
         """
-        from shiftbench.reports.comparisons import compare_all
+        from shiftbench.reports.comparisons import compare_all, compare_family
+        from shiftbench.reports.corruption import corruption_families
 
+        if setting is not None and setting in corruption_families(self.workspace, self.results):
+            return self.with_models(compare_family(self, setting, level=level))
         chosen = self.of_setting(setting or next(iter(self.settings), None))
         return self.with_models(compare_all(map(self.workspace.read, chosen), level=level))
 
@@ -490,6 +501,9 @@ def evaluate(
     strict: bool = False,
     design: Design = "full",
     passes: int = 1,
+    budget: str | float | None = None,
+    width: float | None = None,
+    wait: float | None = None,
 ) -> Run:
     """Evaluate models under the settings of a suite.
 
@@ -537,6 +551,12 @@ def evaluate(
         design: ``"full"``, or ``"one-pass"``: evaluate every image clean and under one of the suite's shifts, and
             estimate the numbers of the full grid with intervals for that.
         passes: With ``design="one-pass"``: number of shifts per image.
+        budget: With ``design="one-pass"``: evaluate as many images as a time (``"60s"``, ``"5m"``) or a number of
+            forward passes per model (``5000``) allows.
+        width: With ``design="one-pass"``: evaluate as many images as it takes to know mean accuracy to plus or minus
+            so many percentage points (0.5), within the budget. A pilot measures speed and variance.
+        wait: Seconds to wait for blocks that another run on the workspace computes, before they are computed here as
+            well; default: until they are done.
 
     Returns:
         The results, to look at: ``run.table()``, ``run.metrics()``, ``run.plot``, ``run.report("report.html")``,
@@ -567,34 +587,93 @@ def evaluate(
     ) -> dict[str, Classifier]:
         return load_classifiers(classifiers, labels, default=default, datasets=datasets, **loading)
 
+    designed = (design, passes, budget, width) != ("full", 1, None, None)
+    if designed and select is not None:
+        select = replace(select, balanced=True)
     inputs = open_inputs(chosen, data, find_label_space(labels), load, selection=select, allow_outside=allow_outside)
-    loaded, datasets, left_out = inputs.classifiers, inputs.datasets, inputs.left_out
-    if (design, passes) != ("full", 1):
-        from shiftbench.settings.designs import apply_design, find_design  # most runs have none
+    loaded, left_out = inputs.classifiers, inputs.left_out
 
-        chosen = apply_design(chosen, datasets, find_design(design, passes, seed))
-    needs = collect_needs(metric, chosen, keep_scores)
-    planned = plan_results(chosen, left_out, loaded, datasets, needs, seed, store)
-    sources = data_sources(chosen, data)
-    for wanted, given in sources.items():
-        if wanted in datasets:
-            store.record_source(datasets[wanted].name, datasets[wanted].fingerprint, given)
-    if not planned:
-        raise SettingError(
-            f"suite {chosen.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
+    def compute(datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
+        needs = collect_needs(metric, suite, keep_scores)
+        planned = plan_results(suite, left_out, loaded, datasets, needs, seed, store)
+        sources = data_sources(suite, data)
+        for wanted, given in sources.items():
+            if wanted in datasets:
+                store.record_source(datasets[wanted].name, datasets[wanted].fingerprint, given)
+        if not planned:
+            raise SettingError(
+                f"suite {suite.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
+            )
+        patience = True if wait is None else wait
+        context = RunContext(store, datasets, loaded, tuple(planned), seed, f"shiftbench {__version__}", patience)
+        call = Call("evaluate", evaluate, arguments, dict(sources.values()))
+        outcome = execute(context, find_executor(executor, workers), own_shard, progress, console, call)
+        run = Run(store, outcome.complete, left_out=left_out)
+        if outcome.failures:
+            raise IncompleteRunError(outcome.failures, run, len(planned))
+        return outcome, run
+
+    if designed:
+        from shiftbench.runs.budget import Budget, compute_design  # most runs have none
+        from shiftbench.settings.designs import find_design
+
+        limits = Budget.parse(budget, width)
+        if limits is not None and own_shard is not None:
+            raise SettingError("a budget can't be shared by jobs", hint=f"leave {argument('shard')} out")
+        outcome, run, notes = compute_design(
+            chosen, inputs.datasets, find_design(design, passes, seed), limits, compute
         )
-    context = RunContext(store.root, datasets, loaded, tuple(planned), seed, f"shiftbench {__version__}")
-    call = Call("evaluate", evaluate, arguments, dict(sources.values()))
-    outcome = execute(context, find_executor(executor, workers), own_shard, progress, console, call)
-    run = Run(store, outcome.complete, left_out=left_out)
-    if outcome.failures:
-        raise IncompleteRunError(outcome.failures, run, len(planned))
+        inputs.notes.extend(notes)
+    else:
+        outcome, run = compute(inputs.datasets, chosen)
     if own_shard is not None:
         run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
-    found = [*inputs.notes, *input_warnings(loaded.values(), datasets.values()), *run.skipped(), *run.warnings()]
+    warnings = input_warnings(loaded.values(), inputs.datasets.values())
+    found = [*inputs.notes, *warnings, *run.skipped(), *run.warnings()]
     if strict and not all(warning.is_note for warning in found):
         raise StrictRunError(run, found)
     for warning in found:
         if warning.code != "assumed-preprocessing":  # loading the model has warned of it
             warn_user(warning)
     return run
+
+
+def dry_run(
+    classifiers: Any,
+    suite: str | Sequence[str | Setting] = "clean",
+    data: Data = None,
+    workspace: str | Location | Workspace = "shiftbench-workspace",
+    **options: Any,
+) -> DryRun:
+    """What ``evaluate`` would do with the same arguments: settings, images, forward passes, estimated time.
+
+    Models and data are opened and a few images are run, to estimate the time. Nothing is written.
+
+    Args:
+        classifiers: One model or a list, as in ``evaluate``.
+        suite: Suites and settings, as in ``evaluate``.
+        data: The data, as in ``evaluate``.
+        workspace: The workspace that results would be written to; what it holds already is not counted.
+        **options: Further arguments of ``evaluate``.
+
+    Returns:
+        The plan; ``print`` shows it.
+
+    Example:
+        >>> print(sb.dry_run("model.onnx", "imagenet-c", data="val/"))  # doctest: +SKIP
+    """
+    import tempfile
+
+    from shiftbench.runs.dry_run import OnlyPlannedError, Rehearsal
+
+    there = workspace if isinstance(workspace, Workspace) else None
+    if not isinstance(workspace, Workspace) and (place(workspace) / "workspace.json").is_file():
+        there = Workspace(workspace, create=False)
+    workers = options.pop("workers", None)
+    executor = Rehearsal(find_executor(options.pop("executor", "threads"), workers), there, workers)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            evaluate(classifiers, suite, data, folder, **{**options, "progress": False}, executor=executor)
+        except OnlyPlannedError as planned:
+            return planned.plan
+    raise ShiftbenchError("nothing was planned")

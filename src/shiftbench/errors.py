@@ -151,15 +151,19 @@ class MissingExtraError(ShiftbenchError):
         )
 
 
-#: What a warning about a result is about. A strict run fails on every one but ``own-classes``, which is a note.
+#: What a warning about a result is about. A strict run fails on every one but the notes.
 WarningCode = Literal[
     "permuted-labels",
     "chance-level",
     "assumed-preprocessing",
     "missing-predictions",
     "skipped-images",
+    "duplicate-images",
     "own-classes",
+    "budget",
+    "data-files",
 ]
+_NOTES = ("own-classes", "data-files", "budget")
 
 
 class ResultWarning(UserWarning):
@@ -185,7 +189,7 @@ class ResultWarning(UserWarning):
     @property
     def is_note(self) -> bool:
         """Whether it only says what was done, and fails no strict run."""
-        return self.code == "own-classes"
+        return self.code in _NOTES
 
 
 def warn_user(warning: str | Warning) -> None:

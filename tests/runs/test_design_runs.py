@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import shiftbench as sb
 from shiftbench.errors import SettingError
-from shiftbench.store.designs import is_designed, places_of
+from shiftbench.reports.summary import summarise
 from shiftbench.store.workspace import Workspace
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
@@ -46,24 +48,24 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_image_is_evaluated_clean_and_once_more(data: Path, tmp_path: Path) -> None:
     counting = Counting()
     run = sb.evaluate(model(counting), "corruptions", data, tmp_path / "w", **ONE_PASS)
-    assert run.settings == ["colours", "colours-c.one-pass"]
+    grid = [f"colours-c.{name}.{severity}" for name in GRID["corruptions"] for severity in GRID["severities"]]
+    assert run.settings == ["colours", *grid]
     assert counting.images == 2 * 24
-    assert "colours-c.one-pass" in run.overview()[-1].to_text(100)
+    met = [image for setting in grid for image in run.predictions("brightest", setting).ids]
+    assert sorted(met) == sorted(run.predictions("brightest", "colours").ids)
 
 
 @pytest.mark.parametrize("passes", [1, 3])
 def test_predictions_are_those_of_the_full_grid(data: Path, tmp_path: Path, passes: int) -> None:
     full = sb.evaluate(model(), "corruptions", data, tmp_path / "full", progress=False, **GRID)
     run = sb.evaluate(model(), "corruptions", data, tmp_path / "design", passes=passes, **ONE_PASS)
-    designed = [result for result in run.results if is_designed(result)]
-    assert len(designed) == passes
-    for result in designed:
-        parts = run.workspace.setting_record(result).parts
-        found = run.workspace.read(result)
-        for row, place in enumerate(places_of(run.workspace, result).tolist()):
-            same = full.predictions("brightest", parts[place].setting)
-            assert same.ids[row] == found.ids[row]
-            assert (same.top[row] == found.top[row]).all()
+    for setting in run.settings[1:]:
+        found, whole = run.predictions("brightest", setting), full.predictions("brightest", setting)
+        assert len(found) == passes * 24 / 4
+        rows = [whole.ids.index(image) for image in found.ids]
+        assert rows == sorted(rows)
+        assert (whole.top[rows] == found.top).all()
+        assert (whole.confidence[rows] == found.confidence).all()
 
 
 def test_workers_do_not_matter(data: Path, tmp_path: Path) -> None:
@@ -89,13 +91,92 @@ def test_more_passes_continue_fewer(data: Path, tmp_path: Path) -> None:
     for passes in (1, 2):
         sb.evaluate(model(counting), "corruptions", data, tmp_path, passes=passes, **ONE_PASS)
     assert counting.images == 3 * 24
+    sb.evaluate(model(counting), "corruptions", data, tmp_path, progress=False, **GRID)
+    assert counting.images == 5 * 24, "no image meets a shift twice"
+
+
+def test_more_images_continue_fewer(data: Path, tmp_path: Path) -> None:
+    """Four images per class, then all, then the full grid: every prediction is made once, with the same bytes."""
+    counting = Counting()
+    some = sb.Selection(per_class=4)
+    sb.evaluate(model(counting), "corruptions", data, tmp_path / "w", select=some, **ONE_PASS)
+    assert counting.images == 2 * 12
+    sb.evaluate(model(counting), "corruptions", data, tmp_path / "w", **ONE_PASS)
+    assert counting.images == 2 * 24
+    sb.evaluate(model(counting), "corruptions", data, tmp_path / "w", progress=False, **GRID)
+    assert counting.images == 5 * 24
+    sb.evaluate(model(), "corruptions", data, tmp_path / "alone", **ONE_PASS)
+    sb.evaluate(model(), "corruptions", data, tmp_path / "grown", select=some, **ONE_PASS)
+    sb.evaluate(model(), "corruptions", data, tmp_path / "grown", **ONE_PASS)
+    alone, grown = contents(tmp_path / "alone"), contents(tmp_path / "grown")
+    assert {name: grown[name] for name in alone} == alone
+
+
+def test_other_images_of_the_same_names_are_not_reused(data: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(data, tmp_path / data.name)
+    for path in other.rglob("*.png"):
+        Image.new("RGB", (40, 40)).save(path)
+    counting = Counting()
+    sb.evaluate(model(counting), "corruptions", other, tmp_path / "w", select=sb.Selection(per_class=4), **ONE_PASS)
+    sb.evaluate(model(counting), "corruptions", data, tmp_path / "w", **ONE_PASS)
+    assert counting.images == 2 * 12 + 2 * 24
 
 
 def test_two_models_are_compared_on_the_same_assignment(data: Path, tmp_path: Path) -> None:
-    other = sb.load_classifier(lambda images: -brightest_channel(images), labels=COLOURS, name="darkest")
+    """The estimate, its interval and its p from the predictions by hand: a paired t-test of 24 images in 4 strata."""
+    other = sb.load_classifier(
+        lambda images: brightest_channel(images) * [1, 0.2, 1], labels=COLOURS, name="other",
+        preprocessing=sb.Preprocessing(sb.Geometry(resize=36, crop=32)),
+    )  # fmt: skip
     run = sb.evaluate([model(), other], "corruptions", data, tmp_path, **ONE_PASS)
-    table = run.compare("colours-c.one-pass").as_data()
-    assert "brightest" in str(table)
+    [row] = run.compare("colours-c").as_data()["comparisons"]
+    sides = [[run.predictions(name, one) for one in run.settings[1:]] for name in ("brightest", "other")]
+    apart = [a.correct.astype(float) - b.correct for a, b in zip(*sides, strict=True)]
+    assert row["difference"] == pytest.approx(np.mean([one.mean() for one in apart]))
+    error = np.sqrt(sum(one.var(ddof=1) / len(one) for one in apart)) / 4
+    assert (row["difference"] - row["low"]) / error == pytest.approx(2.086, abs=0.01), "t with 20 degrees of freedom"
+    assert row["better"] == "brightest"
+    [single] = run.compare("colours-c.contrast.5").as_data()["comparisons"]
+    assert single["n"] == 6
+
+
+def test_tables_mark_estimates(data: Path, tmp_path: Path) -> None:
+    run = sb.evaluate(model(), "corruptions", data, tmp_path, **ONE_PASS)
+    table = run.corruption_table()
+    assert "~ estimate of the full grid's number from 48 forward passes" in table.to_text(100)
+    scores = {(one["setting"], one["metric"]): one for one in table.as_data()["scores"]}
+    assert "passes" not in scores["colours", "error"]
+    assert scores["contrast", "error at 1,5"]["passes"] == 48
+    assert "design one-pass" in scores["contrast", "error at 1,5"]["provenance"]
+    assert "passes" in table.to_csv().splitlines()[0].split(",")
+    frame = run.to_arrow().to_pylist()
+    assert {row["passes"] for row in frame if row["severity"] is not None} == {6}
+    assert {row["passes"] for row in frame if row["setting"] == "colours"} == {None}
+    assert "6 forward passes" in run.table().to_text(200)
+
+
+def test_report_and_figures_mark_estimates(data: Path, tmp_path: Path) -> None:
+    run = sb.evaluate(model(), "corruptions", data, tmp_path / "w", **ONE_PASS)
+    line = "each image met 1 of 4 shifts, 24 of 96 shifted forward passes per model"
+    page = run.report(tmp_path / "report.html").read_text()
+    assert page.count(line) > 3
+    assert "estimates from 24 forward passes" in page
+    for figure in (run.plot.corruptions(), run.plot.heatmap(), run.plot.scatter()):
+        assert line in str(figure.notes)
+    assert "estimates from 24 forward passes" in summarise(run).to_text(200)
+
+
+def test_the_full_grid_takes_the_place_of_estimates(data: Path, tmp_path: Path) -> None:
+    sb.evaluate(model(), "corruptions", data, tmp_path, **ONE_PASS)
+    some = {**GRID, "corruptions": ("brightness",)}
+    sb.evaluate(model(), "corruptions", data, tmp_path, progress=False, **some)
+    mixed = sb.Run.open(tmp_path)
+    assert [len(mixed.predictions("brightest", one)) for one in mixed.settings] == [24, 24, 24, 6, 6]
+    assert mixed.corruption_table().as_data()["scores"][1]["passes"] == 24 + 24 + 24 + 6 + 6
+    sb.evaluate(model(), "corruptions", data, tmp_path, progress=False, **GRID)
+    whole = sb.Run.open(tmp_path)
+    assert [len(whole.predictions("brightest", one)) for one in whole.settings] == [24] * 5
+    assert "passes" not in str(whole.corruption_table().as_data())
 
 
 @pytest.mark.parametrize(
@@ -105,6 +186,7 @@ def test_two_models_are_compared_on_the_same_assignment(data: Path, tmp_path: Pa
         ("perturbations", {"corruptions": ()}),
         ("corruptions", {"passes": 9}),
         ("corruptions", {"passes": 0}),
+        ("corruptions", {"severities": (1, 2, 3, 4, 5), "corruptions": ()}),
     ],
 )
 def test_what_has_no_design_is_refused(data: Path, tmp_path: Path, suite: str, options: dict[str, Any]) -> None:

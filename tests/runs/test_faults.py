@@ -21,6 +21,8 @@ from shiftbench.jobs.ray_executor import RayExecutor
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import run_small, stored
 
+pytestmark = pytest.mark.reliability("injected faults")
+
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.runs.helpers import colour_folder
 
+pytestmark = pytest.mark.reliability("kills")
+
 
 def start(workspace: Path, data: Path, workers: int, engine: str) -> subprocess.Popen[bytes]:
     command = [

@@ -30,7 +30,7 @@ def test_testbed_213_is_made_of_what_its_names_say() -> None:
     for setting in suite.settings:
         if setting.name.endswith("_on-disk"):
             assert setting.dataset == setting.name.removesuffix("_on-disk").replace(".", "/")
-            assert setting.crop_only and isinstance(setting.shift, NoShift) and "never resized" in setting.note
+            assert not setting.crop_only and isinstance(setting.shift, NoShift) and "own resize" in setting.note
         if setting.name.endswith("_in-memory"):
             corruption = setting.name.removesuffix("_in-memory").removeprefix("imagenet-c.")
             assert setting.shift.name == f"testbed_{corruption}" and setting.dataset == "imagenet-val"

@@ -122,7 +122,8 @@ def test_statistics_count_what_is_there(made: Workspace, pictures: Path) -> None
 def test_a_whole_workspace_verifies(made: Workspace) -> None:
     counted: list[int] = []
     assert list(verify(made, counted.append)) == []
-    assert sum(counted) == 10
+    files = [path for path in local(made.root).rglob("*") if path.is_file() and path.parent.name != "locks"]
+    assert sum(counted) == len(files) > 10, "all of them"
 
 
 def test_every_kind_of_damage_is_named(made: Workspace) -> None:
@@ -134,7 +135,7 @@ def test_every_kind_of_damage_is_named(made: Workspace) -> None:
     shutil.copy(paths[3], paths[2])
     found = {damage.file: damage.why for damage in verify(made)}
     assert set(found) == {str(path.relative_to(local(made.root))) for path in paths[:3]}
-    assert "does not match its key" in found[str(paths[2].relative_to(local(made.root)))]
+    assert "written for another place" in found[str(paths[2].relative_to(local(made.root)))]
 
 
 def test_shards_are_verified_too(pictures: Path, tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_compaction_clears_up_after_the_killed(made: Workspace) -> None:
     os.utime(old, (0, 0))
     before = stored(made.root)
     done = compact(made)
-    assert (done.removed_blocks, done.removed_temporary) == (1, 1) and done.removed_locks > 0
+    assert (done.removed_blocks, done.removed_temporary) == (1, 1)
     assert not shard.exists() and young.exists() and not old.exists() and not list((made.root / "locks").iterdir())
     assert stored(made.root) == before
 

@@ -6,13 +6,14 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.cli.app import app
 from shiftbench.runs.compute import Evaluation
-from shiftbench.store.maintenance import verify
+from shiftbench.store.maintenance import compact, verify
 from tests.store.fixtures.evaluations import evaluate
 
 OLD = Path(__file__).parent / "fixtures" / "workspace-0.1"
@@ -24,15 +25,26 @@ def old(tmp_path: Path) -> Path:
     return Path(shutil.copytree(OLD, tmp_path / "old"))
 
 
-def stored(workspace: Path) -> dict[str, bytes]:
-    files = [*workspace.glob("predictions/*/*/*.parquet"), *workspace.glob("datasets/*/images.parquet")]
-    return {str(path.relative_to(workspace)): path.read_bytes() for path in files}
+def stored(workspace: Path) -> dict[str, object]:
+    files = {
+        str(path.relative_to(workspace)): path.read_bytes() for path in workspace.glob("predictions/*/*/*.parquet")
+    }
+    labels = {str(path): pq.read_table(path).to_pydict() for path in workspace.glob("datasets/*/images.parquet")}
+    return {**files, **labels}
+
+
+def everything(workspace: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in workspace.rglob("*") if path.is_file()}
 
 
 def test_every_key_is_the_hash_of_the_spec() -> None:
     found = {result.relative: result for result in sb.Workspace(OLD / "workspace", create=False).results()}
     files = [path.relative_to(OLD / "workspace/predictions").with_suffix("") for path in _files()]
     assert sorted(map(str, found)) == sorted(map(str, files)) and len(files) == 20
+
+
+def fail(*_: object) -> None:
+    raise AssertionError("must not be called")
 
 
 def _files() -> list[Path]:
@@ -71,9 +83,36 @@ def test_the_report_shows_it_with_its_images(old: Path, tmp_path: Path) -> None:
 def test_the_same_evaluation_finds_everything_complete(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = stored(old / "workspace")
 
-    def fail(*_: object) -> None:
-        raise AssertionError("a stored result was computed again")
-
     monkeypatch.setattr(Evaluation, "compute", fail)
     assert evaluate(old, old / "workspace") == 20
     assert stored(old / "workspace") == before
+
+
+def test_reading_changes_no_byte(old: Path) -> None:
+    before = everything(old / "workspace")
+    run = sb.Run.open(old / "workspace")
+    assert len(list(run.scores("top1"))) == 20 and list(verify(run.workspace)) == []
+    assert everything(old / "workspace") == before
+
+
+def test_the_first_write_gives_every_file_a_digest(old: Path) -> None:
+    workspace = sb.Workspace(old / "workspace")
+    scores = [(one, two, score.value) for one, two, score in sb.Run.open(old / "workspace").scores("top1")]
+    assert not workspace.files.required
+    compact(workspace)
+    new = sb.Workspace(old / "workspace", create=False)
+    assert workspace.files.required and new.files.required and list(verify(new)) == []
+    assert [(one, two, score.value) for one, two, score in sb.Run.open(new).scores("top1")] == scores
+    (old / "workspace/spaces/colours-18a5205fe25dea58.json").write_text('{"name": "colours"}')
+    assert [Path(damage.file).parts[0] for damage in verify(sb.Workspace(old / "workspace"))] == ["spaces"]
+
+
+def test_an_upgrade_that_was_killed_continues(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sb.Workspace, "write_marker", fail)
+    with pytest.raises(AssertionError):
+        compact(sb.Workspace(old / "workspace"))
+    monkeypatch.undo()
+    workspace = sb.Workspace(old / "workspace")
+    assert not workspace.files.required and list(verify(workspace)) == []
+    compact(workspace)
+    assert list(verify(sb.Workspace(old / "workspace"))) == [] and sb.Workspace(old / "workspace").files.required

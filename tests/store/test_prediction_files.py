@@ -34,14 +34,15 @@ def make_block(n: int = 50, k: int = 5, scores: bool = False, seed: int = 0) -> 
 
 def test_round_trip(tmp_path: Path) -> None:
     block = make_block(scores=True)
-    write_block(tmp_path / "a.parquet", block, SPEC, "shiftbench 0")
-    back = read_block(tmp_path / "a.parquet", scores=True)
+    path = tmp_path / f"{SPEC.key}.parquet"
+    write_block(path, block, SPEC, "shiftbench 0")
+    back = read_block(path, scores=True)
     np.testing.assert_array_equal(back.top, block.top)
     np.testing.assert_allclose(back.confidence, block.confidence, atol=3e-4)
     assert back.scores is not None and block.scores is not None
     np.testing.assert_array_equal(back.scores, block.scores)
-    assert read_spec(tmp_path / "a.parquet") == SPEC
-    assert read_made_by(tmp_path / "a.parquet") == "shiftbench 0"
+    assert read_spec(path) == SPEC
+    assert read_made_by(path) == "shiftbench 0"
 
 
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
@@ -63,8 +64,8 @@ def test_another_file_in_its_place_is_noticed(tmp_path: Path) -> None:
 
 def test_equal_blocks_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_block(tmp_path / name, make_block(), SPEC, "x")
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+        write_block(tmp_path / name / "m" / "s" / "key.parquet", make_block(), SPEC, "x")
+    assert (tmp_path / "a/m/s/key.parquet").read_bytes() == (tmp_path / "b/m/s/key.parquet").read_bytes()
 
 
 @given(st.lists(st.floats(0, 1, width=32), min_size=2, max_size=40))

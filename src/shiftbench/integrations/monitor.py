@@ -21,7 +21,6 @@ from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError
 from shiftbench.integrations.budget import Speed, measure, seconds_of
 from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.integrations.training_state import copied, is_module, kept_random_state
-from shiftbench.io.atomic import read_json, write_json
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import find_label_space
 from shiftbench.reports.score_rows import ScoreRow, flat_metrics, score_rows
@@ -238,7 +237,7 @@ class Monitor:
         keys = [result.key for result in run.results]
         record.epochs = [done for done in record.epochs if done.epoch != epoch]
         record.epochs.append(_Epoch(epoch, f"{name}-epoch{epoch}", keys, seconds))
-        write_json(self._record_path(name), msgspec.to_builtins(record))
+        self.workspace.write_json(self._record_path(name), msgspec.to_builtins(record))
         return flat_metrics(self._rows[epoch])
 
     def _load(self, model: object, name: str, datasets: Mapping[str, Dataset]) -> Classifier:
@@ -326,7 +325,7 @@ class Monitor:
         path = self._record_path(name)
         if not path.is_file():
             return None
-        record = msgspec.convert(read_json(path), _Record)
+        record = msgspec.convert(self.workspace.files.read_json(path), _Record)
         asked = self._new_record(None)
         if (record.settings, record.seed, record.budget) != (asked.settings, asked.seed, asked.budget):
             raise self._other_monitor(name, "other settings, seed or budget")

@@ -31,3 +31,12 @@ class UnreachableError(UnwritableError):
 
     def _message(self, path: object) -> str:
         return f"{path} can't be reached"
+
+
+class GoneError(UnwritableError):
+    """The workspace of a run was deleted or replaced by another while the run went on."""
+
+    hint_for_people = "rerun the same command; it starts in a new workspace"
+
+    def _message(self, path: object) -> str:
+        return f"{path} was deleted or replaced while this run used it; nothing more is written there"

@@ -2,37 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from shiftbench.io.paths import Location, is_object, local
 
+#: Not a warning, which the command line shows when the run is over.
+_log = logging.getLogger(__name__)
+#: Seconds between two looks at whether to go on waiting, and after which the user is told whom a run waits for.
+_LOOK, _SILENT = 0.5, 5.0
+
 
 @contextmanager
-def file_lock(path: Location, *, wait: bool) -> Iterator[bool]:
+def file_lock(
+    path: Location, *, wait: bool | float, while_waiting: Callable[[], object] = lambda: None
+) -> Iterator[bool]:
     """Hold the lock ``path``; yields False at once if another process holds it and ``wait`` is False.
 
     Locks only keep two runs from doing the same work twice. Nothing depends on them for correctness: files are
-    written atomically and the same work gives the same bytes. An object store has no locks: every one is granted.
+    written atomically and the same work gives the same bytes. So an object store, which has no locks, grants every
+    one, and a ``wait`` of some seconds ends without the lock: its owner may be stopped for good. ``while_waiting`` is
+    called again and again, and raises to give up.
+
+    The file says who holds it and since when, and is removed with the lock.
     """
     if is_object(path):
         yield True
         return
-    lock = FileLock(local(path))
+    place = local(path)
+    lock = FileLock(place)
     try:
-        local(path).parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=wait)
-    except Timeout:
-        yield False
-        return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        mine = _acquired(lock, place, wait, while_waiting)
     except (OSError, NotImplementedError):
         # A full or read-only disk (whoever writes there reports it more clearly), or a file system without locks:
         # the work may be done twice, and gives the same files.
         yield True
         return
+    if not mine:
+        yield wait is not False
+        return
     try:
+        with suppress(OSError):
+            place.write_text(_owner(), encoding="utf-8")
         yield True
     finally:
+        # While it is held: who waits for the removed file notices, and makes a new one.
+        with suppress(OSError):
+            place.unlink()
         lock.release()
+
+
+def _acquired(lock: FileLock, path: Path, wait: bool | float, while_waiting: Callable[[], object]) -> bool:
+    began, told = time.monotonic(), False
+    while True:
+        try:
+            lock.acquire(timeout=0 if wait is False else _LOOK)
+        except Timeout:
+            if wait is False:
+                return False
+        else:
+            return True
+        while_waiting()
+        waited = time.monotonic() - began
+        if wait is not True and waited >= wait:
+            _log.warning("not waiting any longer for %s: its work is done here as well", _holder(path))
+            return False
+        if waited >= _SILENT and not told:
+            told = True
+            _log.warning("waiting for %s (%s); Ctrl-C gives up, and what is done is kept", _holder(path), path)
+
+
+def _owner() -> str:
+    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+    return f"process {os.getpid()} ({program}) on {socket.gethostname()}, since {since}"
+
+
+def _holder(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")[:200] or "another process"
+    except (OSError, ValueError):
+        return "another process"

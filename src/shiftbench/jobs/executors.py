@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -14,8 +15,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures import Executor as Pool
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
-from typing import Any, Literal
+from multiprocessing import reduction
+from typing import Any, BinaryIO, Literal, cast
 
 from shiftbench.errors import explain
 from shiftbench.io.atomic import UnwritableError
@@ -145,7 +146,9 @@ class ProcessExecutor(Executor):
         counts: Any = spawn.Queue()
         forwarder = _Forwarder(counts, advance)
         written = _pickled(job)
-        pool = ProcessPoolExecutor(workers, spawn, _start_worker, (written, counts, os.getpid()))
+        # What is sent as _Inherited arrives as a descriptor.
+        arguments: Any = (_Inherited(written), counts, os.getpid())
+        pool = ProcessPoolExecutor(workers, spawn, _start_worker, arguments)
         try:
             return _drive(pool, _compute_in_worker, agenda, workers)
         except BaseException:
@@ -155,7 +158,7 @@ class ProcessExecutor(Executor):
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             forwarder.close()
-            written.unlink(missing_ok=True)
+            written.close()
 
 
 def _drive(
@@ -209,22 +212,40 @@ _worker_job: Job[Any] | None = None
 _worker_counts: Any = None
 
 
-def _pickled(job: Job[Any]) -> Path:
-    """In a file: with a pipe, Python would wait forever for a worker that dies before it reads."""
-    descriptor, name = tempfile.mkstemp(prefix="shiftbench-job-")
+def _pickled(job: Job[Any]) -> BinaryIO:
+    """In a file: with a pipe, Python would wait forever for a worker that dies before it reads.
+
+    The file has no name, so nothing is left of a killed run.
+    """
+    file = cast(BinaryIO, tempfile.TemporaryFile(prefix="shiftbench-job-"))  # noqa: SIM115
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            pickle.dump(job, file)
+        pickle.dump(job, file)
+        file.flush()
     except BaseException:
-        Path(name).unlink()
+        file.close()
         raise
-    return Path(name)
+    return file
 
 
-def _start_worker(written: Path, counts: Any, parent: int) -> None:
+class _Inherited:
+    """An open file, for the processes that are started with it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __reduce__(self) -> Any:
+        return _opened, (reduction.DupFd(self._file.fileno()),)
+
+
+def _opened(descriptor: Any) -> int:
+    return int(descriptor.detach())
+
+
+def _start_worker(written: int, counts: Any, parent: int) -> None:
     global _worker_job, _worker_counts
-    with written.open("rb") as file:
-        _worker_job = pickle.load(file)
+    with mmap.mmap(written, 0, access=mmap.ACCESS_READ) as content:  # all workers share the position in the file
+        _worker_job = pickle.loads(content)
+    os.close(written)
     _worker_counts = counts
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 

@@ -54,10 +54,12 @@ class Evaluation(Job[WorkItem]):
 
     def compute(self, item: WorkItem, advance: Advance, *, wait: bool) -> list[Problem] | None:
         """None when another run is at it and ``wait`` is False."""
-        workspace = Workspace(self.context.root)
+        workspace = self.context.workspace
+        workspace.check_present()
         dataset = self.context.datasets[item.dataset]
         lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.start}{self.context.part}")
-        with file_lock(lock, wait=wait) as mine:
+        patience = self.context.patience
+        with file_lock(lock, wait=patience if wait else False, while_waiting=lambda: advance(0)) as mine:
             if not mine:
                 return None
             results = [planned for planned in self.context.results if planned.dataset == item.dataset]
@@ -234,7 +236,7 @@ class _BlockComputation:
         ]
         if images:
             path = self.workspace.block_path(planned.result, self.item.start)
-            write_shifted_images(block_images_path(path), images)
+            write_shifted_images(self.workspace.files, block_images_path(path), images)
 
     def _write(self, planned: PlannedResult, block: PredictionBlock) -> None:
         path = self.workspace.block_path(planned.result, self.item.start)
@@ -253,18 +255,24 @@ def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
     if len(scores) == 0:
         empty = PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), None)
         return empty if not needs.scores else PredictionBlock(empty.top, empty.confidence, scores)
-    candidates = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k], axis=1)
-    values = np.take_along_axis(scores, candidates, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    top = np.take_along_axis(candidates, order, axis=1).astype(np.int32)
-    # argpartition may keep any of several equal scores; the best one must not depend on that.
-    top[:, 0] = scores.argmax(axis=1)
+    top = _best(scores, k)
     best = scores.max(axis=1, keepdims=True).astype(np.float64)
     if outputs == "logits":
         confidence = 1 / np.exp(scores - best).sum(axis=1)
     else:
         confidence = best[:, 0] / scores.sum(axis=1, dtype=np.float64)
     return PredictionBlock(top, confidence.astype(np.float32), scores if needs.scores else None)
+
+
+def _best(scores: Scores, k: int) -> NDArray[np.int32]:
+    """The k best classes of each row. argpartition keeps any of several equal scores, depending on the processor: rows
+    where that matters are sorted."""
+    chosen = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k], axis=1)
+    values = np.take_along_axis(scores, chosen, axis=1)
+    top = np.take_along_axis(chosen, np.argsort(-values, axis=1, kind="stable"), axis=1)
+    tied = np.flatnonzero((scores >= values.min(axis=1, keepdims=True)).sum(axis=1) > k)
+    top[tied] = np.argsort(-scores[tied], axis=1, kind="stable")[:, :k]
+    return top.astype(np.int32)
 
 
 def _scores(classifier: Classifier, images: Pixels, ids: Sequence[str], threads: int) -> Scores:

@@ -15,6 +15,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.policy import assumed_warning
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.copies import copy_remarks
 from shiftbench.errors import BadImageError, ClassifierError, ResultWarning, ShiftbenchError, argument
 from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
@@ -127,8 +128,12 @@ def common_image_size(datasets: Sequence[Dataset], sample: int = 32) -> tuple[in
 
 
 def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset]) -> list[ResultWarning]:
-    """What is known before a run to weaken its results: assumed preprocessing, images without a recorded prediction."""
-    found = []
+    """What is known before a run to weaken its results: assumed preprocessing, copies among the images, images without
+    a recorded prediction."""
+    datasets, found = list(datasets), []
+    for dataset in datasets:
+        found += [ResultWarning(f"{dataset.name}: {remark}", "data-files") for remark in dataset.remarks]
+        found += [ResultWarning(f"{dataset.name}: {remark}", "duplicate-images") for remark in copy_remarks(dataset)]
     for classifier in classifiers:
         if warning := assumed_warning(classifier):
             found.append(warning)
@@ -201,7 +206,7 @@ def execute(
     context: RunContext, executor: Executor, shard: Shard | None, progress: bool, console: Console | None, call: Call
 ) -> Outcome:
     """Compute what is missing, and keep a record of the run."""
-    workspace = Workspace(context.root)
+    workspace = context.workspace
     todo = _not_passing(context.results, lambda planned: is_complete(workspace, planned))
     with recorded_run(workspace, call, _model_runs(workspace, context, todo, shard)) as record:
         outcome = _compute(workspace, context, todo, executor, shard, progress, console)
@@ -252,7 +257,7 @@ def _compute(
             done + sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
         )
         with progress_bar("predictions", to_do + already, already, show=progress, console=console) as advance:
-            job = Evaluation(replace(context, results=tuple(todo)), _known_rows(workspace, todo))
+            job = Evaluation(replace(context, results=tuple(todo)), _known_rows(workspace, todo, context.datasets))
             failures = executor.run(job, items, advance)
     lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context))
     if len(todo) - len(lacking) >= (1 if is_object(workspace.root) else _WORTH_CATALOGUING):
@@ -262,12 +267,14 @@ def _compute(
     return Outcome(failures, complete, len(blocks), _still_missing(workspace, lacking, blocks))
 
 
-def _known_rows(workspace: Workspace, planned: Sequence[PlannedResult]) -> Mapping[str, KnownRows]:
+def _known_rows(
+    workspace: Workspace, planned: Sequence[PlannedResult], datasets: Mapping[str, Dataset]
+) -> Mapping[str, KnownRows]:
     if not workspace.designs():
         return {}
     from shiftbench.runs.known import known_rows  # most workspaces hold no design
 
-    return known_rows(workspace, planned)
+    return known_rows(workspace, planned, datasets)
 
 
 def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult], bool]) -> list[PlannedResult]:
@@ -279,7 +286,7 @@ def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult
 def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext) -> bool:
     """Join a result's blocks into its one file, then clear them; False while blocks are missing."""
     result = planned.result
-    with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=True):
+    with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=context.patience):
         if is_complete(workspace, planned):
             workspace.clear_blocks(workspace.blocks_folder(result))
             return True

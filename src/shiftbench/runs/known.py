@@ -1,16 +1,22 @@
-"""Predictions that a design already made, so that a later run of the full grid does not make them again."""
+"""Predictions that a workspace already holds of some images of a result: what a design made of the full grid, and what
+fewer images or passes of a design made of more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from shiftbench.arrays import BoolArray, IntArray
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.subset import take
 from shiftbench.errors import StoreError
 from shiftbench.runs.plan import PlannedResult
-from shiftbench.store.designs import is_designed, places_of
+from shiftbench.shifts.assigned import Assigned
+from shiftbench.store.designs import is_designed, members_of, places_of
 from shiftbench.store.prediction_files import PredictionBlock
 from shiftbench.store.spec import canonical_json
 from shiftbench.store.workspace import Result, Workspace
@@ -23,6 +29,13 @@ class KnownRows:
     #: Ascending.
     rows: IntArray
     block: PredictionBlock
+
+    @classmethod
+    def joined(cls, parts: Sequence[KnownRows]) -> KnownRows:
+        block = PredictionBlock.concatenate([one.block for one in parts])
+        rows, first = np.unique(np.concatenate([one.rows for one in parts]), return_index=True)
+        scores = None if block.scores is None else block.scores[first]
+        return cls(rows, PredictionBlock(block.top[first], block.confidence[first], scores))
 
     def among(self, rows: IntArray) -> BoolArray:
         return np.isin(rows, self.rows)
@@ -40,37 +53,77 @@ class KnownRows:
         return PredictionBlock(top, confidence, scores)
 
 
-def known_rows(workspace: Workspace, planned: Sequence[PlannedResult]) -> Mapping[str, KnownRows]:
-    """By the key of a planned result: what designs in the workspace already know of it."""
+def known_rows(
+    workspace: Workspace, planned: Sequence[PlannedResult], datasets: Mapping[str, Dataset]
+) -> Mapping[str, KnownRows]:
+    """By the key of a planned result: what the workspace already knows of it."""
     designs = workspace.designs()
     found = {}
     for one in planned:
-        names = designs.get(one.result.setting, ())
-        for result in workspace.results([one.result.classifier], names) if names else ():
-            known = _known(workspace, one, result)
-            if known is not None:
-                found[one.result.key] = known
+        names = {
+            one.result.setting,
+            *designs.get(one.result.setting, ()),
+            *(part.setting for part in one.setting.parts),
+        }
+        stored = workspace.results([one.result.classifier], names)
+        parts = [_known(workspace, one, result, datasets[one.dataset]) for result in stored]
+        if known := [part for part in parts if part is not None and len(part.rows)]:
+            found[one.result.key] = KnownRows.joined(known)
     return found
 
 
-def _known(workspace: Workspace, planned: PlannedResult, designed: Result) -> KnownRows | None:
-    if not is_designed(designed):
+def _known(workspace: Workspace, planned: PlannedResult, stored: Result, dataset: Dataset) -> KnownRows | None:
+    spec, other = planned.result.spec, stored.spec
+    same = ("classifier", "geometry", "space", "source", "metric")
+    if spec.shift.seed != other.shift.seed or any(getattr(spec, one) != getattr(other, one) for one in same):
         return None
-    spec, other = planned.result.spec, designed.spec
-    same = ("classifier", "dataset", "geometry", "space", "source", "metric")
-    members = other.shift.values.get("members")
-    if any(getattr(spec, name) != getattr(other, name) for name in same) or not isinstance(members, list | tuple):
-        return None
-    own = canonical_json(spec.shift.description)
-    place = next((i for i, member in enumerate(members) if canonical_json(member) == own), None)
-    if place is None or spec.shift.seed != other.shift.seed:
+    row = _rows_of(workspace, dataset, other.dataset.name, other.dataset.fingerprint)
+    if row is None:
         return None
     try:
-        read = workspace.read(designed, scores=planned.needs.scores)
+        read = workspace.read(stored, scores=planned.needs.scores)
     except StoreError:  # damaged: computed again
         return None
     if read.top.shape[1] < planned.needs.top_k or (planned.needs.scores and read.scores is None):
         return None
-    here = (places_of(workspace, designed) == place) & read.readable
+    ids = list(read.ids)
+    shifts = zip(_shifts(planned, ids), _stored_shifts(workspace, stored, len(ids)), strict=True)
+    here = np.flatnonzero(read.readable & np.array([wanted == made for wanted, made in shifts], bool))
+    rows = np.array([row[ids[i]] for i in here.tolist()], np.int64)
+    order = np.argsort(rows)
+    here, rows = here[order], rows[order]
+    k = planned.needs.top_k
     scores = None if read.scores is None else read.scores[here]
-    return KnownRows(planned.rows[here], PredictionBlock(read.top[here], read.confidence[here], scores))
+    return KnownRows(rows, PredictionBlock(read.top[here, :k], read.confidence[here], scores))
+
+
+def _shifts(planned: PlannedResult, ids: Sequence[str]) -> list[str]:
+    """The shift that each image is to meet."""
+    shift = planned.setting.shift
+    if not isinstance(shift, Assigned):
+        return [canonical_json(planned.result.spec.shift.description)] * len(ids)
+    members = [canonical_json(member.describe()) for member in shift.members]
+    return [members[shift.assignment.places[one]] for one in ids]
+
+
+def _stored_shifts(workspace: Workspace, stored: Result, images: int) -> list[str]:
+    """The shift that each image met."""
+    if not is_designed(stored):
+        return [canonical_json(stored.spec.shift.description)] * images
+    members = [canonical_json(member) for member in members_of(stored.spec)]
+    return [members[place] for place in places_of(workspace, stored).tolist()]
+
+
+@lru_cache(maxsize=16)
+def _rows_of(workspace: Workspace, dataset: Dataset, name: str, fingerprint: str) -> dict[str, int] | None:
+    """By id: the rows in the dataset of the images of another one, if that is a part of it with the same content."""
+    if name != dataset.name:
+        return None
+    rows = {image_id: row for row, image_id in enumerate(dataset.ids)}
+    if fingerprint == dataset.fingerprint:
+        return rows
+    ids = workspace.dataset(name, fingerprint).ids
+    if not all(one in rows for one in ids):
+        return None
+    chosen = [rows[one] for one in ids]
+    return rows if take(dataset, chosen).fingerprint == fingerprint else None

@@ -69,12 +69,14 @@ class WorkItem:
 class RunContext:
     """All that a worker needs; sent once to each."""
 
-    root: Location
+    workspace: Workspace
     datasets: Mapping[str, Dataset]
     classifiers: Mapping[str, Classifier]
     results: tuple[PlannedResult, ...]
     seed: int
     made_by: str
+    #: Seconds to wait for a block that another run computes; True: until it is done.
+    patience: float | bool = True
     #: Distinguishes the locks, where a run's classifiers are computed apart: two parts may be at one block at once.
     part: str = ""
 
@@ -225,10 +227,11 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
         return "; ".join(common), "; ".join(common)
     about = setting.shift.describe()
     made = [f"{key} {about[key]}" for key in ("generator", "options", "then") if key in about]
-    made += [f"design {about['assignment']['design']} {about['assignment']['digest']}"] if "assignment" in about else []
     common.append(", ".join([*made, f"seed {seed}"]))
-    textures = [f"frost: {about['frost']}"] if "frost" in about else []
-    return "; ".join([setting.shift.name, *common, *textures]), "; ".join(common)
+    more = [f"frost: {about['frost']}"] if "frost" in about else []
+    if "assignment" in about:
+        more.append(f"design {about['assignment']['design']} {about['assignment']['digest']}")
+    return "; ".join([setting.shift.name, *common, *more]), "; ".join(common)
 
 
 def is_complete(workspace: Workspace, planned: PlannedResult) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -48,14 +48,8 @@ class Ready:
     problems: tuple[dict[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class _Block:
-    """The readable images of a block in some geometries."""
-
-    crops: dict[Geometry, list[Pixels]]
-    readable: tuple[int, ...]
-    ids: tuple[str, ...]
-    problems: tuple[dict[str, str], ...]
+#: The images of a block in some geometries, as far as each can be used.
+_Block = dict[Geometry, Ready]
 
 
 class PictureMaker:
@@ -76,27 +70,25 @@ class PictureMaker:
         places = range(item.start, item.stop)
         read = on_threads(lambda index: _read(dataset, index, geometries), places, self.threads)
         problems = tuple(
-            {"id": dataset.ids[index], "action": "skipped" if one.crops is None else "converted", "why": one.problem}
+            {"id": dataset.ids[index], "action": one.action, "why": one.problem}
             for index, one in zip(places, read, strict=True)
             if one.problem
         )
-        kept = [(i, one.crops) for i, one in enumerate(read) if one.crops is not None]
-        return _Block(
-            {geometry: [crops[number] for _, crops in kept] for number, geometry in enumerate(geometries)},
-            tuple(i for i, _ in kept),
-            tuple(dataset.ids[item.start + i] for i, _ in kept),
-            problems,
-        )
+        block: _Block = {}
+        for number, geometry in enumerate(geometries):
+            kept = {i: crop for i, one in enumerate(read) if (crop := one.crops[number]) is not None}
+            ids = tuple(dataset.ids[item.start + i] for i in kept)
+            block[geometry] = Ready(list(kept.values()), tuple(kept), ids, problems)
+        return block
 
     def _made(self, block: _Block, wanted: Wanted) -> Ready | Problem:
-        images = block.crops[wanted.geometry]
+        ready = block[wanted.geometry]
         if wanted.shift is None:
-            return Ready(images, block.readable, block.ids, block.problems)
+            return ready
         try:
-            shifted = self._shifted(wanted.shift, stacked(images), block.ids)
-            return Ready(shifted, block.readable, block.ids, block.problems)
+            return replace(ready, images=self._shifted(wanted.shift, stacked(ready.images), ready.ids))
         except Exception as error:
-            return Problem(f"shift {wanted.shift.name!r}", explain(error), block.ids)
+            return Problem(f"shift {wanted.shift.name!r}", explain(error), ready.ids)
 
     def _shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:
         """An image's shift does not depend on its neighbours', so that each thread takes some."""
@@ -124,8 +116,8 @@ class SharedPictureMaker(PictureMaker):
     def _block(self, item: WorkItem, geometries: Sequence[Geometry]) -> _Block:
         with self._turn:  # a second one who asks waits for the first one's reading
             known = self._blocks.get(item)
-            if known is None or not set(geometries) <= set(known.crops):
-                wanted = dict.fromkeys([*(known.crops if known else ()), *geometries])
+            if known is None or not set(geometries) <= set(known):
+                wanted = dict.fromkeys([*(known or ()), *geometries])
                 known = self._blocks[item] = super()._block(item, list(wanted))
             self._blocks.move_to_end(item)
             while len(self._blocks) > _REMEMBERED:
@@ -135,18 +127,30 @@ class SharedPictureMaker(PictureMaker):
 
 @dataclass(frozen=True)
 class _Read:
-    """One image in every geometry asked for; None when it can't be used."""
+    """One image in every geometry asked for; None where it can't be used."""
 
-    crops: list[Pixels] | None
+    crops: list[Pixels | None]
     problem: str
+
+    @property
+    def action(self) -> str:
+        return "skipped" if any(crop is None for crop in self.crops) else "converted"
 
 
 def _read(dataset: Dataset, index: int, geometries: Sequence[Geometry]) -> _Read:
     try:
         picture: DecodedImage = dataset.read(index)
     except BadImageError as error:
-        return _Read(None, error.message)
-    return _Read([geometry(picture.pixels) for geometry in geometries], picture.converted)
+        return _Read([None] * len(geometries), error.message)
+    crops: list[Pixels | None] = []
+    problem = picture.converted
+    for geometry in geometries:
+        try:
+            crops.append(geometry(picture.pixels))
+        except BadImageError as error:
+            crops.append(None)
+            problem = f"{dataset.ids[index]} can't be used: {error.found}"
+    return _Read(crops, problem)
 
 
 def stacked(images: Sequence[Pixels] | Pixels) -> Pixels:

@@ -40,7 +40,8 @@ class StoredResults:
         self.left_out = dict(left_out or {})
         #: All versions of the models in the workspace that share a name with one of these.
         self.models = models or _all_versions(workspace, results)
-        self.results = [self.models.named(result) for result in results]
+        #: A design's passes are the settings that they estimate.
+        self.results = _with_parts(workspace, [self.models.named(result) for result in results])
 
     @classmethod
     def open(
@@ -57,7 +58,7 @@ class StoredResults:
             UnknownNameError: A model or setting that the workspace does not hold; the nearest names are suggested.
         """
         store = workspace if isinstance(workspace, Workspace) else Workspace(workspace, create=False)
-        everything = list(store.results())
+        everything = _with_parts(store, list(store.results()))
         models = ModelVersions.of(store, everything)
         chosen = select_results(everything, models, list(classifiers), list(settings))
         opened = cls(store, chosen, models=models)
@@ -203,6 +204,14 @@ class StoredResults:
             about = f"{result.title} on {result.setting}: "
             found += outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling, about=about)
         return found
+
+
+def _with_parts(workspace: Workspace, results: list[Result]) -> list[Result]:
+    if not any(result.spec.shift.kind == "assigned" for result in results):
+        return results
+    from shiftbench.store.designs import with_parts  # most workspaces hold no design
+
+    return with_parts(workspace, results)
 
 
 def _listed_facts(facts: tuple[str, ...] | None) -> list[str] | None:

@@ -8,7 +8,7 @@ forward passes per image instead of seventy-six.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -75,10 +75,21 @@ def _passes(members: Sequence[Setting], dataset: Dataset, design: OnePass) -> li
     if not 1 <= design.passes <= len(members):
         raise SettingError("invalid number of passes", found=design.passes, expected=f"1 to {len(members)} shifts")
     first, family = members[0], _common_family(members)
+    turns = [
+        ShiftAssignment(design.name, design.seed, turn).over(dataset.ids, dataset.labels, len(members))
+        for turn in range(design.passes)
+    ]
+    met = Counter(place for one in turns for place in one.places.values())
+    if (fewest := min(met[place] for place in range(len(members)))) < 2:
+        raise SettingError(
+            f"too few images for the design {design.name!r}",
+            found=f"{len(dataset)} images of {dataset.name!r} for {len(members)} shifts: {fewest} for one of them",
+            expected="at least 2 images under each shift",
+            hint="evaluate more images, more passes or fewer shifts, or use the full design",
+        )
     made = []
-    for turn in range(design.passes):
-        assignment = ShiftAssignment(design.name, design.seed, turn).over(dataset.ids, dataset.labels, len(members))
-        name = f"{family}.{design.name}" + (f".{turn + 1}" if turn else "")
+    for assignment in turns:
+        name = f"{family}.{design.name}" + (f".{assignment.turn + 1}" if assignment.turn else "")
         shift = Assigned(name, tuple(one.shift for one in members), assignment)
         parts = tuple(DesignPart(one.name, one.member) for one in members)
         made.append(replace(first, name=name, shift=shift, member=None, parts=parts, note=""))

@@ -9,7 +9,7 @@ from pathlib import Path
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
 from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
-from shiftbench.datasets.subset import per_class, sample
+from shiftbench.datasets.subset import balanced, per_class, sample
 from shiftbench.errors import SettingError, argument
 from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import LabelSpace
@@ -30,18 +30,20 @@ class Selection:
         per_class: At most so many images of each class.
         sample: A random sample of so many images.
         seed: Seed of all random numbers.
+        balanced: Whether the sample has as many images of each class as of any other, as designs need it.
     """
 
     per_class: int | None = None
     sample: int | None = None
     seed: int = 0
+    balanced: bool = False
 
     def of(self, dataset: Dataset) -> Dataset:
         """The chosen part of a dataset."""
         if self.per_class is not None:
             dataset = per_class(dataset, self.per_class, seed=self.seed)
         if self.sample is not None:
-            dataset = sample(dataset, self.sample, seed=self.seed)
+            dataset = (balanced if self.balanced else sample)(dataset, self.sample, seed=self.seed)
         return dataset
 
 

@@ -11,30 +11,32 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from shiftbench.io.parquet import read_table, write_table
-from shiftbench.io.paths import Location
+from shiftbench.errors import StoreError
+from shiftbench.store.sealed import SealedFiles
 from shiftbench.store.spec import spec_key
 
+_FILE = "catalogue.parquet"
 
-def read_catalogue(path: Location) -> Mapping[str, str]:
+
+def read_catalogue(files: SealedFiles) -> Mapping[str, str]:
     """Specs as canonical JSON, by key; empty where there is no catalogue, or a damaged one."""
     try:
-        state = path.stat()
+        state = (files.root / _FILE).stat()
     except OSError:
         return {}
-    return _read(path, state.st_mtime_ns, state.st_size)
+    return _read(files, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=4)
-def _read(path: Location, changed: int, size: int) -> Mapping[str, str]:
+def _read(files: SealedFiles, changed: int, size: int) -> Mapping[str, str]:
     try:
-        table = read_table(path, ["key", "spec"])
+        table = files.read_table(files.root / _FILE)
         pairs = zip(table.column("key").to_pylist(), table.column("spec").to_pylist(), strict=True)
-    except (OSError, KeyError, pa.ArrowException):
+    except (OSError, KeyError, StoreError):
         return {}
     return {key: spec for key, spec in pairs if spec_key(spec) == key}
 
 
-def write_catalogue(path: Location, specs: Mapping[str, str]) -> None:
+def write_catalogue(files: SealedFiles, specs: Mapping[str, str]) -> None:
     table = pa.table({"key": pa.array(specs.keys(), pa.string()), "spec": pa.array(specs.values(), pa.string())})
-    write_table(path, table)
+    files.write_table(files.root / _FILE, table)

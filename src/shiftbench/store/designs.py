@@ -1,15 +1,20 @@
-"""What a design left in a workspace: which images met which shift."""
+"""What a design left in a workspace: which images met which shift, and the settings of the full grid it estimates."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from shiftbench.arrays import IntArray
 from shiftbench.errors import StoreError
 from shiftbench.shifts.assigned import ShiftAssignment
-from shiftbench.store.workspace import Result, Workspace
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.spec import ResultSpec, SettingRecord, ShiftRecord
+from shiftbench.store.workspace import PartResult, Result, Workspace
 
 
 def is_designed(result: Result) -> bool:
@@ -24,15 +29,16 @@ def assignment_of(result: Result) -> ShiftAssignment:
     return ShiftAssignment(**stored)
 
 
-def shift_count(result: Result) -> int:
-    members = result.spec.shift.values.get("members")
-    return len(members) if isinstance(members, list | tuple) else 0
+def members_of(spec: ResultSpec) -> Sequence[Any]:
+    """The descriptions of the shifts of a design."""
+    members = spec.shift.values.get("members")
+    return members if isinstance(members, list | tuple) else ()
 
 
 def places_of(workspace: Workspace, result: Result) -> IntArray:
     """The number of the shift that each image of the result met, in the order of its predictions."""
     own = result.spec.dataset
-    places = _places(workspace, own.name, own.fingerprint, assignment_of(result), shift_count(result))
+    places = _places(workspace, own.name, own.fingerprint, assignment_of(result), len(members_of(result.spec)))
     ids = workspace.read(result, top_k=1, confidence=False, scores=False).ids
     return np.array([places[one] for one in ids], np.int64)
 
@@ -43,3 +49,101 @@ def _places(
 ) -> dict[str, int]:
     record = workspace.dataset(name, fingerprint)
     return dict(assignment.over(record.ids, record.labels, shifts).places)
+
+
+@dataclass(frozen=True, eq=False)
+class DesignPasses:
+    """The passes of one model under a design, read once for all shifts."""
+
+    results: tuple[Result, ...]
+    _read: dict[tuple[int | None, bool], list[tuple[Predictions, IntArray]]] = field(default_factory=dict)
+
+    @property
+    def shifts(self) -> int:
+        return len(members_of(self.results[0].spec))
+
+    def read(
+        self, workspace: Workspace, part: PartResult, *, top_k: int | None, confidence: bool, scores: bool
+    ) -> Predictions:
+        """The predictions of the images that met a shift, in the order of the dataset."""
+        if scores:  # of all classes: too large to keep
+            passes = self._passes(workspace, top_k, confidence, scores=True)
+        else:
+            key = (top_k, confidence)
+            passes = self._read.get(key) or self._read.setdefault(key, self._passes(workspace, *key, scores=False))
+        found = [(predictions, np.flatnonzero(places == part.place)) for predictions, places in passes]
+        order = np.argsort(np.concatenate([rows for _, rows in found]), kind="stable")
+
+        def joined(name: str) -> Any:
+            return np.concatenate([getattr(one, name)[rows] for one, rows in found])[order]
+
+        first = passes[0][0]
+        ids = [one.ids[row] for one, rows in found for row in rows.tolist()]
+        return replace(
+            first,
+            classifier=part.title,
+            setting=part.setting,
+            ids=[ids[i] for i in order.tolist()],
+            labels=joined("labels"),
+            top=joined("top"),
+            confidence=joined("confidence"),
+            spec=part.spec,
+            scores=joined("scores") if first.scores is not None else None,
+        )
+
+    def _passes(
+        self, workspace: Workspace, top_k: int | None, confidence: bool, *, scores: bool
+    ) -> list[tuple[Predictions, IntArray]]:
+        options: dict[str, Any] = {"top_k": top_k, "confidence": confidence, "scores": scores}
+        return [(workspace.read(one, **options), places_of(workspace, one)) for one in self.results]
+
+
+def with_parts(workspace: Workspace, results: Iterable[Result]) -> list[Result]:
+    """The results of designs replaced by the settings that they estimate; what was evaluated in full comes first.
+
+    So tables, figures and reports of a design are those of the full grid, each number on fewer images.
+    """
+    given = list(results)
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in filter(is_designed, given):
+        groups.setdefault(_design_key(result), []).append(result)
+    full = {_measured(one.classifier, one.setting, one.spec) for one in given} if groups else set()
+    found: list[Result] = []
+    for result in given:
+        if not is_designed(result):
+            found.append(result)
+        elif own := groups.pop(_design_key(result), None):
+            parts = _parts(workspace, sorted(own, key=lambda one: assignment_of(one).turn))
+            found += [one for one in parts if _measured(one.classifier, one.setting, one.spec) not in full]
+    return found
+
+
+def _design_key(result: Result) -> tuple[str, str]:
+    """What the passes of one model under one design share."""
+    spec = result.spec
+    values = {key: value for key, value in spec.shift.values.items() if key != "assignment"}
+    own = replace(spec, shift=ShiftRecord({**values, "design": assignment_of(result).seed}), provenance="", family=None)
+    return result.classifier, own.key
+
+
+def _measured(classifier: str, setting: str, spec: ResultSpec) -> tuple[object, ...]:
+    return classifier, setting, spec.classifier, spec.dataset, spec.space, spec.shift.seed
+
+
+def _parts(workspace: Workspace, own: Sequence[Result]) -> list[Result]:
+    first, passes = own[0], DesignPasses(tuple(own))
+    record, members = workspace.setting_record(first), members_of(first.spec)
+    made: Any = record.shift.get("members", ())
+    assignment = {**assignment_of(first).describe(), "passes": len(own), "shifts": len(members)}
+    found: list[Result] = []
+    for place, part in enumerate(record.parts):
+        shift = ShiftRecord({**members[place], "seed": first.spec.shift.seed, "assignment": assignment})
+        spec = replace(first.spec, shift=shift, provenance=f"{part.setting}; {first.spec.family}; {shift.design}")
+        about = SettingRecord(record.note, part.member, made[place])
+        found.append(
+            PartResult(
+                first.classifier, part.setting, spec, first.name, first.title,
+                passes=passes, place=place, record=about,
+            )
+        )  # fmt: skip
+    return found or list(own)

@@ -13,15 +13,15 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from shiftbench.errors import StoreError
-from shiftbench.io.atomic import read_json
+from shiftbench.errors import StoreError, explain
 from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location, local
+from shiftbench.io.paths import Location, local, remove_tree
 from shiftbench.jobs.progress import Advance
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
-from shiftbench.store.run_records import read_runs
-from shiftbench.store.workspace import Result, Workspace, blocks_in
+from shiftbench.store.run_records import RunHistory, read_run, read_runs
+from shiftbench.store.sealed import damaged
+from shiftbench.store.workspace import Result, Workspace, blocks_in, read_settings, read_space
 
 #: A writer is done with its temporary file, or dead, after so many seconds.
 _ABANDONED = 3600
@@ -73,7 +73,7 @@ def workspace_stats(workspace: Workspace) -> Stats:
     files = {path for _, _, path in workspace.prediction_files()}
     folders = [folder for folder in workspace.block_folders() if _file_of(workspace, folder) not in files]
     records = [path.parent for path in (workspace.root / "datasets").glob("*/record.json")]
-    problems = [problem for folder in records for path in folder.glob("problems/*.json") for problem in read_json(path)]
+    problems = [problem for folder in records for problem in workspace.problems_in(folder)]
     return Stats(
         classifiers=len({result.classifier for result in results}),
         settings=len({result.setting for result in results}),
@@ -89,25 +89,128 @@ def workspace_stats(workspace: Workspace) -> Stats:
 
 
 def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Iterator[Damage]:
-    """Read every column of every file against its digest, its spec and its dataset; yields what is wrong."""
-    complete = [path for _, _, path in workspace.prediction_files()]
-    blocks = [block for folder in workspace.block_folders() for block in blocks_in(folder)]
+    """Read every file against its digest, and predictions against their spec and dataset; yields what is wrong."""
 
     def check(path: Location) -> Damage | None:
-        why = _wrong_with(workspace, path, whole=path.parent.parent.parent.name == "predictions")
+        why = _wrong_with(workspace, path)
         advance(1)
         return None if why is None else Damage(str(path.relative_to(workspace.root)), why)
 
     with ThreadPoolExecutor() as pool:
-        yield from (damage for damage in pool.map(check, [*complete, *blocks]) if damage is not None)
-    for path in read_runs(workspace)[1]:
-        yield Damage(str(path.relative_to(workspace.root)), "it is not a record of a run")
+        yield from (found for found in pool.map(check, _files(workspace)) if found is not None)
+    yield from (Damage(name, "it is missing, and results need it") for name in sorted(_missing(workspace)))
 
 
 def file_count(workspace: Workspace) -> int:
     """How many files ``verify`` reads."""
-    blocks = sum(len(blocks_in(folder)) for folder in workspace.block_folders())
-    return blocks + sum(1 for _ in workspace.prediction_files())
+    return len(_files(workspace))
+
+
+def _files(workspace: Workspace) -> list[Location]:
+    blocks = [block for folder in workspace.block_folders() for block in blocks_in(folder)]
+    small = [*(path for path, _ in workspace.sealed_files()), *workspace.settings_files()]
+    return [workspace.marker_path, *(path for _, _, path in workspace.prediction_files()), *blocks, *small]
+
+
+def _wrong_with(workspace: Workspace, path: Location) -> str | None:
+    try:
+        if path.exists() and not path.is_file():
+            return "it is not a file"
+        _check_file(workspace, path)
+    except FileNotFoundError:
+        # Joined or replaced while this went on; the marker is never.
+        return "it is missing" if path == workspace.marker_path else None
+    except UnreachableError:
+        raise  # says nothing about the file
+    except Exception as error:  # whatever a damaged file makes its reader do, the other files are checked
+        return error.message if isinstance(error, StoreError) else explain(error)
+    return None
+
+
+def _check_file(workspace: Workspace, path: Location) -> None:
+    relative = path.relative_to(workspace.root)
+    kind = relative.parts[0]
+    if kind == "settings":
+        read_settings(path)
+    elif kind == "spaces":
+        read_space(workspace.files, path, unquote(path.stem))
+    elif kind == "runs":
+        if read_run(workspace, path) is None:
+            raise damaged(path, "it is not a record of a run")
+    elif path.suffix == ".json":
+        workspace.files.read_json(path)
+    elif kind in ("predictions", "shards") and path.suffix == ".parquet":
+        _check_predictions(workspace, path, whole=kind == "predictions")
+    else:
+        workspace.files.read_table(path)
+
+
+def _check_predictions(workspace: Workspace, path: Location, *, whole: bool) -> None:
+    spec = read_spec(path)
+    rows = len(read_block(path, scores=True, key=path.stem if whole else path.parent.name))
+    if whole and rows != spec.images:
+        raise damaged(path, f"it has {rows} predictions, and its setting {spec.images} images")
+    try:
+        images = len(workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).ids)
+    except StoreError:
+        return  # the damage of other files
+    if images < rows:
+        raise damaged(path, "it has more predictions than its dataset images")
+
+
+def _missing(workspace: Workspace) -> set[str]:
+    """Records of datasets and label spaces that results need, and that are not there."""
+    needed: set[Location] = set()
+    for _, _, path in workspace.prediction_files():
+        try:
+            spec = read_spec(path)
+        except (FileNotFoundError, StoreError):
+            continue
+        folder = workspace.dataset_folder(spec.dataset.name, spec.dataset.fingerprint)
+        needed |= {folder / "record.json", folder / "images.parquet", workspace.space_path(spec.space)}
+    return {str(path.relative_to(workspace.root)) for path in needed if not path.exists()}
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What a repair did, and what is left to do."""
+
+    removed: list[Damage]
+    #: Results that the next eval computes, or records, again.
+    results: list[str]
+    #: Commands or calls that do that, as far as runs were recorded.
+    commands: list[str]
+
+
+def repair(workspace: Workspace, damage: Sequence[Damage], *, dry_run: bool = False) -> Repair:
+    """Remove damaged files, keep all others, and write workspace.json anew where it is damaged.
+
+    What is removed can be made again: predictions, labels and label spaces by the same eval, the catalogue by
+    ``compact``. Damaged names and records of runs are lost.
+    """
+    known = {one.file for one in damage}
+    lost = [Path(one.file).stem for one in damage if one.file.startswith("predictions")]
+    for _, _, path in workspace.prediction_files():
+        if str(path.relative_to(workspace.root)) in known:
+            continue
+        spec = read_spec(path)
+        folder = workspace.dataset_folder(spec.dataset.name, spec.dataset.fingerprint)
+        used = (folder / "record.json", folder / "images.parquet", workspace.space_path(spec.space))
+        lost += [path.stem] * any(str(one.relative_to(workspace.root)) in known for one in used)
+    commands = RunHistory(read_runs(workspace)[0]).commands(lost)
+    if not dry_run:
+        for one in damage:
+            _remove(workspace.root / one.file)
+        if workspace.marker_path.name in known:
+            workspace.write_marker()
+    return Repair(list(damage), lost, commands)
+
+
+def _remove(path: Location) -> None:
+    if path.is_dir():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def compact(workspace: Workspace) -> Compaction:
@@ -139,26 +242,6 @@ def _join(workspace: Workspace, folder: Location, files: Sequence[Location]) -> 
         # A run is just joining or clearing them, or must compute the damaged one anew.
         return False
     return True
-
-
-def _wrong_with(workspace: Workspace, path: Location, *, whole: bool) -> str | None:
-    try:
-        spec = read_spec(path)
-        rows = len(read_block(path, scores=True))
-        key = path.stem if whole else path.parent.name
-        if spec.key != key:
-            return "file content does not match its key"
-        if whole and rows != spec.images:
-            return f"it has {rows} predictions, and its setting {spec.images} images"
-        if len(workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).ids) < rows:
-            return "it has more predictions than its dataset images"
-    except FileNotFoundError:
-        return None  # joined or replaced while this went on
-    except UnreachableError:
-        raise  # says nothing about the file
-    except StoreError as error:
-        return error.message
-    return None
 
 
 def _remove_temporary(root: Location) -> int:

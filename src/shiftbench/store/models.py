@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shiftbench.errors import StoreError, UnknownNameError
-from shiftbench.io.atomic import read_json, write_json
 from shiftbench.io.locks import file_lock
+from shiftbench.store.sealed import explained
 from shiftbench.store.spec import ClassifierRecord, canonical_json
 
 if TYPE_CHECKING:
@@ -121,13 +121,13 @@ def differences(versions: Sequence[ModelVersion]) -> list[str]:
 
 def renamed_models(workspace: Workspace) -> dict[str, dict[str, str]]:
     """By hash of the version: the name that it was given, and the one it was evaluated under."""
+    path = workspace.root / _NAMES
     try:
-        found = read_json(workspace.root / _NAMES)
+        found = workspace.files.read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{workspace.root / _NAMES} can't be read: {error}") from error
-    return {str(key): {str(k): str(v) for k, v in value.items()} for key, value in found.items()}
+    with explained(path):
+        return {str(key): {str(k): str(v) for k, v in value.items()} for key, value in found.items()}
 
 
 def rename_model(workspace: Workspace, version: ModelVersion, name: str, taken: Collection[str]) -> None:
@@ -141,4 +141,4 @@ def rename_model(workspace: Workspace, version: ModelVersion, name: str, taken: 
     with file_lock(workspace.lock_path("names"), wait=True):
         names = renamed_models(workspace)
         names[version.record.version] = {"name": name, "stored_as": version.stored_as}
-        write_json(workspace.root / _NAMES, names)
+        workspace.write_json(workspace.root / _NAMES, names)

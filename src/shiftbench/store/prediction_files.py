@@ -8,31 +8,34 @@ The confidence p is kept as log(p / (1 - p)) in half precision. Two bytes for p 
 above 0.9995, where most of a good classifier's answers lie, and rank-based measures need their order.
 
 Each column's digest stands in the file's metadata, so that a torn or edited file is found even when a single
-column is read.
+column is read. A further one, ``file``, is of the file's place and of what made it; files of version 0.1 have none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically
+from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
 from shiftbench.labels.space import Scores
+from shiftbench.store.sealed import damaged, explained
 from shiftbench.store.spec import ResultSpec, canonical_json, spec_key
 
 _SPEC, _DIGESTS, _MADE_BY = b"shiftbench.spec", b"shiftbench.digests", b"shiftbench.made_by"
-_CONFIDENCE, _SCORES = "logit_confidence", "scores"
+_CONFIDENCE, _SCORES, _FILE = "logit_confidence", "scores", "file"
+#: A flip of one bit in the schema can make unsigned numbers of the same bytes.
+_TYPES = {_CONFIDENCE: ("float16",), _SCORES: ("float32",)}
 Array = NDArray[Any]
 
 
@@ -61,9 +64,10 @@ class PredictionBlock:
 def write_block(path: Location, block: PredictionBlock, spec: ResultSpec, made_by: str) -> None:
     """Equal predictions and spec give a byte-identical file: nothing of time or place is written."""
     columns = _encode(block)
+    digests = {name: _digest(values) for name, values in columns.items()}
     metadata = {
         _SPEC: spec.text.encode(),
-        _DIGESTS: canonical_json({name: _digest(values) for name, values in columns.items()}).encode(),
+        _DIGESTS: canonical_json({**digests, _FILE: digest(_place(path), made_by)}).encode(),
         _MADE_BY: made_by.encode(),
     }
     table = pa.table({name: _to_arrow(values) for name, values in columns.items()})
@@ -101,23 +105,46 @@ def read_block(
 
 
 def read_spec(path: Location) -> ResultSpec:
-    """The spec that a file was made for."""
-    return ResultSpec.from_json(json.loads(_metadata(path)[_SPEC]))
+    """The spec that a file was made for; its hash names the file, or the folder of a block."""
+    with explained(path):
+        text = _metadata(path)[_SPEC].decode()
+        if spec_key(text) not in (path.stem, path.parent.name):
+            raise damaged(path, _OTHER_KEY)
+        return ResultSpec.from_json(json.loads(text))
 
 
 def read_made_by(path: Location) -> str:
-    return _metadata(path)[_MADE_BY].decode()
+    with explained(path):
+        return _metadata(path)[_MADE_BY].decode()
+
+
+_OTHER_KEY = "file content does not match its key"
+
+
+def _place(path: Location) -> str:
+    """Model, setting and key, or setting, key and first row of a block: the same in every copy of a workspace."""
+    return "/".join(path.parts[-3:])
 
 
 def _encode(block: PredictionBlock) -> dict[str, Array]:
     narrow = np.int16 if block.top.max(initial=0) <= np.iinfo(np.int16).max else np.int32
     columns: dict[str, Array] = {f"top{k + 1}": block.top[:, k].astype(narrow) for k in range(block.top.shape[1])}
-    p = block.confidence.astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        columns[_CONFIDENCE] = (np.log(p) - np.log1p(-p)).astype(np.float16)
+    columns[_CONFIDENCE] = to_logits(block.confidence)
     if block.scores is not None:
         columns[_SCORES] = np.ascontiguousarray(block.scores, dtype=np.float32)
     return columns
+
+
+def to_logits(confidence: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Confidences as they are stored."""
+    p = confidence.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.asarray(np.log(p) - np.log1p(-p)).astype(np.float16)
+
+
+def from_logits(logits: Array) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
 
 
 def as_stored(block: PredictionBlock) -> PredictionBlock:
@@ -130,8 +157,7 @@ def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
     top = np.stack([columns[name] for name in names], axis=1).astype(np.int32)
     confidence = np.full(len(top), np.nan, np.float32)
     if _CONFIDENCE in columns:
-        with np.errstate(over="ignore"):
-            confidence = (1 / (1 + np.exp(-columns[_CONFIDENCE].astype(np.float64)))).astype(np.float32)
+        confidence = from_logits(columns[_CONFIDENCE])
     return PredictionBlock(top, confidence, columns.get(_SCORES))
 
 
@@ -141,48 +167,47 @@ def _wanted(names: Sequence[str], top_k: int | None, confidence: bool, scores: b
     return classes + others
 
 
+def _opened(path: Location) -> BinaryIO:
+    if isinstance(path, Path) and path.exists() and not path.is_file():
+        raise damaged(path, "it is not a file")  # opening a pipe would wait forever
+    return path.open("rb")
+
+
 def _read_columns(path: Location, choose: Callable[[list[str]], list[str]], key: str | None) -> dict[str, Array]:
     # One open file for footer and data, and no threads: callers read many such files side by side.
-    with path.open("rb") as raw, _explained(path):
+    with explained(path), _opened(path) as raw:
         file = pq.ParquetFile(raw, pre_buffer=False)
         metadata = _own_metadata(path, file.metadata)
         if key not in (None, spec_key(metadata[_SPEC].decode())):
-            raise _damaged(path, "file content does not match its key")
+            raise damaged(path, _OTHER_KEY)
         digests: dict[str, str] = json.loads(metadata[_DIGESTS])
-        chosen = choose(list(digests))
+        names = [name for name in digests if name != _FILE]
+        if sorted(names) != sorted(file.schema_arrow.names):
+            raise damaged(path, "columns and digests differ")
+        chosen = choose(names)
         table = file.read(columns=chosen, use_threads=False)
         columns = {name: _to_numpy(table.column(name)) for name in chosen}
-    for name, values in columns.items():
-        if _digest(values) != digests[name]:
-            raise _damaged(path, f"column {name} does not have the digest written with it")
+        for name, values in columns.items():
+            if _digest(values) != digests[name] or values.dtype.name not in _TYPES.get(name, ("int16", "int32")):
+                raise damaged(path, f"column {name} does not have the digest written with it")
+        if len({len(values) for values in columns.values()}) != 1:
+            raise damaged(path, "columns differ in length")
     return columns
 
 
 def _metadata(path: Location) -> dict[bytes, bytes]:
-    with path.open("rb") as raw, _explained(path):
+    with _opened(path) as raw:
         return _own_metadata(path, pq.ParquetFile(raw, pre_buffer=False).metadata)
 
 
 def _own_metadata(path: Location, footer: pq.FileMetaData) -> dict[bytes, bytes]:
     metadata: dict[bytes, bytes] = footer.metadata or {}
     if not {_SPEC, _DIGESTS, _MADE_BY} <= metadata.keys():
-        raise _damaged(path, "it has no shiftbench metadata")
+        raise damaged(path, "it has no shiftbench metadata")
+    written = json.loads(metadata[_DIGESTS]).get(_FILE)
+    if written not in (None, digest(_place(path), metadata[_MADE_BY].decode())):
+        raise damaged(path, "it was written for another place, or its version was changed")
     return metadata
-
-
-@contextmanager
-def _explained(path: Location) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
-
-
-def _damaged(path: Location, why: str) -> StoreError:
-    return StoreError(
-        f"{path.name} is damaged or was changed: {why}",
-        hint="run the same eval again: it computes such a file anew",
-    )
 
 
 def _digest(values: Array) -> str:

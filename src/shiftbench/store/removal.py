@@ -44,7 +44,7 @@ def find_to_remove(workspace: Workspace, models: Sequence[str], settings: Sequen
     ]
     if not chosen:
         raise StoreError(f"no results of {listed(models)} in {listed(settings)}")
-    return [_removable(workspace, result) for result in chosen]
+    return [removable(workspace, result) for result in chosen]
 
 
 def _unfinished(workspace: Workspace) -> list[Result]:
@@ -56,7 +56,8 @@ def _unfinished(workspace: Workspace) -> list[Result]:
     ]
 
 
-def _removable(workspace: Workspace, result: Result) -> Removable:
+def removable(workspace: Workspace, result: Result) -> Removable:
+    """A result with its files."""
     whole, images = workspace.predictions_path(result), workspace.images_path(result)
     blocks = workspace.blocks_folder(result)
     return Removable(result, (whole, images, *blocks.glob("*")), whole.exists())

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from shiftbench._version import __version__
-from shiftbench.errors import ShiftbenchError
-from shiftbench.io.atomic import write_bytes
-from shiftbench.io.errors import UnwritableError
+from shiftbench.errors import ShiftbenchError, StoreError, listed, warn_user
+from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, is_object
 
@@ -185,11 +184,12 @@ class RunWriter:
 
     def __init__(self, workspace: Workspace, record: RunRecord) -> None:
         self.record = record
-        self._path = _folder(workspace) / f"{record.id}.json"
+        self._workspace, self._path = workspace, _folder(workspace) / f"{record.id}.json"
 
     def write(self) -> None:
         try:
-            write_bytes(self._path, msgspec.json.format(msgspec.json.encode(self.record), indent=1) + b"\n")
+            self._workspace.check_present()
+            self._workspace.write_json(self._path, msgspec.to_builtins(self.record))
         except UnwritableError:
             # Complete results of a read-only workspace are read all the same; what can't be computed fails by itself.
             warnings.warn(f"the run is not recorded: {self._path} can't be written", stacklevel=2)
@@ -264,15 +264,18 @@ def read_runs(workspace: Workspace) -> tuple[list[RunRecord], list[Location]]:
     files = sorted(_folder(workspace).glob("*.json"))
     with ThreadPoolExecutor() as pool:
         # In an object store each is a request, and they are waited for side by side.
-        read = list((pool.map if is_object(workspace.root) else map)(_read, files))
+        read = list((pool.map if is_object(workspace.root) else map)(partial(read_run, workspace), files))
     records = sorted((one for one in read if one is not None), key=lambda one: (one.started, one.id))
     return records, [file for file, one in zip(files, read, strict=True) if one is None]
 
 
-def _read(path: Location) -> RunRecord | None:
+def read_run(workspace: Workspace, path: Location) -> RunRecord | None:
+    """None if it is damaged or gone."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunRecord)
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.convert(workspace.files.read_json(path), RunRecord)
+    except UnreachableError:
+        raise
+    except (OSError, StoreError, msgspec.MsgspecError):
         return None
 
 
@@ -304,7 +307,11 @@ class RunHistory:
 
     @classmethod
     def of(cls, workspace: Workspace) -> RunHistory:
-        return cls(read_runs(workspace)[0])
+        records, damaged = read_runs(workspace)
+        if damaged:
+            names = listed([path.name for path in damaged])
+            warn_user(f"{len(damaged)} damaged records of runs are ignored, so provenance may be missing: {names}")
+        return cls(records)
 
     def _add(self, record: RunRecord, model: ModelRun) -> None:
         for key in model.removed:
@@ -333,7 +340,11 @@ class RunHistory:
 
     def makers(self, result: Result) -> list[RunRecord]:
         """The runs that computed a result; none if that was not recorded."""
-        return self._makers.get(result.key, [])
+        return self._makers.get(result.relative.name, [])
+
+    def commands(self, keys: Iterable[str]) -> list[str]:
+        """The commands or calls that computed results, once each."""
+        return list(dict.fromkeys(one.text for key in keys for one in self._makers.get(key, [])))
 
 
 def shown_date(moment: str) -> str:

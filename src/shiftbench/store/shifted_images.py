@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from shiftbench.arrays import Pixels
+from shiftbench.errors import StoreError
 from shiftbench.io.html import LONGEST
-from shiftbench.io.parquet import read_table, write_table
 from shiftbench.io.paths import Location
+from shiftbench.store.sealed import SealedFiles
 
 #: Images per result, as many as the report lists mistakes.
 MOST_SHIFTED_IMAGES = 12
@@ -52,27 +53,29 @@ def block_images_path(block: Location) -> Location:
     return block.with_suffix(_SUFFIX)
 
 
-def write_shifted_images(path: Location, images: Sequence[ShiftedImage]) -> None:
+def write_shifted_images(files: SealedFiles, path: Location, images: Sequence[ShiftedImage]) -> None:
     columns = {
         "id": pa.array([image.id for image in images], pa.string()),
         "confidence": pa.array([image.confidence for image in images], pa.float32()),
         "image": pa.array([image.webp for image in images], pa.binary()),
     }
-    write_table(path, pa.table(columns))
+    files.write_table(path, pa.table(columns))
 
 
-def read_shifted_images(path: Location) -> list[ShiftedImage]:
+def read_shifted_images(files: SealedFiles, path: Location) -> list[ShiftedImage]:
     """None if the file is missing or damaged: no number depends on it."""
     try:
-        rows = read_table(path).to_pylist()
+        rows = files.read_table(path).to_pylist()
         return [ShiftedImage(row["id"], row["confidence"], row["image"]) for row in rows]
-    except (OSError, KeyError, pa.ArrowException):
+    except (OSError, KeyError, StoreError):
         return []
 
 
-def join_shifted_images(blocks: Location, target: Location) -> None:
+def join_shifted_images(files: SealedFiles, blocks: Location, target: Location) -> None:
     """The most confident mistakes of all blocks; equal ones in the order of the dataset. No file without images."""
-    files = sorted(blocks.glob(f"[0-9]*{_SUFFIX}"))
-    images = sorted((image for file in files for image in read_shifted_images(file)), key=lambda one: -one.confidence)
+    parts = sorted(blocks.glob(f"[0-9]*{_SUFFIX}"))
+    images = sorted(
+        (image for part in parts for image in read_shifted_images(files, part)), key=lambda one: -one.confidence
+    )
     if images:
-        write_shifted_images(target, images[:MOST_SHIFTED_IMAGES])
+        write_shifted_images(files, target, images[:MOST_SHIFTED_IMAGES])

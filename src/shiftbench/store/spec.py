@@ -145,6 +145,18 @@ class ShiftRecord(_Part):
         return {key: value for key, value in self.values.items() if key != "seed"}
 
     @property
+    def designed(self) -> bool:
+        """Whether a design chose which of the images meet it."""
+        return "assignment" in self.values
+
+    @property
+    def design(self) -> str:
+        """That design, for people."""
+        about = self._object("assignment")
+        kind = f"design {about.get('design')} {about.get('digest')}"
+        return f"{kind}, {about['passes']} of {about['shifts']} shifts per image" if "shifts" in about else kind
+
+    @property
     def corruption(self) -> str | None:
         return self._maybe_text("corruption")
 

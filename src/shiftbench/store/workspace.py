@@ -13,6 +13,9 @@ images/<classifier>/<setting>/<key>.parquet     a few images as the model saw th
 shards/<classifier>/<setting>/<key>/<block>.parquet   blocks of results that are not complete yet
 catalogue.parquet                               the specs of many results at once; may be deleted
 locks/                                          claims of running processes
+
+Every file has a digest that is checked when it is read: see ``sealed`` and ``prediction_files``. The names of files in
+settings/ are the hashes of their content.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -32,18 +36,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shiftbench.errors import StoreError
-from shiftbench.io.atomic import read_json, write_json
-from shiftbench.io.parquet import read_table, write_table
-from shiftbench.io.paths import Location, is_object, place, remove_tree
+from shiftbench.io.atomic import write_json
+from shiftbench.io.errors import GoneError
+from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import Location, is_object, local, place, remove_tree
 from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.store.catalogue import read_catalogue, write_catalogue
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.sealed import JSON_FILES, TABLES, SealedFiles, damaged, explained
 from shiftbench.store.shifted_images import ShiftedImage, join_shifted_images, read_shifted_images
 from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spec_key
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from shiftbench.store.designs import DesignPasses
+
+FORMAT = 2
 _METADATA, _SOURCE = "metadata.parquet", "source.json"
 
 
@@ -82,6 +91,23 @@ class Result:
 
 
 @dataclass(frozen=True)
+class PartResult(Result):
+    """A setting of the full grid as a design knows it: on the images that met its shift in one of the passes.
+
+    It has no file of its own; ``store.designs`` makes it from the results of the passes.
+    """
+
+    passes: DesignPasses = field(kw_only=True, compare=False)
+    #: The number of its shift.
+    place: int = field(kw_only=True)
+    record: SettingRecord = field(kw_only=True, compare=False)
+
+    @property
+    def relative(self) -> PurePosixPath:
+        return self.passes.results[0].relative
+
+
+@dataclass(frozen=True)
 class DatasetRecord:
     """What scoring needs of a dataset, without the images."""
 
@@ -110,36 +136,116 @@ class Workspace:
     Args:
         root: Folder or URL (``s3://bucket/folder``).
         create: Whether a folder that is not there, or empty, becomes a workspace.
+        damaged_too: Open it even if workspace.json is damaged or lost, to verify or repair it.
 
     Raises:
         StoreError: No workspace, or one of another format.
     """
 
-    def __init__(self, root: str | Location, *, create: bool = True) -> None:
+    def __init__(self, root: str | Location, *, create: bool = True, damaged_too: bool = False) -> None:
         self.root = place(root)
-        marker = self.root / "workspace.json"
+        #: Reads and writes its small files, with digests.
+        self.files = SealedFiles(self.root, required=True)
         try:
-            found = read_json(marker)
+            version = self._read_format()
         except (FileNotFoundError, NotADirectoryError):
-            if not create:
+            if damaged_too and any((self.root / name).is_dir() for name in ("predictions", "datasets", "shards")):
+                version = self._guess_format()
+            elif create:
+                self._create()
+                version = FORMAT
+            else:
                 raise StoreError(
                     f"{self.root} is not a workspace",
                     found=self._what_is_there(),
                     hint="name the folder that `shiftbench eval --workspace` wrote to",
                 ) from None
-            if self.root.exists() and not self.root.is_dir():
+        except StoreError:
+            if not damaged_too:
+                raise
+            version = self._guess_format()
+        self.files = SealedFiles(self.root, required=version == FORMAT)
+        self._marker = self._state()
+
+    @property
+    def marker_path(self) -> Location:
+        """The file that makes a folder a workspace."""
+        return self.root / "workspace.json"
+
+    def _create(self) -> None:
+        if self.root.exists() and not self.root.is_dir():
+            raise StoreError(
+                f"{self.root} is a file, and a workspace is a folder", hint="name a new or empty folder"
+            ) from None
+        if self._holds_other_things():
+            raise StoreError(
+                f"{self.root} is not empty and not a workspace; nothing was written",
+                hint="name a new or empty folder; `shiftbench store repair` restores a lost workspace.json",
+            ) from None
+        self.write_marker()
+
+    def write_marker(self) -> None:
+        """Write workspace.json, as it is in every workspace of this format."""
+        SealedFiles(self.root, required=True).write_json(self.marker_path, {"format": FORMAT})
+        self._marker = self._state()
+
+    def _read_format(self) -> int:
+        with explained(self.marker_path):
+            found = json.loads(self.marker_path.read_bytes())["format"]
+            if found not in (1, FORMAT) or isinstance(found, bool | float):
                 raise StoreError(
-                    f"{self.root} is a file, and a workspace is a folder", hint="name a new or empty folder"
-                ) from None
-            if self._holds_other_things():
-                raise StoreError(
-                    f"{self.root} is not empty and not a workspace; nothing was written",
-                    hint="name a new or empty folder",
-                ) from None
-            found = {"format": FORMAT}
-            write_json(marker, found)
-        if found.get("format") != FORMAT:
-            raise StoreError("this workspace has another format", found=found.get("format"), expected=FORMAT)
+                    "unsupported workspace format version", found=found, expected=f"1 or {FORMAT}",
+                    hint="update shiftbench, or run `shiftbench store verify` if workspace.json may be damaged",
+                )  # fmt: skip
+            SealedFiles(self.root, required=found == FORMAT).read_json(self.marker_path)
+        return int(found)
+
+    def _guess_format(self) -> int:
+        """Of a workspace whose marker is lost: files with digests are of this format."""
+        records = (path.read_bytes() for path in self.root.glob("*/*/record.json") if path.is_file())
+        return FORMAT if any(b'"digest"' in record for record in records) else 1
+
+    def upgrade(self) -> None:
+        """Give the files of a workspace of format 1 digests, before anything is written to it.
+
+        Predictions have digests already, and keep their bytes. The marker comes last: until then readers take both.
+        """
+        if self.files.required:
+            return
+        with file_lock(self.lock_path("upgrade"), wait=True):
+            new = SealedFiles(self.root, required=True)
+            for path, is_table in self.sealed_files():
+                with suppress(StoreError):  # a damaged one stays, and is reported when it is read
+                    new.rewrite(self.files, path, is_table=is_table)
+            self.write_marker()
+        self.files = new
+
+    def sealed_files(self) -> Iterator[tuple[Location, bool]]:
+        """The small files, and whether each is a table."""
+        for is_table, patterns in enumerate((JSON_FILES, TABLES)):
+            for pattern in patterns:
+                yield from ((path, bool(is_table)) for path in sorted(self.root.glob(pattern)))
+
+    def settings_files(self) -> list[Location]:
+        """The files that hold what runs know of their settings."""
+        return sorted((self.root / "settings").glob("*.json"))
+
+    def _state(self) -> tuple[int, int] | None:
+        if is_object(self.root):
+            return None  # asking costs a request, and objects have no folder to vanish
+        try:
+            state = local(self.marker_path).stat()
+        except OSError:
+            return None
+        return state.st_ino, state.st_mtime_ns
+
+    def check_present(self) -> None:
+        """Raise GoneError if the folder was deleted or replaced since it was opened: nothing is written there then."""
+        if self._state() != self._marker:
+            raise GoneError(self.root)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_setting_records"}
 
     def _what_is_there(self) -> str:
         if self.root.is_dir():
@@ -194,16 +300,17 @@ class Workspace:
         label_sets: LabelSets | None = None,
     ) -> None:
         """Keep ids and labels once; a second call with the same content writes nothing."""
-        folder = self._dataset_folder(name, fingerprint)
-        if (folder / "record.json").exists():
-            return
+        folder = self.dataset_folder(name, fingerprint)
         self.record_space(space)
+        with suppress(StoreError):  # none, or a damaged one
+            self.dataset(name, fingerprint)
+            return
         columns = {"id": pa.array(list(ids), pa.string()), "label": pa.array(labels, pa.int32())}
         if label_sets is not None:
             columns["labels"] = pa.array([list(own) for own in label_sets], pa.list_(pa.int32()))
-        write_table(folder / "images.parquet", pa.table(columns))
+        self.write_table(folder / "images.parquet", pa.table(columns))
         # Written last: a record without its images can't exist.
-        write_json(folder / "record.json", {**about, "space": space_key(space)})
+        self.write_json(folder / "record.json", {**about, "space": space_key(space)})
 
     def record_metadata(self, name: str, fingerprint: str, columns: Mapping[str, Sequence[object]]) -> None:
         """Keep further columns of a dataset's images, as text, for scores by group.
@@ -213,64 +320,82 @@ class Workspace:
         if not columns:
             return
         table = pa.table({column: pa.array(map(_text, values), pa.string()) for column, values in columns.items()})
-        path = self._dataset_folder(name, fingerprint) / _METADATA
-        if not _holds(path, table):
-            write_table(path, table)
+        path = self.dataset_folder(name, fingerprint) / _METADATA
+        with suppress(FileNotFoundError, StoreError):
+            if self.files.read_table(path).equals(table):
+                return
+        self.write_table(path, table)
 
     def metadata(self, name: str, fingerprint: str) -> dict[str, list[str | None]]:
         """The further columns of a dataset's images, in the order of its ids; none in older workspaces."""
-        path = self._dataset_folder(name, fingerprint) / _METADATA
+        path = self.dataset_folder(name, fingerprint) / _METADATA
         try:
-            columns: dict[str, list[str | None]] = read_table(path).to_pydict()
+            columns: dict[str, list[str | None]] = self.files.read_table(path).to_pydict()
         except FileNotFoundError:
             return {}
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"the columns of dataset {name!r} can't be read: {error}") from error
         return columns
 
     def record_space(self, space: LabelSpace) -> None:
         """Keep a label space once."""
-        path = self.root / "spaces" / f"{_file_name(space_key(space))}.json"
-        if not path.exists():
-            members = None if space.members is None else [list(group) for group in space.members]
-            value = {"name": space.name, "keys": space.keys, "names": space.names, "members": members}
-            write_json(path, value)
+        with suppress(StoreError):  # none, or a damaged one
+            self.space(space_key(space))
+            return
+        members = None if space.members is None else [list(group) for group in space.members]
+        value = {"name": space.name, "keys": space.keys, "names": space.names, "members": members}
+        self.write_json(self.space_path(space_key(space)), value)
+
+    def space_path(self, key: str) -> Location:
+        """The file of a label space."""
+        return self.root / "spaces" / f"{_file_name(key)}.json"
 
     def record_problems(self, name: str, fingerprint: str, block: int, problems: list[dict[str, str]]) -> None:
         """Images of one block that were skipped or converted."""
-        path = self._dataset_folder(name, fingerprint) / "problems" / f"{block:09d}.json"
+        path = self.dataset_folder(name, fingerprint) / "problems" / f"{block:09d}.json"
         if problems:
-            write_json(path, problems)
+            self.write_json(path, {"problems": problems})
 
     def problems(self, name: str, fingerprint: str) -> list[dict[str, str]]:
         """Images of a dataset that were skipped or converted."""
-        folder = self._dataset_folder(name, fingerprint) / "problems"
-        return [problem for path in sorted(folder.glob("*.json")) for problem in read_json(path)]
+        return self.problems_in(self.dataset_folder(name, fingerprint))
+
+    def problems_in(self, dataset: Location) -> list[dict[str, str]]:
+        """The same, by the folder of the dataset."""
+        found: list[dict[str, str]] = []
+        for path in sorted((dataset / "problems").glob("*.json")):
+            with explained(path):
+                found += self.files.read_json(path)["problems"]
+        return found
 
     def record_source(self, name: str, fingerprint: str, source: tuple[str, str]) -> None:
         """Keep where the images of a dataset were: its role in the suite, and the path that filled it."""
         value = {"role": source[0], "given": source[1]}
         if self.source(name, fingerprint) != source:
-            write_json(self._dataset_folder(name, fingerprint) / _SOURCE, value)
+            self.write_json(self.dataset_folder(name, fingerprint) / _SOURCE, value)
 
     def source(self, name: str, fingerprint: str) -> tuple[str, str] | None:
         """(role, path) of the last run that knew; None in older workspaces."""
         try:
-            value = read_json(self._dataset_folder(name, fingerprint) / _SOURCE)
-        except (OSError, ValueError):
+            value = self.files.read_json(self.dataset_folder(name, fingerprint) / _SOURCE)
+            return str(value["role"]), str(value["given"])
+        except (OSError, KeyError, StoreError):
             return None
-        return str(value["role"]), str(value["given"])
 
     def record_settings(self, records: Mapping[str, SettingRecord]) -> None:
         """Keep what a run knows of its settings, by ``ResultSpec.setting_key``: one file per suite and options."""
         value = {key: records[key].to_json() for key in sorted(records)}
         path = self.root / "settings" / f"{spec_key(canonical_json(value))}.json"
-        if records and not path.exists():
+        with suppress(FileNotFoundError, StoreError):
+            read_settings(path)
+            records = {}
+        if records:
+            self.upgrade()
             write_json(path, value)
         self.__dict__.pop("_setting_records", None)
 
     def setting_record(self, result: Result) -> SettingRecord:
         """What the run kept of a result's setting; as much as the spec tells where it kept nothing."""
+        if isinstance(result, PartResult):
+            return result.record
         known = self._setting_records.get(result.spec.setting_key(result.setting))
         shift = result.spec.shift.description
         return known or SettingRecord(member=result.spec.member(result.setting), shift=shift)
@@ -285,25 +410,35 @@ class Workspace:
 
     @cached_property
     def _setting_records(self) -> dict[str, SettingRecord]:
-        files = sorted((self.root / "settings").glob("*.json"))
-        return {key: SettingRecord.from_json(value) for file in files for key, value in read_json(file).items()}
+        return {key: record for file in self.settings_files() for key, record in read_settings(file).items()}
 
     def dataset(self, name: str, fingerprint: str) -> DatasetRecord:
         """Ids and labels of a dataset."""
-        return _read_dataset(self.root, self._dataset_folder(name, fingerprint), name, fingerprint)
+        return _read_dataset(self.files, self.dataset_folder(name, fingerprint), name, fingerprint)
 
     def space(self, key: str) -> LabelSpace:
         """A label space by its key."""
-        return _read_space(self.root / "spaces" / f"{_file_name(key)}.json")
+        return _read_space(self.files, self.space_path(key), key)
 
-    def _dataset_folder(self, name: str, fingerprint: str) -> Location:
+    def write_json(self, path: Location, value: Mapping[str, Any]) -> None:
+        """Write a small file with its digest."""
+        self.upgrade()
+        self.files.write_json(path, value)
+
+    def write_table(self, path: Location, table: pa.Table) -> None:
+        """Write a small table with its digest."""
+        self.upgrade()
+        self.files.write_table(path, table)
+
+    def dataset_folder(self, name: str, fingerprint: str) -> Location:
+        """The folder of what is kept of a dataset."""
         return self.root / "datasets" / f"{_file_name(name)}-{fingerprint[:16]}"
 
     # -- predictions -------------------------------------------------------------------------------------
 
     def results(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Result]:
         """All complete results, by name; empty arguments mean all."""
-        known = read_catalogue(self._catalogue_path)
+        known = read_catalogue(self.files)
         files = list(self.prediction_files(classifiers, settings))
         with ThreadPoolExecutor() as pool:
             # In an object store each is a request, and they are waited for side by side.
@@ -336,13 +471,13 @@ class Workspace:
         """Join a result's blocks, all of them and in order, into its one file, then clear them."""
         folder = self.blocks_folder(result)
         # First, so that a complete result has its images.
-        join_shifted_images(folder, self.images_path(result))
+        join_shifted_images(self.files, folder, self.images_path(result))
         write_block(self.predictions_path(result), PredictionBlock.concatenate(blocks), result.spec, made_by)
         self.clear_blocks(folder)
 
     def shifted_images(self, result: Result) -> dict[str, ShiftedImage]:
         """By id: the most confident mistakes as the model saw them, where the shift depends on the model."""
-        return {image.id: image for image in read_shifted_images(self.images_path(result))}
+        return {image.id: image for image in read_shifted_images(self.files, self.images_path(result))}
 
     def clear_blocks(self, folder: Location) -> None:
         """Remove the blocks of a result."""
@@ -351,13 +486,10 @@ class Workspace:
     def write_catalogue(self) -> int:
         """Bring the catalogue up to date; how many results it lists."""
         specs = {result.key: result.spec.text for result in self.results()}
-        if specs != read_catalogue(self._catalogue_path):
-            write_catalogue(self._catalogue_path, specs)
+        if specs != read_catalogue(self.files):
+            self.upgrade()
+            write_catalogue(self.files, specs)
         return len(specs)
-
-    @property
-    def _catalogue_path(self) -> Location:
-        return self.root / "catalogue.parquet"
 
     def columns_of(self, spec: ResultSpec) -> dict[str, list[str | None]]:
         """The further columns of a setting's images, in the order of its predictions."""
@@ -370,14 +502,22 @@ class Workspace:
     def _images_of(self, spec: ResultSpec) -> tuple[list[str], LabelSpace, SettingRows]:
         """The ids, the label space and the labels that predictions in a setting are held against."""
         name, fingerprint = spec.dataset.name, spec.dataset.fingerprint
-        return _read_rows(self.root, self._dataset_folder(name, fingerprint), name, fingerprint, spec.space)
+        return _read_rows(self.files, self.dataset_folder(name, fingerprint), name, fingerprint, self.space(spec.space))
 
     def read(
         self, result: Result, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
     ) -> Predictions:
         """The verified predictions of a complete result; what is not asked for is not read."""
-        block = read_block(self.predictions_path(result), top_k=top_k, confidence=confidence, scores=scores)
+        if isinstance(result, PartResult):
+            return result.passes.read(self, result, top_k=top_k, confidence=confidence, scores=scores)
+        path = self.predictions_path(result)
+        try:
+            block = read_block(path, top_k=top_k, confidence=confidence, scores=scores, key=result.key)
+        except FileNotFoundError as error:
+            raise damaged(path, "it is missing") from error
         ids, space, used = self._images_of(result.spec)
+        if len(block) != len(used.labels):
+            raise damaged(path, f"it has {len(block)} predictions, and its setting {len(used.labels)} images")
         return Predictions(
             result.title,
             result.setting,
@@ -418,40 +558,66 @@ def space_key(space: LabelSpace) -> str:
 
 
 @lru_cache(maxsize=64)
-def _read_dataset(root: Location, folder: Location, name: str, fingerprint: str) -> DatasetRecord:
+def _read_dataset(files: SealedFiles, folder: Location, name: str, fingerprint: str) -> DatasetRecord:
     try:
-        about = read_json(folder / "record.json")
-        table = read_table(folder / "images.parquet")
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise StoreError(f"the record of dataset {name!r} can't be read: {error}") from error
-    space = _read_space(root / "spaces" / f"{_file_name(about['space'])}.json")
-    labels = table.column("label").to_numpy().astype(np.int32)
-    sets = [tuple(own) for own in table.column("labels").to_pylist()] if "labels" in table.column_names else None
-    return DatasetRecord(name, fingerprint, space, table.column("id").to_pylist(), labels, sets)
+        about = files.read_json(folder / "record.json")
+        table = files.read_table(folder / "images.parquet")
+    except FileNotFoundError as error:
+        raise _missing(f"the record of dataset {name!r}", error) from error
+    with explained(folder):
+        space = _read_space(files, files.root / "spaces" / f"{_file_name(about['space'])}.json", about["space"])
+        labels = table.column("label").to_numpy().astype(np.int32)
+        sets = [tuple(own) for own in table.column("labels").to_pylist()] if "labels" in table.column_names else None
+        return DatasetRecord(name, fingerprint, space, table.column("id").to_pylist(), labels, sets)
+
+
+def _missing(what: str, error: FileNotFoundError) -> StoreError:
+    return StoreError(
+        f"{what} is missing",
+        found=f"no {error.filename}",
+        hint="rerun the same eval with the same data: it is recorded again",
+    )
 
 
 @lru_cache(maxsize=64)
 def _read_rows(
-    root: Location, folder: Location, name: str, fingerprint: str, space: str
+    files: SealedFiles, folder: Location, name: str, fingerprint: str, target: LabelSpace
 ) -> tuple[list[str], LabelSpace, SettingRows]:
-    record = _read_dataset(root, folder, name, fingerprint)
-    target = _read_space(root / "spaces" / f"{_file_name(space)}.json")
+    record = _read_dataset(files, folder, name, fingerprint)
     used = setting_rows(record.labels, record.space, target, record.label_sets)
     whole = len(used.rows) == len(record.ids)
     ids = record.ids if whole else [record.ids[row] for row in used.rows]
     return ids, target, used
 
 
-@lru_cache(maxsize=256)
-def _read_space(path: Location) -> LabelSpace:
-    value = read_json(path)
-    members = value["members"]
-    return LabelSpace(
-        value["name"],
-        tuple(value["keys"]),
-        tuple(value["names"]),
-        None if members is None else tuple(tuple(group) for group in members),
-    )
+def read_space(files: SealedFiles, path: Location, key: str) -> LabelSpace:
+    try:
+        value = files.read_json(path)
+    except FileNotFoundError as error:
+        raise _missing(f"the label space {key!r}", error) from error
+    with explained(path):
+        members = value["members"]
+        space = LabelSpace(
+            value["name"],
+            tuple(value["keys"]),
+            tuple(value["names"]),
+            None if members is None else tuple(tuple(group) for group in members),
+        )
+        if space_key(space) != key:
+            raise damaged(path, "file content does not match its name")
+    return space
+
+
+_read_space = lru_cache(maxsize=256)(read_space)
+
+
+def read_settings(path: Location) -> dict[str, SettingRecord]:
+    """What runs know of their settings. The file's name is the hash of its content."""
+    with explained(path):
+        value = json.loads(path.read_bytes())
+        if spec_key(canonical_json(value)) != path.stem:
+            raise damaged(path, "file content does not match its name")
+        return {key: SettingRecord.from_json(record) for key, record in value.items()}
 
 
 def blocks_in(folder: Location) -> list[Location]:
@@ -462,13 +628,6 @@ def blocks_in(folder: Location) -> list[Location]:
 def _text(value: object) -> str | None:
     """As stored: any value as text that UTF-8 can hold."""
     return None if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
-
-
-def _holds(path: Location, table: pa.Table) -> bool:
-    try:
-        return bool(read_table(path).equals(table))
-    except (OSError, pa.ArrowException):  # not there or damaged: to be written anew
-        return False
 
 
 def _file_name(name: str) -> str:

@@ -1,0 +1,148 @@
+"""What a run would do: settings, images, forward passes, and how long it takes, from a small part that is run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from shiftbench.errors import ShiftbenchError
+from shiftbench.jobs.base import Executor, Failure, Job
+from shiftbench.jobs.progress import Advance
+from shiftbench.jobs.threads import worker_count
+from shiftbench.runs.compute import Evaluation
+from shiftbench.runs.plan import PlannedResult, WorkItem, is_complete
+from shiftbench.store.workspace import Workspace
+
+#: Settings per model and images per worker that are timed.
+_SETTINGS, _IMAGES = 6, 8
+
+
+@dataclass(frozen=True)
+class PlannedSetting:
+    """A setting of a run that was only planned.
+
+    Attributes:
+        name: The setting.
+        images: Its images.
+        models: Models that are evaluated in it.
+        done: Models whose predictions the workspace holds already.
+    """
+
+    name: str
+    images: int
+    models: int
+    done: int
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What ``evaluate`` would do with the same arguments.
+
+    Attributes:
+        settings: The settings, with the number of images and models.
+        forward_passes: Images that models have to be run on, without what the workspace holds already.
+        done: Forward passes whose predictions the workspace holds already.
+        seconds: Estimated time of the run; 0 if nothing is left to do.
+    """
+
+    settings: tuple[PlannedSetting, ...]
+    forward_passes: int
+    done: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {**asdict(self), "settings": [asdict(one) for one in self.settings]}
+
+    def __str__(self) -> str:
+        models = max((one.models for one in self.settings), default=0)
+        images = sorted({one.images for one in self.settings})
+        shown = f"{images[0]:,}" if len(images) == 1 else f"{images[0]:,} to {images[-1]:,}"
+        lines = [
+            f"models:          {models:,}",
+            f"settings:        {len(self.settings):,}",
+            f"images:          {shown} per setting",
+            f"forward passes:  {self.forward_passes:,}" + (f" ({self.done:,} are done)" if self.done else ""),
+            f"estimated time:  {duration(self.seconds)}",
+        ]
+        return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.4), duration(75), duration(4000), duration(200_000)
+    ('1 s', '1 min 15 s', '1 h 6 min', '2 d 7 h')
+    """
+    whole = max(1, round(seconds))
+    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {smaller}"
+    return f"{whole} s"
+
+
+class OnlyPlannedError(ShiftbenchError):
+    """Ends a run that is only planned."""
+
+    def __init__(self, plan: DryRun) -> None:
+        super().__init__("the run was only planned")
+        self.plan = plan
+
+
+class Rehearsal(Executor):
+    """Times a few blocks in place of the run, then ends it.
+
+    Args:
+        executor: The executor of the run.
+        workspace: Where its results would be; None if there is no such workspace yet.
+        workers: Number of workers; default: one per core.
+    """
+
+    def __init__(self, executor: Executor, workspace: Workspace | None, workers: int | None) -> None:
+        self.executor, self.workspace, self.workers = executor, workspace, worker_count(workers)
+
+    def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
+        assert isinstance(job, Evaluation)
+        planned, store = job.context.results, self.workspace
+        left = [one for one in planned if store is None or not is_complete(store, one)]
+        passes = sum(len(one.rows) for one in left)
+        settings: dict[str, list[PlannedResult]] = {}
+        for one in planned:
+            settings.setdefault(one.setting.name, []).append(one)
+        listed = tuple(
+            PlannedSetting(name, len(own[0].rows), len(own), sum(one not in left for one in own))
+            for name, own in settings.items()
+        )
+        seconds = self._seconds_per_pass(job, left) * passes if left else 0.0
+        raise OnlyPlannedError(DryRun(listed, passes, sum(len(one.rows) for one in planned) - passes, seconds))
+
+    def _seconds_per_pass(self, job: Evaluation, left: Sequence[PlannedResult]) -> float:
+        """Of some settings of each model, on few images, by as many workers as the run has."""
+        chosen: list[PlannedResult] = []
+        for name in dict.fromkeys(one.result.classifier for one in left):
+            own = [one for one in left if one.result.classifier == name]
+            chosen += own[:: -(-len(own) // _SETTINGS)]
+        short = replace(job, context=replace(job.context, results=tuple(chosen)))
+        warm, timed = self._items(short, 0), self._items(short, 1)
+        self._run(short, warm)  # compiles kernels, loads libraries
+        started = time.perf_counter()
+        self._run(short, timed or warm)
+        passes = sum(len(one.rows_between(item.start, item.stop)) for one in chosen for item in timed or warm
+                     if item.dataset == one.dataset)  # fmt: skip
+        return (time.perf_counter() - started) / max(passes, 1)
+
+    def _items(self, job: Evaluation, turn: int) -> list[WorkItem]:
+        """A small block per worker and dataset; those of another turn are of other images."""
+        found = []
+        for name in dict.fromkeys(one.dataset for one in job.context.results):
+            size = min(_IMAGES, max(1, len(job.context.datasets[name]) // (2 * self.workers)))
+            first = turn * self.workers * size
+            ends = [(first + i * size, first + (i + 1) * size) for i in range(self.workers)]
+            found += [WorkItem(name, *end) for end in ends if end[1] <= len(job.context.datasets[name])]
+        return found
+
+    def _run(self, job: Evaluation, items: Sequence[WorkItem]) -> None:
+        failures = self.executor.run(job, items, lambda count: None)
+        if failures:
+            raise ShiftbenchError("the model fails on the first images", found=failures[0])

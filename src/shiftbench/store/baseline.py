@@ -1,0 +1,126 @@
+"""A baseline file: the top-1 predictions of one model in several settings, in one small Parquet file.
+
+One row per image; each setting has a column of classes and one of confidences, empty where the setting lacks the image.
+The footer holds the specs (with the fingerprints of data and shifts), the label spaces, and the options of the run, so
+that a gate can evaluate a candidate in the same way without the model itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shiftbench._version import __version__
+from shiftbench.errors import StoreError
+from shiftbench.io.atomic import write_atomically
+from shiftbench.io.paths import Location
+from shiftbench.labels.space import LabelSpace
+from shiftbench.store.prediction_files import from_logits, to_logits
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.spec import ResultSpec, canonical_json
+
+_KEY, _FORMAT = b"shiftbench.baseline", 1
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What is compared with: the predictions of one model, by setting, and how they were made."""
+
+    model: str
+    predictions: Mapping[str, Predictions]
+    #: Arguments of ``evaluate``; empty if they are not known.
+    configuration: Mapping[str, Any]
+
+
+def write_baseline(path: Location, baseline: Baseline) -> None:
+    """Write one Parquet file; equal predictions give equal bytes."""
+    rows: dict[tuple[str, str], int] = {}
+    for one in baseline.predictions.values():
+        for name in one.ids:
+            rows.setdefault((one.spec.dataset.fingerprint, name), len(rows))
+    columns: dict[str, pa.Array] = {"image": pa.array([name for _, name in rows], pa.string())}
+    labels: dict[tuple[str, str], str] = {}
+    settings, spaces = [], {}
+    for place, one in enumerate(baseline.predictions.values()):
+        own = np.array([rows[one.spec.dataset.fingerprint, name] for name in one.ids])
+        column = labels.setdefault((one.spec.dataset.fingerprint, one.spec.space), f"label{len(labels)}")
+        if column not in columns:
+            columns[column] = _column(one.labels.astype(np.int32), own, len(rows))
+        columns[f"top{place}"] = _column(one.top[:, 0].astype(np.int32), own, len(rows))
+        columns[f"confidence{place}"] = _column(to_logits(one.confidence), own, len(rows))
+        space = one.space
+        spaces[one.spec.space] = {"name": space.name, "keys": space.keys, "names": space.names}
+        settings.append({"setting": one.setting, "spec": one.spec.to_json(), "labels": column})
+    about = {
+        "format": _FORMAT,
+        "made_by": f"shiftbench {__version__}",
+        "model": baseline.model,
+        "configuration": dict(baseline.configuration),
+        "settings": settings,
+        "spaces": spaces,
+    }
+    table = pa.table(columns).replace_schema_metadata({_KEY: canonical_json(about).encode()})
+    write_atomically(
+        path, lambda temporary: pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+    )
+
+
+def _column(values: np.ndarray[Any, Any], rows: np.ndarray[Any, Any], size: int) -> pa.Array:
+    spread, missing = np.zeros(size, values.dtype), np.ones(size, bool)
+    spread[rows], missing[rows] = values, False
+    return pa.array(spread, mask=missing)
+
+
+def read_baseline(path: Location) -> Baseline:
+    """Read and check a baseline file.
+
+    Args:
+        path: What ``shiftbench gate pin`` wrote.
+
+    Raises:
+        StoreError: Not such a file, damaged, or of a later version.
+    """
+    try:
+        with path.open("rb") as file:
+            opened = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
+            about = json.loads((opened.metadata.metadata or {})[_KEY])
+            if about["format"] != _FORMAT:
+                raise StoreError("unsupported baseline format", found=about["format"], expected=_FORMAT)
+            table = opened.read(use_threads=False)
+        return Baseline(about["model"], dict(_settings(table, about)), about["configuration"])
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        raise StoreError(
+            f"{path.name} is not a baseline file, or is damaged",
+            found=f"{type(error).__name__}: {error}",
+            hint="write it again: shiftbench gate pin MODEL -o baseline.parquet",
+        ) from error
+
+
+def _settings(table: pa.Table, about: Mapping[str, Any]) -> Sequence[tuple[str, Predictions]]:
+    ids = np.array(table.column("image").to_pylist(), dtype=object)
+    found = []
+    for place, one in enumerate(about["settings"]):
+        top = table.column(f"top{place}")
+        rows = np.flatnonzero(top.is_valid().to_numpy())
+        values = [table.column(name).to_numpy()[rows] for name in (f"top{place}", f"confidence{place}", one["labels"])]
+        spec = ResultSpec.from_json(one["spec"])
+        known = about["spaces"][spec.space]
+        space = LabelSpace(known["name"], tuple(known["keys"]), tuple(known["names"]))
+        predictions = Predictions(
+            about["model"],
+            one["setting"],
+            space,
+            ids[rows].tolist(),
+            values[2].astype(np.int32),
+            values[0].astype(np.int32)[:, None],
+            from_logits(values[1]),
+            spec,
+        )
+        found.append((one["setting"], predictions))
+    return found

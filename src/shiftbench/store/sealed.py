@@ -1,0 +1,111 @@
+"""Small files of a workspace that carry a digest of their content and of their place in it.
+
+File and digest are one file, written by one rename: no manifest can lag behind, and runs do not wait for each other.
+JSON has the digest under ``digest``, a table in its Parquet metadata. The place counts, so that a file copied over
+another, or a folder under another name, is noticed. Format 1 (version 0.1) had no digests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shiftbench.errors import ShiftbenchError, StoreError
+from shiftbench.io.atomic import write_atomically, write_json
+from shiftbench.io.hashing import digest
+from shiftbench.io.paths import Location
+
+_DIGEST, _TABLE_DIGEST = "digest", b"shiftbench.digest"
+_NO_DIGEST = "it has no digest"
+#: Where such files are; the second of these are tables.
+JSON_FILES = ("names.json", "datasets/*/*.json", "datasets/*/problems/*.json", "spaces/*.json", "runs/*.json",
+              "monitors/*.json")  # fmt: skip
+TABLES = ("catalogue.parquet", "datasets/*/*.parquet", "images/*/*/*.parquet", "shards/*/*/*/*.images")
+
+
+def damaged(path: Location, why: object) -> StoreError:
+    """The error for a file that is not as it was written."""
+    return StoreError(
+        f"{path} is damaged or was changed: {why}",
+        hint="rerun the same eval, which computes it again; `shiftbench store verify` lists and `store repair` removes "
+        "everything that is damaged",
+    )
+
+
+@contextmanager
+def explained(path: Location) -> Iterator[None]:
+    """Whatever goes wrong inside is the fault of the file: parsers raise nearly every exception for damaged bytes."""
+    try:
+        yield
+    except (ShiftbenchError, FileNotFoundError):
+        raise
+    except Exception as error:
+        raise damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class SealedFiles:
+    """The JSON files and tables of one workspace."""
+
+    root: Location
+    #: Whether a file without a digest is damaged; in format 1 no file has one.
+    required: bool
+
+    def write_json(self, path: Location, value: Mapping[str, Any]) -> None:
+        write_json(path, {**value, _DIGEST: digest(self._place(path), value)})
+
+    def read_json(self, path: Location) -> dict[str, Any]:
+        """Raises FileNotFoundError, or StoreError if it is damaged."""
+        with explained(path):
+            value = json.loads(path.read_bytes())
+            if isinstance(value, list) and not self.required:
+                value = {"problems": value}  # as format 1 keeps them
+            written = value.pop(_DIGEST, None)
+            self._check(path, written, written is not None and digest(self._place(path), value))
+        found: dict[str, Any] = value
+        return found
+
+    def write_table(self, path: Location, table: pa.Table) -> None:
+        marked = table.replace_schema_metadata({_TABLE_DIGEST: self._table_digest(path, table)})
+        write_atomically(path, lambda temporary: pq.write_table(marked, temporary, compression="zstd"))
+
+    def read_table(self, path: Location) -> pa.Table:
+        """Raises FileNotFoundError, or StoreError if it is damaged."""
+        with explained(path):
+            # By this thread alone: one of Arrow's own may still hold the file when the interpreter ends, and aborts.
+            file = pq.ParquetFile(pa.BufferReader(path.read_bytes()), pre_buffer=False)
+            table = file.read(use_threads=False)
+            written = (table.schema.metadata or {}).get(_TABLE_DIGEST)
+            self._check(path, written, written is not None and self._table_digest(path, table))
+        return table.replace_schema_metadata(None)
+
+    def rewrite(self, old: SealedFiles, path: Location, *, is_table: bool) -> None:
+        """Write a file anew with its digest."""
+        if is_table:
+            self.write_table(path, old.read_table(path))
+        else:
+            self.write_json(path, old.read_json(path))
+
+    def _check(self, path: Location, written: object, found: object) -> None:
+        if written is None and self.required:
+            raise damaged(path, _NO_DIGEST)
+        if written is not None and written != found:
+            raise damaged(path, "it does not have the digest written with it, or is in another place")
+
+    def _place(self, path: Location) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def _table_digest(self, path: Location, table: pa.Table) -> bytes:
+        columns = [(name, _values(column)) for name, column in zip(table.column_names, table.columns, strict=True)]
+        return digest(self._place(path), columns).encode()
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    return [one.hex() for one in values] if pa.types.is_binary(column.type) else values

@@ -1,0 +1,116 @@
+"""A stored number is of exactly the images and the model that it names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import shiftbench as sb
+from shiftbench.api import IncompleteRunError
+from shiftbench.errors import ResultWarning
+from shiftbench.metrics.base import Needs, Score
+from shiftbench.runs.compute import predict
+from tests.runs.helpers import brightest_channel, colour_folder
+
+SMALL: Any = {"preprocessing": {"size": 32}, "labels": "folders", "progress": False, "workers": 1}
+
+
+def only_score(run: sb.Run) -> Score:
+    ((_, _, score),) = run.scores("top1")
+    return score
+
+
+class Meddler:
+    """A model in whose second batch something happens to the data."""
+
+    def __init__(self, happens: Any) -> None:
+        self.happens, self.batches = happens, 0
+
+    def __call__(self, images: Any) -> Any:
+        self.batches += 1
+        if self.batches == 2:
+            self.happens()
+        return brightest_channel(images)[:, [2, 1, 0]]
+
+
+def exchange(folder: Path) -> None:
+    for path in folder.glob("*/*.png"):
+        Image.fromarray(np.full((40, 40, 3), 9, np.uint8)).save(path)
+
+
+def truncate(folder: Path) -> None:
+    for path in folder.glob("*/*.png"):
+        path.write_bytes(path.read_bytes()[:200])
+
+
+@pytest.mark.parametrize("damage", [shutil.rmtree, exchange, truncate])
+def test_images_that_change_during_a_run_never_end_in_a_complete_result(tmp_path: Path, damage: Any) -> None:
+    folder = colour_folder(tmp_path / "data", per_class=40)
+    shutil.copytree(folder, tmp_path / "kept")
+    meddler = Meddler(lambda: damage(folder))
+    with pytest.raises(IncompleteRunError, match="changed or vanished"):
+        sb.evaluate(meddler, data=folder, workspace=tmp_path / "w", name="m", batch_size=16, **SMALL)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(tmp_path / "kept", folder)
+    meddler.batches = 2
+    run = sb.evaluate(meddler, data=folder, workspace=tmp_path / "w", name="m", batch_size=16, **SMALL)
+    score = only_score(run)
+    fresh = sb.evaluate(meddler, data=folder, workspace=tmp_path / "fresh", name="m", batch_size=16, **SMALL)
+    assert score.n == 120 and score.value == only_score(fresh).value
+
+
+def test_a_line_of_pixels_costs_that_image_only(tmp_path: Path) -> None:
+    folder = colour_folder(tmp_path / "data", per_class=4)
+    Image.fromarray(np.zeros((1, 20_000, 3), np.uint8)).save(folder / "red/line.png")
+    options = {**SMALL, "preprocessing": {"resize": 256, "crop": 224}}
+    with pytest.warns(ResultWarning, match="left out of all scores"):
+        run = sb.evaluate(brightest_channel, data=folder, workspace=tmp_path / "w", **options)
+    score = only_score(run)
+    assert score.n == 12
+    # a model that squashes its images can use it
+    both = sb.evaluate(brightest_channel, data=folder, workspace=tmp_path / "v", name="s", **SMALL)
+    assert only_score(both).n == 13
+
+
+def test_copies_are_reported_once_by_a_run(tmp_path: Path) -> None:
+    folder = colour_folder(tmp_path / "data", per_class=4)
+    shutil.copy(folder / "red/000.png", folder / "blue/again.png")
+    with pytest.warns(ResultWarning) as caught:
+        sb.evaluate(brightest_channel, data=folder, workspace=tmp_path / "w", **SMALL)
+    found = [one.message for one in caught if getattr(one.message, "code", "") == "duplicate-images"]
+    assert len(found) == 2 and "several classes" in str(found[1])
+
+
+TIES = """
+import hashlib, json, numpy as np
+from shiftbench.metrics.base import Needs
+from shiftbench.runs.compute import predict
+scores = np.random.default_rng(0).normal(size=(500, 1000)).round(1).astype(np.float32)
+top = predict(scores, "logits", Needs(top_k=5)).top
+print(json.dumps([hashlib.sha256(top.tobytes()).hexdigest(), top[:20].tolist()]))
+"""
+
+
+def test_equal_scores_rank_by_lower_index_on_every_cpu() -> None:
+    scores = np.random.default_rng(0).normal(size=(500, 1000)).round(1).astype(np.float32)
+    expected = [[i for _, i in sorted((-value, i) for i, value in enumerate(row))][:5] for row in scores.tolist()]
+    assert predict(scores, "logits", Needs(top_k=5)).top.tolist() == expected
+    umath: Any = __import__("numpy._core._multiarray_umath", fromlist=["__cpu_dispatch__"])
+    present = [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__[name]]
+    found = set()
+    for kept in {0, 1, len(present)}:
+        environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": " ".join(present[kept:])}
+        done = subprocess.run([sys.executable, "-c", TIES], env=environment, capture_output=True, text=True, check=True)
+        digest, rows = json.loads(done.stdout)
+        assert rows == expected[:20]
+        found.add(digest)
+    assert len(found) == 1
