@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from shiftbench.arrays import FloatArray
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import SettingError
 from shiftbench.metrics.corruption import ALEXNET
-from shiftbench.metrics.designs import DesignOutcomes, Estimate, design_corruption_scores
-from shiftbench.settings.base import Member
+from shiftbench.metrics.corruption_scores import GridShape
+from shiftbench.metrics.designs import DesignOutcomes, Estimate, design_numbers
 from shiftbench.shifts.assigned import assign
 
-MEMBERS = [Member("data-c", name, float(severity)) for name in ("fog", "snow", "frost") for severity in (1, 3)]
-SHIFTS = len(MEMBERS)
+PLACES = [(name, float(severity)) for name in ("fog", "snow", "frost") for severity in (1, 3)]
+SHAPE = GridShape.of(PLACES)
+SHIFTS = len(PLACES)
 
 
 def population(images: int, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -44,11 +45,8 @@ def values(wrong: FloatArray, clean: FloatArray) -> dict[str, float]:
 
 
 def estimated(outcomes: DesignOutcomes) -> dict[str, tuple[float, float, float]]:
-    scores = design_corruption_scores(outcomes, MEMBERS, classifier="m", provenance="p")
-    assert scores.mce is not None
-    assert scores.relative_mce is not None
-    found = {"mean": scores.mean_error, "mce": scores.mce, "relative": scores.relative_mce}
-    return {name: (score.value, score.low, score.high) for name, score in found.items()}
+    found = design_numbers(outcomes, PLACES, SHAPE, ALEXNET, 0.95)
+    return {"mean": found["error", ""], "mce": found["CE", ""], "relative": found["relative CE", ""]}
 
 
 def test_all_passes_give_the_full_grid() -> None:
@@ -86,14 +84,42 @@ def test_intervals_cover_the_population(passes: int) -> None:
     assert all(0.92 <= count / runs <= 0.985 for count in hits.values()), hits
 
 
-def test_a_corruption_that_is_always_wrong_has_an_interval() -> None:
+def test_where_all_outcomes_agree_intervals_are_exact() -> None:
+    """One-sided Clopper-Pearson by its definition: the error at which n of n wrong has probability 0.025."""
     wrong, clean = np.ones((24, SHIFTS)), np.zeros(24)
-    fog = design_corruption_scores(observed(wrong, clean, 1, 0), MEMBERS, classifier="m", provenance="p").error["fog"]
-    assert (fog.value, fog.high) == (1.0, 1.0)
-    assert 0.5 < fog.low < 0.8
+    found = design_numbers(observed(wrong, clean, 1, 0), PLACES, SHAPE, ALEXNET, 0.95)
+    assert found["error", "fog"] == pytest.approx((1.0, 0.025 ** (1 / 8), 1.0))
+    assert found["error", ""] == pytest.approx((1.0, 0.025 ** (1 / 24), 1.0))
+    value, low, high = found["relative CE", ""]
+    assert low < value
+    assert high >= value
+    more = design_numbers(observed(wrong, clean, 3, 0), PLACES, SHAPE, ALEXNET, 0.95)
+    assert more["error", ""] == pytest.approx((1.0, 0.025 ** (1 / 24), 1.0)), "passes of one image do not add images"
+
+
+def test_errors_divided_by_another_model_are_those_of_the_full_grid() -> None:
+    wrong, clean = population(40, 5)
+    other, other_clean = population(40, 6)
+    both = (observed(one, own, SHIFTS, 0) for one, own in ((wrong, clean), (other, other_clean)))
+    found = design_numbers(next(both), PLACES, SHAPE, next(both), 0.95)
+    by_type = wrong.mean(axis=0).reshape(3, 2).mean(axis=1) / other.mean(axis=0).reshape(3, 2).mean(axis=1)
+    assert found["CE", ""][0] == pytest.approx(by_type.mean())
+    assert found["CE", ""][1] < by_type.mean() < found["CE", ""][2]
+
+
+def test_ratio_of_two_models_has_the_spread_of_new_images() -> None:
+    """Linearised standard error of a ratio against its spread over new images and designs."""
+
+    def ratio(seed: int) -> Estimate:
+        first, second = (Estimate.average(observed(*population(300, 2 * seed + i), 1, seed).errors()) for i in (0, 1))
+        return first.over(second)
+
+    drawn = [ratio(seed) for seed in range(300)]
+    spread = float(np.std([one.value for one in drawn]))
+    assert float(np.mean([one.error for one in drawn])) == pytest.approx(spread, rel=0.15)
 
 
 def test_too_few_images() -> None:
     wrong, clean = population(SHIFTS + 1, 4)
-    with pytest.raises(ShiftbenchError):
+    with pytest.raises(SettingError):
         observed(wrong, clean, 1, 0)

@@ -8,7 +8,7 @@ import pytest
 
 from shiftbench.studies import Models, Results, read_models, read_results
 from shiftbench.studies.study import Study
-from shiftbench.studies.testbed import default_sizes, with_aggregates
+from shiftbench.studies.testbed import complete
 
 
 @pytest.fixture(scope="session")
@@ -23,4 +23,4 @@ def testbed_models(reference_data: Path) -> Models:
 
 @pytest.fixture(scope="session")
 def testbed(testbed_results: Results, testbed_models: Models) -> Study:
-    return Study(default_sizes(with_aggregates(testbed_results)), testbed_models)
+    return Study(complete(testbed_results), testbed_models)

@@ -90,3 +90,12 @@ def test_edges() -> None:
         implied_difficulty(steep)
     with pytest.raises(StudyError, match="invalid"):
         Difficulty(0.0, -1.0)
+
+
+def test_a_falling_line_is_refused() -> None:
+    """Its square would imply a rising one."""
+    line = fit([0.3, 0.5, 0.8], [0.6, 0.5, 0.35], scale="probit", resamples=0)
+    assert line.slope < 0
+    with pytest.raises(StudyError, match="falling line") as caught:
+        implied_difficulty(line)
+    assert caught.value.found == f"slope {line.slope:.4f}"

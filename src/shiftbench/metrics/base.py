@@ -27,6 +27,8 @@ class Score:
         provenance: Dataset, shift, label space and versions; scores that agree in it may share a column.
         unit: "%" values are fractions that tables show times 100.
         higher_is_better: Whether a larger value is better.
+        passes: Of an estimate by a design (docs/designs.md): the forward passes behind it; None for a number over all
+            images.
 
     Example:
         >>> score = Score("top1", 0.75, 0.5, 0.9, n=20)
@@ -46,9 +48,10 @@ class Score:
     provenance: str = ""
     unit: str = "%"
     higher_is_better: bool = True
+    passes: int | None = None
 
     def __repr__(self) -> str:
-        return f"Score({self.metric} {self.text}, n={self.n})"
+        return f"Score({self.metric} {self.text}, n={self.n}{', estimate' * (self.passes is not None)})"
 
     @property
     def text(self) -> str:
@@ -62,8 +65,9 @@ class Score:
         return html.block(html.title(f"{self.metric} {self.text}", about), html.notes([self.provenance]))
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields as JSON-able data."""
-        return {**asdict(self), "unit": "fraction" if self.unit == "%" else self.unit}
+        """All fields as JSON-able data; ``passes`` only of estimates."""
+        fields = {key: value for key, value in asdict(self).items() if key != "passes" or value is not None}
+        return {**fields, "unit": "fraction" if self.unit == "%" else self.unit}
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,9 @@ class Metric:
     def __call__(self, predictions: Predictions, *, level: float = 0.95) -> Score:
         score = self.function(predictions, level=level)
         # The registration is the single truth on name, unit and direction; tables read them off the score.
-        return replace(score, metric=self.name, unit=self.unit, higher_is_better=self.higher_is_better)
+        about = {"metric": self.name, "unit": self.unit, "higher_is_better": self.higher_is_better}
+        passes = len(predictions) if predictions.spec.shift.designed else None
+        return replace(score, **about, passes=passes)  # type: ignore[arg-type]
 
 
 metrics: Registry[Metric] = Registry(

@@ -84,10 +84,17 @@ def corruption_scores(
     when the grid has them all, else everything in the grid, and then their names say so.
 
     Every prediction must be on the same images and be made the same way: released files, corrupted in memory
-    and JPEG-85 in memory are never averaged together.
+    and JPEG-85 in memory are never averaged together. Where a design chose which images met which corruption, the
+    numbers are estimates of the full grid's (``metrics.designs``).
     """
     shape = GridShape.of(grid, corruptions)
     name = _one_family(grid)
+    if any(one.spec.shift.designed for one in grid.values()):
+        from shiftbench.metrics.designs import design_scores  # most grids are full
+
+        return design_scores(
+            grid, clean, shape=shape, provenance=name, baseline=baseline, baseline_clean=baseline_clean, level=level
+        )
     columns = _Columns()
     columns.add("", grid, clean)
     fixed = baseline if isinstance(baseline, Baseline) else None

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from shiftbench.arrays import FloatArray, IntArray
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
-from shiftbench.metrics.corruption import ALEXNET, Baseline
-from shiftbench.metrics.corruption_scores import CorruptionScores, GridShape, ScoreKey
+from shiftbench.metrics.corruption import Baseline
+from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, GridShape, ScoreKey
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.metrics.paired import aligned
-from shiftbench.settings.base import Member
+from shiftbench.metrics.paired import Comparison
 from shiftbench.store.predictions import Predictions
 
 
@@ -67,12 +66,15 @@ class Estimate:
     def __sub__(self, other: Estimate) -> Estimate:
         return Estimate(self.value - other.value, self.influence - other.influence, self.samples + other.samples)
 
-    def over(self, base: float) -> Estimate:
-        """Divided by a known number; nan where that is not positive."""
-        if not base > 0:
+    def over(self, base: float | Estimate) -> Estimate:
+        """Divided by a known number, or by another estimate (linearised); nan where that is not positive."""
+        below = base if isinstance(base, Estimate) else Estimate(base, np.zeros_like(self.influence))
+        if not below.value > 0:
             return Estimate(math.nan, self.influence, self.samples)
-        samples = tuple((variance / base**2, freedom) for variance, freedom in self.samples)
-        return Estimate(self.value / base, self.influence / base, samples)
+        ratio = self.value / below.value
+        samples = [(variance / below.value**2, freedom) for variance, freedom in self.samples]
+        samples += [(variance * (ratio / below.value) ** 2, freedom) for variance, freedom in below.samples]
+        return Estimate(ratio, (self.influence - ratio * below.influence) / below.value, tuple(samples))
 
     @property
     def freedom(self) -> float:
@@ -82,10 +84,20 @@ class Estimate:
 
     def interval(self, level: float) -> tuple[float, float]:
         """Student's, symmetric about the value."""
-        from scipy.special import stdtrit
-
-        half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
+        half = self.half_width(level)
         return self.value - half, self.value + half
+
+    def half_width(self, level: float) -> float:
+        from scipy.special import stdtrit  # here, so that importing the metrics stays light
+
+        return float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
+
+    @property
+    def p(self) -> float:
+        """Two-sided, of Student's test that the number is 0."""
+        from scipy.special import stdtr
+
+        return float(2 * stdtr(self.freedom, -abs(self.value) / self.error)) if self.error else 1.0
 
 
 #: From so many images on, their own variance is used.
@@ -110,12 +122,18 @@ class DesignOutcomes:
     def __post_init__(self) -> None:
         fewest = int(np.bincount(self.places, minlength=self.shifts).min())
         if fewest < 2:
-            raise ShiftbenchError(
+            raise SettingError(
                 "too few images for this design",
                 found=f"{self.size} images for {self.shifts} shifts, one of which met {fewest}",
                 expected="at least 2 images under each shift",
                 hint="evaluate more images, more passes or fewer shifts, or use the full design",
             )
+
+    @property
+    def passes(self) -> int:
+        """Forward passes, shifted and clean."""
+        clean = 0 if self.clean_wrong is None else int((~np.isnan(self.clean_wrong)).sum())
+        return len(self.wrong) + clean
 
     def errors(self) -> list[Estimate]:
         """The mean error under each shift, had all images met it."""
@@ -145,98 +163,168 @@ class DesignOutcomes:
         np.add.at(influence, self.images[here], moved * math.sqrt(n / (n - 1)))
         return Estimate(value, influence, ((float(np.square(influence).sum()), n - 1),))
 
+    def exact_bounds(self, places: Sequence[int], level: float) -> tuple[float, float] | None:
+        """Where all images have one outcome Student's interval has no width; the exact one has. Else None."""
+        here = np.isin(self.places, places)
+        outcome = self.wrong[here]
+        if outcome.min() < outcome.max():
+            return None
+        n = len(np.unique(self.images[here]))
+        bounds = clopper_pearson(float(outcome[0]) * n, n, level)
+        return bounds.low, bounds.high
 
-def design_outcomes(
-    passes: Sequence[tuple[Predictions, IntArray]], clean: Predictions | None, shifts: int
-) -> DesignOutcomes:
-    """From the predictions of each pass, with the shift of every image, and those of the clean pass."""
-    first = passes[0][0]
+
+def design_outcomes(grid: Sequence[Predictions], clean: Predictions | None) -> DesignOutcomes:
+    """From the predictions under each shift, on the images that met it, and those of the clean pass on all."""
+    known = clean.ids if clean is not None else dict.fromkeys(name for one in grid for name in one.ids)
+    row = {name: i for i, name in enumerate(known)}
     images, places, wrong = [], [], []
-    for predictions, own in passes:
-        order = aligned(first, predictions)
-        rows = np.flatnonzero(predictions.valid[order])
+    for place, one in enumerate(grid):
+        rows = np.array([row[name] for name in one.ids], np.int64)[one.valid]
         images.append(rows)
-        places.append(own[order][rows])
-        wrong.append((predictions.top[order, 0] != predictions.labels[order])[rows].astype(np.float64))
+        places.append(np.full(len(rows), place))
+        wrong.append((~one.correct).astype(np.float64))
     clean_wrong = None
     if clean is not None:
-        clean_wrong = np.where(clean.valid, clean.top[:, 0] != clean.labels, np.nan)[aligned(first, clean)]
+        clean_wrong = np.where(clean.valid, clean.top[:, 0] != clean.labels, np.nan)
     flat = (np.concatenate(images), np.concatenate(places), np.concatenate(wrong))
-    return DesignOutcomes(len(first), *flat, shifts, clean_wrong)
+    return DesignOutcomes(len(row), *flat, len(grid), clean_wrong)
 
 
-def design_corruption_scores(
-    outcomes: DesignOutcomes,
-    members: Sequence[Member],
+def design_scores(
+    grid: Grid,
+    clean: Predictions | None,
     *,
-    classifier: str,
+    shape: GridShape,
     provenance: str,
-    baseline: Baseline | None = ALEXNET,
-    level: float = 0.95,
+    baseline: Baseline | Grid | None,
+    baseline_clean: Predictions | None,
+    level: float,
 ) -> CorruptionScores:
-    """Estimates of what ``corruption_scores`` gives for the full grid, with intervals for the design.
-
-    Args:
-        outcomes: What the model did under the design.
-        members: The corruption and severity of each shift.
-        classifier: The model's name.
-        provenance: What the numbers are of, for their column.
-        baseline: The errors to divide by; None for unnormalised errors only.
-        level: Confidence level.
-    """
-    shape = GridShape.of([(one.name, one.level) for one in members])
-    found = _estimates(outcomes, members, shape, baseline)
-    source = "" if baseline is None else f"; divided by {baseline.source or baseline.name}"
-    method = f"design with {len(outcomes.wrong):,} of {outcomes.shifts * outcomes.size:,} shifted forward passes"
+    """Estimates of what ``corruption_scores`` gives for the full grid, with intervals for the design."""
+    outcomes = design_outcomes(list(grid.values()), clean)
+    base: Baseline | DesignOutcomes | None
+    if isinstance(baseline, Mapping):
+        base = design_outcomes([baseline[place] for place in grid], baseline_clean)
+        against = source = next(iter(baseline.values())).classifier
+    else:
+        base, against, source = baseline, "", ""
+        if baseline is not None:
+            against, source = baseline.name, baseline.source or baseline.name
+    whole = outcomes.shifts * outcomes.size
+    method = f"Student's over images, {len(outcomes.wrong):,} of {whole:,} shifted forward passes"
+    designs = dict.fromkeys(one.spec.shift.design for one in grid.values() if one.spec.shift.designed)
     scores = {}
-    for (kind, corruption), estimate in found.items():
-        low, high = _interval(outcomes, members, corruption, estimate, level)
-        name = shape.score_name(kind, corruption, "" if baseline is None else baseline.name)
-        line = provenance + ("" if kind == "error" else source)
-        ends = (max(low, 0.0), high if kind != "error" else min(high, 1.0)) if kind != "relative CE" else (low, high)
+    for (kind, corruption), (value, low, high) in design_numbers(outcomes, list(grid), shape, base, level).items():
+        divided = [f"divided by {source}"] if source and kind != "error" else []
         scores[kind, corruption] = Score(
-            name, estimate.value, *ends, outcomes.size, level, method, line, higher_is_better=False
-        )
-    return CorruptionScores.of(classifier, shape, scores)
+            shape.score_name(kind, corruption, against), value, low, high, outcomes.size, level, method,
+            "; ".join([provenance, *designs, *divided]), higher_is_better=False, passes=outcomes.passes,
+        )  # fmt: skip
+    return CorruptionScores.of(next(iter(grid.values())).classifier, shape, scores)
 
 
-def _interval(
-    outcomes: DesignOutcomes, members: Sequence[Member], corruption: str, estimate: Estimate, level: float
-) -> tuple[float, float]:
-    """Where all images of a corruption have the same outcome, Student's interval has no width; the exact one has."""
-    here = np.isin(outcomes.places, [place for place, one in enumerate(members) if one.name == corruption])
-    outcome = outcomes.wrong[here]
-    if not corruption or outcome.min() < outcome.max():
-        return estimate.interval(level)
-    bounds = clopper_pearson(float(outcome.sum()), len(outcome), level)
-    scale = estimate.value / outcome[0] if outcome[0] else 1.0
-    return bounds.low * scale, bounds.high * scale
+@dataclass(frozen=True)
+class _Errors:
+    """The mean error of each corruption, and on the clean images."""
+
+    outcomes: DesignOutcomes
+    places: Mapping[str, Sequence[int]]
+    #: With the variance of every shift apart, for means over many shifts; and for single corruptions.
+    each: Mapping[str, Estimate]
+    alone: Mapping[str, Estimate]
+    clean: Estimate | None
+
+    @classmethod
+    def of(cls, outcomes: DesignOutcomes, grid: Sequence[tuple[str, float]], shape: GridShape) -> _Errors:
+        places = {c: [place for place, one in enumerate(grid) if one[0] == c] for c in shape.corruptions}
+        errors = outcomes.errors()
+        each = {c: Estimate.average([errors[place] for place in own]) for c, own in places.items()}
+        alone = {c: outcomes.mean_error(own) for c, own in places.items()}
+        clean = None if outcomes.clean_wrong is None else Estimate.mean(outcomes.clean_wrong)
+        return cls(outcomes, places, each, alone, clean)
+
+    def interval(self, kind: str, corruption: str, estimate: Estimate, level: float) -> tuple[float, float]:
+        places = self.places[corruption] if corruption else [place for own in self.places.values() for place in own]
+        exact = self.outcomes.exact_bounds(places, level)
+        if exact is None:
+            return estimate.interval(level)
+        error = float(self.outcomes.wrong[np.isin(self.outcomes.places, places)][0])
+        low, high = error - exact[0], exact[1] - error
+        if kind == "relative CE" and self.clean is not None:  # both sides' bounds together (Zou and Donner 2008)
+            half = self.clean.half_width(level)
+            low, high = math.hypot(low, half), math.hypot(high, half)
+        above = error - (self.clean.value if kind == "relative CE" and self.clean else 0.0)
+        scale = estimate.value / above if above else 1.0
+        return estimate.value - scale * low, estimate.value + scale * high
 
 
-def _estimates(
-    outcomes: DesignOutcomes, members: Sequence[Member], shape: GridShape, baseline: Baseline | None
-) -> dict[ScoreKey, Estimate]:
-    places = {c: [place for place, one in enumerate(members) if one.name == c] for c in shape.corruptions}
-    errors = outcomes.errors()
-    floor = None if outcomes.clean_wrong is None else Estimate.mean(outcomes.clean_wrong)
-    exact = {c: Estimate.average([errors[place] for place in own]) for c, own in places.items()}
-    found = _kinds({c: outcomes.mean_error(own) for c, own in places.items()}, floor, shape, baseline)
-    whole = _kinds(exact, floor, shape, baseline)
+def design_numbers(
+    outcomes: DesignOutcomes,
+    places: Sequence[tuple[str, float]],
+    shape: GridShape,
+    baseline: Baseline | DesignOutcomes | None,
+    level: float,
+) -> dict[ScoreKey, tuple[float, float, float]]:
+    """(value, low, high) of error, CE and relative CE of every corruption, and of their means."""
+    own = _Errors.of(outcomes, places, shape)
+    base = _Errors.of(baseline, places, shape) if isinstance(baseline, DesignOutcomes) else baseline
+    found = _kinds(own.alone, own.clean, shape, base)
+    whole = _kinds(own.each, own.clean, shape, base)
     for kind in dict.fromkeys(kind for kind, _ in whole):
         found[kind, ""] = Estimate.average([whole[kind, corruption] for corruption in shape.averaged])
-    return found
+    numbers = {}
+    for (kind, corruption), estimate in found.items():
+        low, high = own.interval(kind, corruption, estimate, level)
+        if kind != "relative CE":
+            low, high = max(low, 0.0), min(high, 1.0) if kind == "error" else high
+        numbers[kind, corruption] = (estimate.value, low, high)
+    return numbers
 
 
 def _kinds(
-    errors: Mapping[str, Estimate], floor: Estimate | None, shape: GridShape, baseline: Baseline | None
+    errors: Mapping[str, Estimate], clean: Estimate | None, shape: GridShape, base: Baseline | _Errors | None
 ) -> dict[ScoreKey, Estimate]:
     """Error, CE and relative CE of every corruption."""
     found: dict[ScoreKey, Estimate] = {}
     for corruption, error in errors.items():
         found["error", corruption] = error
-        if baseline is not None:
-            base = baseline.mean(corruption, shape.severities)
-            found["CE", corruption] = error.over(base)
-            if floor is not None and baseline.clean is not None:
-                found["relative CE", corruption] = (error - floor).over(base - baseline.clean)
+        if isinstance(base, _Errors):
+            below = base.each[corruption]
+            found["CE", corruption] = error.over(below)
+            if clean is not None and base.clean is not None:
+                found["relative CE", corruption] = (error - clean).over(below - base.clean)
+        elif base is not None:
+            known = base.mean(corruption, shape.severities)
+            found["CE", corruption] = error.over(known)
+            if clean is not None and base.clean is not None:
+                found["relative CE", corruption] = (error - clean).over(known - base.clean)
     return found
+
+
+def compare_grids(setting: str, first: Grid, second: Grid, *, level: float) -> Comparison:
+    """Two models under the same shifts and the same assignment: the difference in mean accuracy over the shifts.
+
+    Every image counts with its own difference, so that what both models share cancels.
+    """
+    places = [place for place in first if place in second]
+    pairs = [(first[place], second[place]) for place in places]
+    if not pairs or len(places) < max(len(first), len(second)) or any(list(a.ids) != list(b.ids) for a, b in pairs):
+        raise SettingError(
+            f"the models were not evaluated on the same images of {setting}",
+            expected="the same dataset, design, passes and seed",
+            hint="evaluate both with one command",
+        )
+    a, b = (design_outcomes(side, None) for side in zip(*pairs, strict=True))
+    difference = Estimate.average([y - x for x, y in zip(a.errors(), b.errors(), strict=True)])
+    low, high = difference.interval(level)
+    only_first, only_second = (int(((x == 0) & (y == 1)).sum()) for x, y in ((a.wrong, b.wrong), (b.wrong, a.wrong)))
+    if only_first == only_second == 0:
+        most = clopper_pearson(0, a.size, level).high
+        low, high = -most, most
+    one, other = pairs[0]
+    accuracies = [1 - float(np.mean([error.value for error in side.errors()])) for side in (a, b)]
+    return Comparison(
+        setting, one.classifier, other.classifier, a.size, accuracies[0], accuracies[1], only_first, only_second,
+        difference.value, low, high, difference.p, difference.p, level, one.spec.family or "",
+    )  # fmt: skip

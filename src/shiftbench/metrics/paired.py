@@ -48,7 +48,7 @@ class Comparison:
         """The name of the better one, or "" if the test does not decide at this level."""
         if not self.p_holm <= 1.0 - self.level:
             return ""
-        return self.first if self.only_first > self.only_second else self.second
+        return self.first if self.difference > 0 else self.second
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "better": self.verdict}
@@ -120,7 +120,7 @@ def compare(
     low = high = difference = p = float("nan")
     if n:
         difference = (only_a - only_b) / n
-        low, high = _difference_interval(only_a, only_b, n, level, resamples, seed)
+        low, high = difference_interval(only_a, only_b, n, level, resamples, seed)
         p = float(mcnemar(only_a, only_b))
     return Comparison(
         setting=_joined(first.setting, second.setting),
@@ -141,9 +141,10 @@ def compare(
     )
 
 
-def _difference_interval(
-    only_first: int, only_second: int, n: int, level: float, resamples: int, seed: int
+def difference_interval(
+    only_first: int, only_second: int, n: int, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
+    """Of the difference in accuracy: percentiles of the paired bootstrap."""
     if only_first == only_second == 0:
         # Resampling can't show what never occurred and would give no width; the share of images on which
         # the two disagree is bounded all the same, and with it their difference.

@@ -7,8 +7,8 @@ models are those of each paper's table; "+" joins what a row adds to the model a
 Left out because the printed source is unclear: four blur errors of ResNet-152 in table 5 of 000 (they repeat its
 corruption errors of table 8 and do not average to the printed mean); the test-set sizes of DeepFashion Remixed in
 table 11 of 000 (eight numbers for nine names); the third row of table 14 of 004 (it repeats the first row's name);
-of 003 the accuracy with Stylized ImageNet on ImageNet-A (damaged in the text) and the second value of
-"ResNeXt-101 (64x4d)" (two different ones are stated). ResNet-152 has two AUPR values in 003: both are here, under
+the second pair of values that 003's text gives for "ResNeXt-101 (64x4d)" is DPN-98's, by the captions of its figures 10
+and 11. ResNet-152 has two AUPR values in 003: both are here, under
 the paragraphs that state them. The text that table 1 of 002 was taken from is damaged: some two-digit errors have lost
 a digit. They were completed from recollection and checked against table 2 and the printed means, within rounding: a
 single CE of table 1 may be off by one. The printed mCE, relative mCE and clean errors, and table 2, are as printed.

@@ -86,7 +86,7 @@ def implied_difficulty(line: Fit, first: Difficulty | None = None) -> Difficulty
     """The second test set's difficulties that a fitted probit line implies, given the first's.
 
     spread_2² = (spread_1² + 1) / u² - 1 and mean_2 = mean_1 - v sqrt(spread_2² + 1); without ``first`` that is
-    Normal(0, 1). A line too steep for any spread is refused.
+    Normal(0, 1). A line too steep for any spread, and a falling one, are refused.
 
     >>> from shiftbench.studies.fits import fit
     >>> line = fit([0.3, 0.5, 0.8], [0.2, 0.4, 0.72], scale="probit", resamples=0)
@@ -99,6 +99,11 @@ def implied_difficulty(line: Fit, first: Difficulty | None = None) -> Difficulty
             "difficulties follow from a probit line", found=f"a {line.scale} line", expected="scale='probit'"
         )
     first = first or Difficulty(0.0, 1.0)
+    if not line.slope > 0:
+        raise StudyError(
+            "no difficulties imply a falling line: a more skilled model is more accurate on every test set",
+            found=f"slope {line.slope:.4f}", expected="a slope above 0",
+        )  # fmt: skip
     square = (first.spread**2 + 1.0) / line.slope**2 - 1.0
     if square < 0:
         raise StudyError(

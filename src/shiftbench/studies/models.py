@@ -4,7 +4,7 @@ Our own format is a CSV file with a column ``model`` and any of these:
 
 | column | meaning |
 |---|---|
-| category | ``standard``, ``robustness_intervention``, ``more_data``, or your own |
+| category | ``standard``, ``lp_adversarial``, ``robustness_intervention``, ``more_data``, ``low_accuracy``, or yours |
 | base_model | the model it was made from, for relative robustness |
 | intervention | what was changed: ``augmix``, ``adversarial training``, ... |
 | size | millions of parameters, or your own description |
@@ -12,8 +12,9 @@ Our own format is a CSV file with a column ``model`` and any of these:
 | baseline | 1 or 0: whether the line may go through it (else all of the baseline category may) |
 | changes | what it changes, for hypotheses: tags separated by ``;`` |
 
-The ImageNet testbed's list (columns ``category_detail``, ``base_model_derived``, ``used_in_line_fit``) is
-understood as it is. Other columns are kept in ``extra``.
+``low_accuracy`` are controls: they are shown, but no correlation counts them. A list with the columns
+``category_detail``, ``base_model_derived`` and ``used_in_line_fit`` is understood as it is. Other columns are kept in
+``extra``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from shiftbench.errors import listed
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.results import NAME_COLUMNS, find_column, read_rows
 
-STANDARD = "standard"
+STANDARD, LOW_ACCURACY = "standard", "low_accuracy"
 
 #: Names for our columns in the tables one meets.
 _ALIASES = {
@@ -114,10 +115,24 @@ class Models(Mapping[str, ModelInfo]):
             return False
         return not any(part in name.lower() for part in parts)
 
-    def others(self, names: Sequence[str], category: str = STANDARD) -> BoolArray:
-        """The models known to be of another category; those that the table does not list are not counted."""
-        listed_names = [name in self.rows and self.category(name).lower() != category.lower() for name in names]
-        return np.array(listed_names, dtype=bool)
+    def others(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
+        """The models known to be of another category, except controls of low accuracy and those whose lower-cased
+        name contains one of ``exclude``; models that the table does not list are not counted."""
+        parts, left_out = [part.lower() for part in exclude], {category.lower(), LOW_ACCURACY}
+        return np.array(
+            [
+                name in self.rows
+                and self.category(name).lower() not in left_out
+                and not any(part in name.lower() for part in parts)
+                for name in names
+            ],
+            dtype=bool,
+        )
+
+    def column(self, name: str, column: str) -> str:
+        """What the table says about a model in one of its columns, empty if nothing."""
+        info = self.rows.get(name)
+        return "" if info is None else str(getattr(info, column, info.extra.get(column, "")))
 
 
 def read_models(path: str | Path) -> Models:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class Study:
         results: Accuracies of models in settings.
         models: What is known about the models.
         baseline: Category of the models that the line is fitted to.
-        exclude: Leave models whose name contains one of these out of the fit.
+        exclude: Leave models whose name contains one of these out of the fit and of correlations.
 
     Example:
         >>> from shiftbench.studies.models import ModelInfo
@@ -64,12 +65,11 @@ class Study:
         baseline: str = STANDARD,
         exclude: Sequence[str] | None = None,
     ) -> None:
-        """Without ``models`` the line goes through all of them. ``exclude`` are parts of names that keep a
-        model out of the fit; for the testbed's own list of models its rule is the default."""
+        """Without ``models`` the line goes through all of them; those of the ImageNet testbed are known."""
+        if models is None and testbed.is_testbed(results):
+            models = testbed.known_models()
         self.results, self.models, self.category = results, models, baseline
-        if exclude is None:
-            exclude = testbed.NOT_FITTED if models is not None and _is_testbed(models) else ()
-        self.exclude = tuple(exclude)
+        self.exclude = tuple(exclude or ())
 
     @property
     def baseline(self) -> BoolArray:
@@ -88,10 +88,11 @@ class Study:
 
     @property
     def others(self) -> BoolArray:
-        """The models of every other category: those whose robustness is in question."""
+        """The models of every other category, controls of low accuracy left out: those whose robustness is in
+        question."""
         if self.models is None:
             raise StudyError("the categories of the models are unknown", hint="give a table of models (--models FILE)")
-        return self.models.others(self.results.models, self.category)
+        return self.models.others(self.results.models, self.category, exclude=self.exclude)
 
     def category_of(self, model: str) -> str:
         """The category of a model; empty if it is not known."""
@@ -191,13 +192,27 @@ class Study:
         return fraction * whole(self.results.unit)
 
 
-def _is_testbed(models: Models) -> bool:
-    return any("category_detail" in info.extra for info in models.values())
-
-
 def unlisted(study: Study) -> list[str]:
     """Notes on models that only one of the two tables has."""
     if study.models is None:
         return ["no table of models: the line goes through all of them"]
     lost = [name for name in study.results.models if name not in study.models]
     return [f"not in the table of models, so in no category: {listed(lost)}"] if lost else []
+
+
+def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes) -> None:
+    """Raise an error if one of these models has no accuracy on one of a shift's axes."""
+    results = study.results
+    for setting in (shift.x, shift.y):
+        lost = [name for name in models if np.isnan(results.column(setting)[results.models.index(name)])]
+        if not lost:
+            continue
+        row = results.values[results.models.index(lost[0])]
+        there = [name for name, value in zip(results.settings, row, strict=True) if not np.isnan(value)]
+        nearest = get_close_matches(setting, there, n=2, cutoff=0.5)
+        raise StudyError(
+            f"{listed(lost)} can't be placed: no result on {setting}",
+            found=f"the nearest that {lost[0]} has: {', '.join(nearest)}" if nearest else f"results on {listed(there)}",
+            expected=f"results on {shift.x} and {shift.y}",
+            hint="evaluate or import that setting, or leave such models out with --skip-unplaced",
+        )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shiftbench.errors import UnknownNameError
+from shiftbench.io.paths import Location
 from shiftbench.published.reproduce.base import MARKS, Checked, CheckedNumber, Claim, Recomputed, claims
 from shiftbench.published.reproduce.sources import Data, open_data
 from shiftbench.published.tables import PAPERS
@@ -43,6 +44,8 @@ def reproduce(
     *,
     testbed: str | Path | None = None,
     predictions: str | Path | None = None,
+    workspace: str | Location | None = None,
+    models: Path | None = None,
 ) -> list[Checked]:
     """Every claim of the papers ("004", a list of them, or "all"), each number recomputed, compared and marked."""
     asked = [papers] if isinstance(papers, str) else list(papers)
@@ -50,5 +53,5 @@ def reproduce(
         if paper not in (*PAPERS, "all"):
             raise UnknownNameError("paper", paper, (*PAPERS, "all"))
     chosen = PAPERS if "all" in asked else asked
-    data = open_data(testbed, predictions)
+    data = open_data(testbed, predictions, workspace, models)
     return [one.check(data) for paper in PAPERS if paper in chosen for _, one in claims if one.paper == paper]

@@ -36,6 +36,17 @@ MARKS = {
 }
 
 
+PREDICTIONS, PUBLIC, IDENTITY, FITTED = "predictions", "public results", "identity", "our rule"
+
+#: What a number is recomputed from. Only the first two say anything about models and images.
+KINDS = {
+    PREDICTIONS: "from predictions on images, in a workspace or released",
+    PUBLIC: "from results that others published",
+    IDENTITY: "from other printed numbers of the same paper, which must agree",
+    FITTED: "by a rule of ours with thresholds chosen so that the printed marks follow: no evidence",
+}
+
+
 class NotAtHandError(Exception):
     """Raised by a claim whose data is missing; the message names what it needs."""
 
@@ -112,6 +123,8 @@ class Claim:
     recompute: Callable[[PublishedValue, Data], Recomputed | float]
     #: How to read the result.
     remark: str = ""
+    #: One of ``KINDS``.
+    kind: str = IDENTITY
     #: Tables with hundreds of numbers are counted, not listed: the group that a number belongs to.
     group: Callable[[PublishedValue], str] | None = None
 
@@ -188,7 +201,8 @@ class Checked:
         listed = [row for row in self.rows if not groups or row.mark not in (SAME, ABSENT)]
         return {
             "name": self.claim.name, "place": self.claim.place, "claim": self.claim.what,
-            "recomputed_from": self.claim.source, "remark": self.claim.remark or None, "counts": self.counts,
+            "kind": self.claim.kind, "recomputed_from": self.claim.source,
+            "remark": self.claim.remark or None, "counts": self.counts,
             "groups": [group.as_dict() for group in groups], "rows": [row.as_dict() for row in listed],
             "needed": {what: len(waiting) for what, waiting in needed(self.rows).items()},
         }  # fmt: skip
@@ -209,6 +223,7 @@ def claim(
     *,
     of: Callable[[], Sequence[PublishedValue]],
     source: str,
+    kind: str = IDENTITY,
     remark: str = "",
     group: Callable[[PublishedValue], str] | None = None,
 ) -> Callable[[Recompute], Recompute]:
@@ -216,7 +231,7 @@ def claim(
 
     def register(recompute: Recompute) -> Recompute:
         name = f"{paper}.{recompute.__name__}"
-        claims.add(name, Claim(name, paper, place, what, source, of, recompute, remark, group))
+        claims.add(name, Claim(name, paper, place, what, source, of, recompute, remark, kind, group))
         return recompute
 
     return register

@@ -1,0 +1,116 @@
+"""Public result tables, downloaded into the cache: the ImageNet testbed's and timm's."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from http.client import HTTPResponse
+from importlib.resources import files
+from pathlib import Path
+from typing import IO
+
+from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.io.cache import cache_folder
+from shiftbench.io.locks import file_lock
+
+_MOST_BYTES = 100_000_000
+_SECONDS = 30
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """A set of public files: where they are, and the hashes of the version that this package was tested with."""
+
+    name: str
+    url: str
+    #: File name to SHA-256; "" where no version is known.
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """One file in the cache."""
+
+    path: Path
+    #: Whether it is the version that this package was tested with; None if no version is known.
+    verified: bool | None
+    already: bool
+
+
+@cache
+def sources() -> dict[str, Source]:
+    text = files("shiftbench.published").joinpath("data", "downloads.toml").read_text(encoding="utf-8")
+    return {name: Source(name, one["url"], dict(one["files"])) for name, one in tomllib.loads(text).items()}
+
+
+def download(
+    name: str, *, url: str | None = None, again: bool = False, progress: Callable[[str], None] | None = None
+) -> list[Downloaded]:
+    """The files of a source in the cache; those that are there are not fetched again.
+
+    Args:
+        name: ``"testbed"`` or ``"timm"``.
+        url: Folder of a mirror; default: the project's own address.
+        again: Fetch files again that are in the cache.
+        progress: Called with the name of each file before it is fetched.
+    """
+    if name not in sources():
+        raise UnknownNameError("public table", name, sources())
+    source = sources()[name]
+    folder = cache_folder("baselines", name)
+    found = []
+    with file_lock(folder / ".lock", wait=True):
+        for file, known in source.files.items():
+            target = folder / file
+            already = target.is_file() and not again
+            if not already:
+                if progress is not None:
+                    progress(file)
+                _fetch(f"{(url or source.url).rstrip('/')}/{file}", target)
+            found.append(Downloaded(target, _sha256(target) == known if known else None, already))
+    return found
+
+
+def _fetch(url: str, target: Path) -> None:
+    """Into ``.part`` first; what an interrupted download left there is continued if the server can."""
+    part = target.with_name(f"{target.name}.part")
+    start = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+    try:
+        if not url.startswith(("https://", "http://")):
+            raise ValueError(f"unsupported address {url}")
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            resumed = start and answer.status == 206
+            with part.open("ab" if resumed else "wb") as file:
+                _copy(answer, file, start if resumed else 0)
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        raise ShiftbenchError(
+            f"{target.name} could not be downloaded",
+            found=f"{url}: {getattr(error, 'reason', error)}",
+            hint=f"rerun the same command when online; it resumes. Or put the file into {target.parent} yourself",
+        ) from error
+    part.replace(target)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _copy(answer: HTTPResponse, file: IO[bytes], size: int) -> None:
+    """Copy an answer whose first ``size`` bytes are there already."""
+    expected = answer.headers.get("Content-Length")
+    received = 0
+    while piece := answer.read(_PIECE):
+        received += len(piece)
+        if size + received > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+        file.write(piece)
+    if expected is not None and received != int(expected):
+        raise ValueError(f"{received:,} of {int(expected):,} bytes arrived")

@@ -1,0 +1,106 @@
+"""Public tables from a server on this machine: whole, interrupted and resumed, altered, and offline."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shiftbench.cli.app import app
+from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.published import downloads
+from shiftbench.published.downloads import Source, download
+
+CONTENT = b"model,val\n" + b"".join(b"net%d,%d\n" % (i, i % 90) for i in range(20_000))
+
+
+class Server(ThreadingHTTPServer):
+    #: Bytes after which the connection breaks, once.
+    breaks_after: int | None = None
+    ranges: list[str]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range", "")
+        self.server.ranges.append(asked)
+        start = int(re.findall(r"\d+", asked)[0]) if asked else 0
+        body = CONTENT[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        cut, self.server.breaks_after = self.server.breaks_after, None
+        self.wfile.write(body[:cut])
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("SHIFTBENCH_CACHE", str(tmp_path / "cache"))
+    one = Server(("127.0.0.1", 0), Handler)
+    one.ranges = []
+    thread = threading.Thread(target=one.serve_forever, daemon=True)
+    thread.start()
+    known = {"table.csv": hashlib.sha256(CONTENT).hexdigest(), "other.csv": "0" * 64, "unknown.csv": ""}
+    source = Source("testbed", f"http://127.0.0.1:{one.server_address[1]}/results", known)
+    monkeypatch.setattr(downloads, "sources", lambda: {"testbed": source})
+    yield one
+    one.shutdown()
+    one.server_close()
+
+
+def test_files_are_fetched_once_and_verified(server: Server) -> None:
+    found = download("testbed")
+    assert [one.verified for one in found] == [True, False, None] and not any(one.already for one in found)
+    assert all(one.path.read_bytes() == CONTENT for one in found)
+    assert all(one.already for one in download("testbed")) and len(server.ranges) == 3
+    download("testbed", again=True)
+    assert len(server.ranges) == 6
+
+
+def test_an_interrupted_download_resumes(server: Server) -> None:
+    server.breaks_after = 70_000
+    with pytest.raises(ShiftbenchError, match=r"table\.csv could not be downloaded") as raised:
+        download("testbed")
+    assert "resumes" in str(raised.value.hint)
+    found = download("testbed")
+    assert server.ranges[1] == "bytes=70000-" and found[0].path.read_bytes() == CONTENT and found[0].verified
+
+
+def test_offline_names_the_address_and_what_to_do(server: Server) -> None:
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(ShiftbenchError, match="could not be downloaded") as raised:
+        download("testbed")
+    assert "127.0.0.1" in str(raised.value.found) and "when online" in str(raised.value.hint)
+    with pytest.raises(ShiftbenchError, match="could not be downloaded"):
+        download("testbed", url="file:///etc")
+    with pytest.raises(UnknownNameError):
+        download("nothing")
+
+
+def test_the_command_prints_the_folder(server: Server) -> None:
+    result = CliRunner().invoke(app, ["baselines", "get", "testbed"])
+    assert result.exit_code == 0 and (Path(result.stdout.strip()) / "table.csv").is_file()
+    assert "another version than the tested one" in result.stderr
+
+
+def test_the_known_sources() -> None:
+    known = downloads.sources()
+    assert set(known) == {"testbed", "timm"} and all(one.url.startswith("https://") for one in known.values())
+    assert all(re.fullmatch("[0-9a-f]{64}|", digest) for one in known.values() for digest in one.files.values())
+
+
+def test_hashes_are_those_of_the_tables_that_tests_read(reference_data: Path) -> None:
+    for file, digest in downloads.sources()["timm"].files.items():
+        assert hashlib.sha256((reference_data / "timm_results" / file).read_bytes()).hexdigest() == digest
