@@ -1,0 +1,308 @@
+"""Is an exported, quantised or served model still the model? Two models, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.arrays import IntArray, Pixels
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.preprocessing import Normalisation
+from shiftbench.diagnosis.images import Images, admit, finite_scores
+from shiftbench.errors import LabelError, argument, listed
+from shiftbench.jobs.progress import progress_bar
+from shiftbench.labels.catalogue import LabelsArgument
+from shiftbench.labels.space import Scores
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.metrics.paired import difference_interval, holm, mcnemar
+from shiftbench.metrics.probabilities import softmax
+from shiftbench.settings.roles import Data
+from shiftbench.shifts.corruptions import corrupt
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: One of each family, at a severity that leaves most models something to lose.
+SHIFTS = (("gaussian_noise", 3.0), ("motion_blur", 3.0), ("brightness", 3.0), ("jpeg_compression", 3.0))
+#: Images per shift.
+_SHIFTED = 100
+#: Two engines round differently by less than this; half precision by less than the second.
+_SAME_PROBABILITY, _CLOSE_PROBABILITY = 1e-4, 0.02
+
+Finding = Literal["same", "close", "different", "unknown"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the comparison.
+
+    Attributes:
+        stage: ``pixels``, ``input``, ``labels``, ``scores``, ``top-1``, ``accuracy``, or a shift.
+        finding: ``same``, ``close`` (rounding), ``different``, or ``unknown`` if it cannot be compared.
+        text: What was measured, for people.
+        values: The numbers.
+    """
+
+    stage: str
+    finding: Finding
+    text: str
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ExportCheck:
+    """Two models, stage by stage.
+
+    Attributes:
+        first: Name of the original.
+        second: Name of the export.
+        images: Number of images.
+        stages: In the order of the data: pixels, input, labels, scores, top-1, accuracy, then each shift.
+        status: ``"same"``, ``"different"``, or ``"undecided"`` if there are too few images to tell.
+        reason: Why.
+        least_agreement: Share of images on which the two must agree.
+        level: Confidence level.
+    """
+
+    first: str
+    second: str
+    images: int
+    stages: tuple[Stage, ...]
+    status: Literal["same", "different", "undecided"]
+    reason: str
+    least_agreement: float
+    level: float
+
+    @property
+    def first_difference(self) -> str | None:
+        """The first stage that is not the same, or None."""
+        return next((one.stage for one in self.stages if one.finding in ("close", "different")), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {**asdict(self), "first_difference": self.first_difference}
+
+
+def verify_export(
+    original: object,
+    export: object,
+    data: Data,
+    *,
+    labels: LabelsArgument = None,
+    preprocessing: object = None,
+    least_agreement: float = 0.98,
+    sample: int = 400,
+    seed: int = 0,
+    level: float = 0.95,
+    name: str | Sequence[str] | None = None,
+    device: str = "auto",
+    batch_size: int | None = None,
+    threads: int | None = None,
+    trust: bool = False,
+    progress: bool = True,
+    console: Console | None = None,
+) -> ExportCheck:
+    """Compare an export with its original, from the pixels to the accuracy under shift.
+
+    Args:
+        original: As for ``evaluate``.
+        export: The exported, quantised or served model.
+        data: A few hundred images; accuracies need labels.
+        labels: As for ``evaluate``.
+        preprocessing: As for ``evaluate``: one for both, or a list of two.
+        least_agreement: Share of images on which both must answer the same.
+        sample: Number of images to use at most.
+        seed: Seed of the sample and of the shifts.
+        level: Confidence level.
+        name: As for ``evaluate``.
+        device: As for ``evaluate``.
+        batch_size: As for ``evaluate``.
+        threads: Threads per model; default: one per core.
+        trust: As for ``evaluate``.
+        progress: Whether a progress bar is shown.
+        console: Where progress is printed; default: standard error.
+
+    Returns:
+        The stages, the first that differs, and a verdict.
+
+    Raises:
+        ShiftbenchError: The two have other classes, too few images, scores that are not numbers.
+
+    Example:
+        >>> import shiftbench as sb
+        >>> sb.verify_export("model.onnx", "model-int8.onnx", "photos/").first_difference  # doctest: +SKIP
+        'scores'
+    """
+    loading: dict[str, Any] = {"preprocessing": preprocessing, "name": name, "trust": trust}
+    loading |= {"device": device, "batch_size": batch_size, "threads": threads}
+    (first, second), images = admit([original, export], data, labels=labels, sample=sample, seed=seed, **loading)
+    if set(first.space.keys) != set(second.space.keys):
+        other = [key for key in second.space.keys if key not in first.space]
+        raise LabelError(
+            "the two models have different classes",
+            found=f"{len(first.space)} and {len(second.space)} classes"
+            + (f"; only {second.name} has {listed(other)}" if other else ""),
+            expected="the same classes, in any order",
+            hint=f"state them: {argument('labels')}, or a sidecar of each model",
+        )
+    total = len(images.rows) + len(SHIFTS) * min(_SHIFTED, len(images.rows))
+    with progress_bar("images", total, show=progress, console=console) as advance:
+        compared = _Compared(first, second, images, level, seed)
+        stages = [*compared.inputs(), compared.labels(), *compared.answers()]
+        advance(len(images.rows))
+        shifted = []
+        for name, severity in SHIFTS:
+            shifted.append(compared.shifted(name, severity))
+            advance(len(compared.shifted_rows))
+    stages += _corrected(shifted, level)
+    status, reason = _verdict(stages, least_agreement)
+    names = first.name, second.name
+    return ExportCheck(*names, len(images.rows), tuple(stages), status, reason, least_agreement, level)
+
+
+class _Compared:
+    def __init__(self, first: Classifier, second: Classifier, images: Images, level: float, seed: int) -> None:
+        self.first, self.second, self.images, self.level, self.seed = first, second, images, level, seed
+        self.rows = images.rows.tolist()
+        self.shifted_rows = self.rows[:_SHIFTED]
+        space = images.dataset.space
+        self.projections = [space.projection_from(one.space) for one in (first, second)]
+        self.true: IntArray | None = images.labels[self.rows]
+        if images.dataset.label_sets is not None or (self.true < 0).any():
+            self.true = None
+        self.pixels = [images.prepared(one.preprocessing.geometry, self.rows) for one in (first, second)]
+
+    def inputs(self) -> list[Stage]:
+        """Pixels after resize and crop, and what the networks get."""
+        ours, theirs = self.pixels
+        if any(a.shape != b.shape for a, b in zip(ours, theirs, strict=True)):
+            sizes = " and ".join(f"{one[0].shape[0]} x {one[0].shape[1]}" for one in self.pixels)
+            text = f"inputs of {sizes} pixels"
+            return [Stage("pixels", "different", text, {}), Stage("input", "unknown", "other sizes", {})]
+        largest = max(int(np.abs(a.astype(np.int16) - b).max()) for a, b in zip(ours, theirs, strict=True))
+        mean = float(np.mean([np.abs(a.astype(np.int16) - b).mean() for a, b in zip(ours, theirs, strict=True)]))
+        found: Finding = "same" if largest == 0 else "close" if largest <= 2 else "different"
+        values = {"largest": float(largest), "mean": mean}
+        text = "equal" if largest == 0 else f"up to {largest} of 255 apart, {mean:.2f} on average"
+        return [Stage("pixels", found, text, values), self._network_input()]
+
+    def _network_input(self) -> Stage:
+        if self.first.takes_pixels or self.second.takes_pixels:
+            return Stage("input", "unknown", "a model normalises for itself", {})
+        sample = np.stack(self.pixels[0][:8]) if len({one.shape for one in self.pixels[0][:8]}) == 1 else None
+        if sample is None:
+            return Stage("input", "unknown", "images of different sizes", {})
+        ours, theirs = (_canonical(one.preprocessing.normalisation, sample) for one in (self.first, self.second))
+        largest = float(np.abs(ours - theirs).max())
+        same = largest <= 1e-4 * max(1.0, float(np.abs(ours).max()))
+        text = (
+            "equal" if same else f"the same pixels become values up to {largest:.3g} apart (mean, std, scale, colours)"
+        )
+        return Stage("input", "same" if same else "different", text, {"largest": largest})
+
+    def labels(self) -> Stage:
+        same = self.first.space.keys == self.second.space.keys
+        moved = sum(a != b for a, b in zip(self.first.space.keys, self.second.space.keys, strict=True))
+        text = "same order" if same else f"{moved} classes in another place (compared by name)"
+        return Stage("labels", "same" if same else "close", text, {"moved": float(moved)})
+
+    def answers(self) -> list[Stage]:
+        """Scores of the same pixels where possible, then answers and accuracy of both as they are wired."""
+        own = [self._probabilities(place, self.pixels[place]) for place in (0, 1)]
+        shared = own[1]
+        if any(a.shape != b.shape or (a != b).any() for a, b in zip(*self.pixels, strict=True)):
+            try:
+                shared = self._probabilities(1, self.pixels[0])
+            except Exception:  # another input size
+                shared = own[1]
+        top = [one.argmax(axis=1) for one in own]
+        return [self._scores(own[0], shared), self._agreement("top-1", top), self._accuracy("accuracy", top)]
+
+    def _scores(self, ours: Scores, theirs: Scores) -> Stage:
+        largest = float(np.abs(ours - theirs).max())
+        k = min(5, ours.shape[1])
+        ranks = [np.argsort(-one, axis=1, kind="stable")[:, :k] for one in (ours, theirs)]
+        changed = float((ranks[0] != ranks[1]).any(axis=1).mean())
+        found: Finding = "same" if largest <= _SAME_PROBABILITY else "close"
+        found = "different" if largest > _CLOSE_PROBABILITY else found
+        text = (
+            f"probabilities up to {largest:.2g} apart; order of the top {k} changes for {100 * changed:.1f} % of images"
+        )
+        return Stage("scores", found, text, {"largest": largest, "rank_changes": changed})
+
+    def _agreement(self, stage: str, top: Sequence[NDArray[np.integer]]) -> Stage:
+        n, agree = len(top[0]), int((top[0] == top[1]).sum())
+        low, high = clopper_pearson(agree, n, self.level)
+        found: Finding = "same" if agree == n else "close" if high >= 1 - _CLOSE_PROBABILITY else "different"
+        text = f"{100 * agree / n:.1f} % of {n} answers agree [{100 * low:.1f}, {100 * high:.1f}]"
+        return Stage(stage, found, text, {"agreement": agree / n, "low": low, "high": high, "n": n})
+
+    def _accuracy(self, stage: str, top: Sequence[NDArray[np.integer]]) -> Stage:
+        if self.true is None:
+            return Stage(stage, "unknown", "not all images have one label", {})
+        hits = [one == self.true[: len(one)] for one in top]
+        n, gained, lost = len(hits[0]), int((hits[1] & ~hits[0]).sum()), int((hits[0] & ~hits[1]).sum())
+        low, high = difference_interval(gained, lost, n, self.level)
+        p = float(mcnemar(gained, lost))
+        found: Finding = "same" if gained == lost == 0 else "different" if p <= 1 - self.level else "close"
+        accuracies = [float(one.mean()) for one in hits]
+        text = (
+            f"{100 * accuracies[0]:.1f} % and {100 * accuracies[1]:.1f} %: "
+            f"{100 * (gained - lost) / n:+.1f} points [{100 * low:.1f}, {100 * high:.1f}], p = {p:.2g}"
+        )
+        values = {"first": accuracies[0], "second": accuracies[1], "low": low, "high": high, "p": p}
+        return Stage(stage, found, text, {"difference": (gained - lost) / n, **values})
+
+    def shifted(self, name: str, severity: float) -> tuple[Stage, Stage]:
+        """Agreement and accuracy under a corruption of each model's own pixels."""
+        top = []
+        for place in (0, 1):
+            ids = [str(self.images.dataset.ids[row]) for row in self.shifted_rows]
+            pixels = [
+                corrupt(image, name, severity, seed=self.seed, image_id=own)
+                for image, own in zip(self.pixels[place], ids, strict=False)
+            ]
+            top.append(self._probabilities(place, pixels).argmax(axis=1))
+        title = f"{name}.{severity:g}"
+        return self._agreement(title, top), self._accuracy(title, top)
+
+    def _probabilities(self, place: int, pixels: Sequence[Pixels]) -> Scores:
+        classifier = (self.first, self.second)[place]
+        scores = self.projections[place](finite_scores(classifier, pixels))
+        return scores if classifier.outputs == "probabilities" else softmax(scores).astype(np.float32)
+
+
+def _canonical(normalisation: Normalisation, pixels: Pixels) -> NDArray[np.float32]:
+    """What the network gets, as (N, channels, height, width)."""
+    values = normalisation(pixels)
+    return values if normalisation.layout == "nchw" else values.transpose(0, 3, 1, 2)
+
+
+def _corrected(pairs: Sequence[tuple[Stage, Stage]], level: float) -> list[Stage]:
+    """One stage per shift; a loss of accuracy counts after Holm's correction for the number of shifts."""
+    p = holm([accuracy.values.get("p", float("nan")) for _, accuracy in pairs])
+    stages = []
+    for (agreement, accuracy), corrected in zip(pairs, p, strict=True):
+        worse = bool(corrected <= 1 - level)
+        found: Finding = "different" if worse else "close" if agreement.finding == "different" else agreement.finding
+        values = {**accuracy.values, **agreement.values, "p_holm": float(corrected)}
+        text = agreement.text + (f"; accuracy {accuracy.text}" if accuracy.values else "")
+        stages.append(Stage(agreement.stage, found, text, values))
+    return stages
+
+
+def _verdict(stages: Sequence[Stage], least: float) -> tuple[Literal["same", "different", "undecided"], str]:
+    by_name = {one.stage: one for one in stages}
+    for one in stages[stages.index(by_name["accuracy"]) :]:
+        if one.finding == "different":
+            return "different", f"the accuracies differ significantly: {one.stage}"
+    agreement, scores = by_name["top-1"].values, by_name["scores"]
+    if agreement["high"] < least:
+        return "different", f"the answers agree on less than {100 * least:g} % of images"
+    if agreement["low"] >= least or (scores.finding == "same" and by_name["top-1"].finding == "same"):
+        return "same", f"the answers agree on at least {100 * least:g} % of images"
+    return "undecided", f"too few images to show that the answers agree on {100 * least:g} % of images"

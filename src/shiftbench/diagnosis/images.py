@@ -1,0 +1,223 @@
+"""The images of an examination, and a model's scores of them under any preprocessing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.arrays import IntArray, Pixels
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.options import available_threads
+from shiftbench.classifiers.preprocessing import Colour, Preprocessing
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.geometry import Geometry
+from shiftbench.diagnosis.wiring import ImageFacts
+from shiftbench.errors import BadImageError, ClassifierError, DatasetError, LabelError, argument
+from shiftbench.jobs.progress import Advance
+from shiftbench.labels.catalogue import LabelsArgument, find_label_space
+from shiftbench.labels.space import Scores
+from shiftbench.runs.execute import load_classifiers
+from shiftbench.runs.inputs import open_inputs
+from shiftbench.settings.base import SuiteOptions, build_suite
+from shiftbench.settings.roles import Data, Selection, data_name
+
+#: Bytes of decoded images that are kept; others are decoded again when they are needed.
+_KEPT_BYTES = 600_000_000
+#: Fewer cannot show anything but the crudest fault.
+LEAST_IMAGES = 40
+
+
+def admit(
+    models: Sequence[object],
+    data: Data,
+    *,
+    labels: LabelsArgument,
+    sample: int,
+    seed: int,
+    **loading: Any,
+) -> tuple[list[Classifier], Images]:
+    """Load models and a sample of the data as ``evaluate`` does; an error for what cannot be examined."""
+    loading["threads"] = loading.get("threads") or available_threads()
+
+    def load(given: Any, default: Any, datasets: Any) -> dict[str, Classifier]:
+        return load_classifiers(list(models), given, default=default, datasets=datasets, **loading)
+
+    suite = build_suite("clean", SuiteOptions(data_name=data_name(data)))
+    inputs = open_inputs(suite, data, find_label_space(labels), load)
+    if not inputs.datasets:
+        raise DatasetError("no data", hint=argument("data", "FOLDER"))
+    classifiers, dataset = list(inputs.classifiers.values()), next(iter(inputs.datasets.values()))
+    for classifier in classifiers:
+        if classifier.recorded is not None:
+            raise ClassifierError(
+                f"{classifier.name} is a file of predictions, which cannot be run again", expected="a model"
+            )
+    return classifiers, Images(Selection(sample=min(sample, len(dataset)), seed=seed).of(dataset))
+
+
+class Images:
+    """Readable images of a dataset, decoded once as far as memory allows."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.unreadable: list[str] = []
+        self._kept: dict[int, Pixels] = {}
+        self._bytes = 0
+        self._pool = ThreadPoolExecutor(available_threads())
+        decoded = list(self._pool.map(self._try, range(len(dataset))))
+        shapes = [one for one in decoded if one is not None]
+        self.rows: IntArray = np.array([row for row, one in enumerate(decoded) if one is not None], np.int64)
+        self.unreadable = [dataset.ids[row] for row, one in enumerate(decoded) if one is None]
+        self.sizes = frozenset((width, height) for height, width in shapes)
+        if len(self.rows) < LEAST_IMAGES:
+            raise DatasetError(
+                "too few images for a diagnosis",
+                found=f"{len(self.rows)} readable images in {dataset.name}",
+                expected=f"at least {LEAST_IMAGES}; a few hundred find most faults",
+            )
+
+    @property
+    def labels(self) -> IntArray:
+        return np.asarray(self.dataset.labels, np.int64)
+
+    def check_labels(self) -> None:
+        """Accuracy needs one label per image, of at least two classes."""
+        labels = self.labels[self.rows]
+        hint = f"name the classes by folders, a manifest or {argument('labels')}"
+        if self.dataset.label_sets is not None:
+            raise LabelError(f"{self.dataset.name} is multi-label", expected="one label per image")
+        if (labels < 0).any():
+            count = int((labels < 0).sum())
+            raise LabelError(f"{count} of {len(labels)} images have no label", expected="labelled images", hint=hint)
+        if len(np.unique(labels)) < 2:
+            raise LabelError(
+                "all images are of one class, so any model that always answers it would look right",
+                found=self.dataset.space.names[labels[0]],
+                expected="images of at least two classes, better of all",
+            )
+
+    def facts(self, rows: Sequence[int]) -> ImageFacts:
+        """Sizes of all images; mean and deviation of some."""
+        pixels = np.concatenate([self.pixels(row)[::4, ::4].reshape(-1, 3) for row in rows[:100]]) / 255
+        mean, std = (tuple(np.round(of(axis=0), 3).tolist()) for of in (pixels.mean, pixels.std))
+        return ImageFacts(self.sizes, cast(Colour, mean), cast(Colour, tuple(max(value, 0.01) for value in std)))
+
+    def pixels(self, row: int) -> Pixels:
+        found = self._kept.get(row)
+        return self.dataset.read(row).pixels if found is None else found
+
+    def prepared(self, geometry: Geometry, rows: Sequence[int]) -> list[Pixels]:
+        return list(self._pool.map(lambda row: geometry(self.pixels(row)), rows))
+
+    def _try(self, row: int) -> tuple[int, int] | None:
+        try:
+            pixels = self.dataset.read(row).pixels
+        except BadImageError:
+            return None
+        if self._bytes + pixels.nbytes <= _KEPT_BYTES:
+            self._bytes += pixels.nbytes
+            self._kept[row] = pixels
+        return cast(tuple[int, int], pixels.shape[:2])
+
+
+class Examination:
+    """Scores of one model on the images under any preprocessing, each computed once."""
+
+    def __init__(self, classifier: Classifier, images: Images) -> None:
+        self.classifier, self.images = classifier, images
+        self.forward_passes = 0
+        self.advance: Advance = lambda count: None
+        self._scores: defaultdict[Preprocessing, dict[int, Scores]] = defaultdict(dict)
+        self._pixels: dict[Geometry, dict[int, Pixels]] = {}
+        self._impossible: set[Preprocessing] = set()
+
+    def scores(self, preprocessing: Preprocessing, rows: Sequence[int]) -> Scores | None:
+        """One row per image, or None where the model does not accept this input."""
+        known = self._scores[preprocessing]
+        missing = [row for row in rows if row not in known]
+        if preprocessing in self._impossible:
+            return None
+        if missing:
+            try:
+                known.update(zip(missing, self._run(preprocessing, missing), strict=True))
+            except Exception:
+                if preprocessing == self.classifier.preprocessing:
+                    raise
+                self._impossible.add(preprocessing)
+                return None
+        self.advance(len(missing))
+        return np.stack([known[row] for row in rows])
+
+    def _run(self, preprocessing: Preprocessing, rows: Sequence[int]) -> Iterator[Scores]:
+        pixels = self._prepared(preprocessing.geometry, rows)
+        for engine in self._engines(preprocessing.geometry):
+            model = with_preprocessing(engine, preprocessing)
+            try:
+                first = finite_scores(model, pixels[:2], self.images.dataset.ids[rows[0]])
+            except Exception as error:
+                failure = error
+                continue
+            self.forward_passes += len(rows)
+            return iter(np.concatenate([first, finite_scores(model, pixels[2:])]))
+        raise failure
+
+    def _engines(self, geometry: Geometry) -> Iterator[Classifier]:
+        yield self.classifier
+        # An engine's graph may have a fixed input; the module that it was made from seldom has.
+        if geometry.output != self.classifier.preprocessing.geometry.output and self._twin is not None:
+            yield self._twin
+
+    @cached_property
+    def _twin(self) -> Classifier | None:
+        from shiftbench.classifiers.torch_ import torch_twin
+
+        try:
+            return torch_twin(self.classifier)
+        except Exception:  # no torch module behind it, or no torch
+            return None
+
+    def _prepared(self, geometry: Geometry, rows: Sequence[int]) -> list[Pixels]:
+        if geometry not in self._pixels:
+            # The present one and the one under examination: pixels are large.
+            for other in list(self._pixels)[1:]:
+                del self._pixels[other]
+            self._pixels[geometry] = {}
+        known = self._pixels[geometry]
+        missing = [row for row in rows if row not in known]
+        known.update(zip(missing, self.images.prepared(geometry, missing), strict=True))
+        return [known[row] for row in rows]
+
+
+def with_preprocessing(classifier: Classifier, preprocessing: Preprocessing, *, copy: bool = False) -> Classifier:
+    """The same network (not a copy of it) with another preprocessing; itself where that is its own."""
+    if preprocessing == classifier.preprocessing and not copy:
+        return classifier
+    other = object.__new__(type(classifier))
+    other.__dict__.update(classifier.__dict__)
+    other.preprocessing = preprocessing
+    return other
+
+
+def finite_scores(classifier: Classifier, pixels: Sequence[Pixels], first_id: str = "") -> Scores:
+    """Scores of images that may differ in size; refuses NaN and infinity."""
+    if not pixels:
+        return np.empty((0, len(classifier.space)), np.float32)
+    alike = len({image.shape for image in pixels}) == 1
+    parts = [np.stack(pixels)] if alike else [image[None] for image in pixels]
+    scores = np.concatenate([classifier.scores(part) for part in parts])
+    if not np.isfinite(scores).all():
+        bad: NDArray[np.bool_] = ~np.isfinite(scores).all(axis=1)
+        raise ClassifierError(
+            f"{classifier.name} gives scores that are not numbers",
+            found=f"NaN or infinity for {int(bad.sum())} of {len(scores)} images"
+            + (f", such as {first_id}" if first_id and bad[0] else ""),
+            expected="finite scores",
+            hint="check the weights, the value range of the input, and overflow in half precision",
+        )
+    return scores

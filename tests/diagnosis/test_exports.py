@@ -1,0 +1,149 @@
+"""Real exports of a real network: half precision, int8, other preprocessing, other order of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shiftbench as sb
+from shiftbench.arrays import Pixels
+from shiftbench.classifiers.loading import load_classifier
+from shiftbench.datasets.base import Dataset
+from tests.diagnosis.conftest import DIAGNOSED, RIGHT, dataset, part, reordered
+
+pytestmark = pytest.mark.filterwarnings("ignore::shiftbench.ResultWarning")
+
+onnx = pytest.importorskip("onnx")
+quantization = pytest.importorskip("onnxruntime.quantization")
+
+
+@pytest.fixture(scope="module")
+def data(cifar: Dataset) -> Dataset:
+    return dataset(*part(cifar, DIAGNOSED[:300]))
+
+
+def check(first: Path, second: Path, data: Dataset, *preprocessing: str, **options: Any) -> sb.ExportCheck:
+    stated = list(preprocessing) or [RIGHT, RIGHT]
+    return sb.verify_export(str(first), str(second), data, preprocessing=stated, progress=False, **options)
+
+
+def half_precision(source: Path, target: Path) -> Path:
+    """All weights and arithmetic in float16, input and output in float32."""
+    model = onnx.load(source)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            values = onnx.numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    start, end = model.graph.input[0].name, model.graph.output[0].name
+    for node in model.graph.node:
+        node.input[:] = [f"{name}.half" if name == start else name for name in node.input]
+        node.output[:] = [f"{name}.half" if name == end else name for name in node.output]
+    cast = onnx.helper.make_node
+    model.graph.node.insert(0, cast("Cast", [start], [f"{start}.half"], to=onnx.TensorProto.FLOAT16))
+    model.graph.node.append(cast("Cast", [f"{end}.half"], [end], to=onnx.TensorProto.FLOAT))
+    del model.graph.value_info[:]
+    onnx.save(model, target)
+    return target
+
+
+def int8(source: Path, target: Path, images: Pixels) -> Path:
+    """Static quantisation by onnxruntime, calibrated on images."""
+    classifier = load_classifier(str(source), labels="cifar-10", preprocessing=RIGHT)
+    batches: Iterator[dict[str, Any]] = iter([{"images": classifier.preprocessing.normalisation(images)}])
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc,name-defined]
+        def get_next(self) -> Any:
+            return next(batches, None)
+
+    quantization.quantize_static(str(source), str(target), Reader(), per_channel=False)
+    return target
+
+
+def test_a_model_and_itself_are_the_same(resnet8: Path, data: Dataset) -> None:
+    found = check(resnet8, resnet8, data)
+    assert found.status == "same" and found.first_difference is None
+    assert {one.finding for one in found.stages} == {"same"}
+    names = ["pixels", "input", "labels", "scores", "top-1", "accuracy"]
+    assert [one.stage for one in found.stages][:6] == names and len(found.stages) == 10
+
+
+def test_half_precision_first_differs_in_the_scores(resnet8: Path, data: Dataset, tmp_path: Path) -> None:
+    found = check(resnet8, half_precision(resnet8, tmp_path / "half.onnx"), data, least_agreement=0.95)
+    assert found.status == "same" and found.first_difference == "scores"
+    stages = {one.stage: one for one in found.stages}
+    assert 1e-4 < stages["scores"].values["largest"] < 0.02 and stages["scores"].finding == "close"
+    assert stages["top-1"].values["agreement"] >= 0.99
+
+
+def test_int8_differs_in_the_scores_and_in_some_answers(
+    resnet8: Path, cifar: Dataset, data: Dataset, tmp_path: Path
+) -> None:
+    export = int8(resnet8, tmp_path / "int8.onnx", part(cifar, range(200))[0])
+    found = check(resnet8, export, data)
+    stages = {one.stage: one for one in found.stages}
+    assert found.first_difference == "scores" and stages["scores"].finding == "different"
+    # By hand: the same two models, image by image.
+    models = [load_classifier(str(one), labels="cifar-10", preprocessing=RIGHT) for one in (resnet8, export)]
+    pixels = np.stack([data.read(i).pixels for i in range(len(data))])
+    top = [one.scores(pixels).argmax(axis=1) for one in models]
+    assert stages["top-1"].values["agreement"] == pytest.approx(float((top[0] == top[1]).mean()))
+    hits = [one == data.labels for one in top]
+    assert stages["accuracy"].values["difference"] == pytest.approx(float(hits[1].mean() - hits[0].mean()))
+    assert 0.5 < stages["top-1"].values["agreement"] < 1
+    assert found.status == ("different" if stages["top-1"].values["high"] < 0.98 else "undecided")
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "stage"),
+    [
+        ("size=32,mean=0.485,0.456,0.406,std=0.229,0.224,0.225", "input"),
+        (f"{RIGHT},colour=bgr", "input"),
+        ("resize=48,crop=32,mean=128,std=128", "pixels"),
+        ("size=48,mean=128,std=128", "pixels"),
+    ],
+)
+def test_another_preprocessing_is_named_as_the_first_difference(
+    preprocessing: str, stage: str, resnet8: Path, data: Dataset
+) -> None:
+    found = check(resnet8, resnet8, data, RIGHT, preprocessing)
+    assert found.first_difference == stage and found.status == "different"
+    scores = next(one for one in found.stages if one.stage == "scores")
+    # The same pixels give the same scores, where only resize and crop differ.
+    if preprocessing.startswith("resize=48"):
+        assert scores.finding == "same"
+
+
+def test_another_order_of_the_same_classes_is_compared_by_name(resnet8: Path, data: Dataset, tmp_path: Path) -> None:
+    order = [*range(9, -1, -1)]
+    export = reordered(resnet8, tmp_path / "reversed.onnx", order)
+    names = [data.space.keys[i] for i in order]
+    own = load_classifier(str(resnet8), labels="cifar-10", preprocessing=RIGHT)
+    other = load_classifier(str(export), labels=names, preprocessing=RIGHT)
+    found = sb.verify_export(own, other, data, progress=False)
+    assert found.status == "same" and found.first_difference == "labels"
+    assert next(one for one in found.stages if one.stage == "scores").finding == "same"
+
+
+def test_few_images_cannot_show_agreement(resnet8: Path, cifar: Dataset, tmp_path: Path) -> None:
+    few = dataset(*part(cifar, DIAGNOSED[:50]))
+    assert check(resnet8, half_precision(resnet8, tmp_path / "half.onnx"), few).status == "undecided"
+
+
+def test_without_labels_accuracy_is_unknown(resnet8: Path, cifar: Dataset) -> None:
+    pixels, labels = part(cifar, DIAGNOSED[:60])
+    labels[1:] = -1
+    found = check(resnet8, resnet8, dataset(pixels, labels))
+    stages = {one.stage: one for one in found.stages}
+    assert stages["accuracy"].finding == "unknown" and stages["top-1"].finding == "same"
+
+
+def test_models_of_other_classes_are_refused(resnet8: Path, data: Dataset) -> None:
+    other = load_classifier(str(resnet8), labels=[*data.space.keys[:9], "lorry"], preprocessing=RIGHT)
+    own = load_classifier(str(resnet8), labels="cifar-10", preprocessing=RIGHT)
+    with pytest.raises(sb.ShiftbenchError, match="different classes") as error:
+        sb.verify_export(own, other, data, progress=False)
+    assert "lorry" in str(error.value.found)
