@@ -37,7 +37,7 @@ def stored(site: Site, task: str) -> tuple[str, int]:
 
 def all_pictures_seen(tab: Tab) -> bool:
     tab.wait_for_load_state("load")
-    return bool(tab.evaluate("[...document.images].every((image) => image.naturalWidth > 0)"))
+    return bool(tab.evaluate("[...document.querySelectorAll('.tile img')].every((image) => image.naturalWidth > 0)"))
 
 
 def test_by_mouse(browser: Browser, site: Site) -> None:
@@ -75,7 +75,8 @@ def test_by_keys(browser: Browser, site: Site) -> None:
         press("ArrowLeft")
         press("ArrowUp")
         assert tab.evaluate("document.activeElement.ariaLabel") == "Image 1"
-        chosen = tab.locator(".tile input").evaluate_all("all => all.flatMap((one, i) => one.checked ? [i] : [])")
+        tiles = tab.locator(".tile > label input")
+        chosen = tiles.evaluate_all("all => all.flatMap((one, i) => one.checked ? [i] : [])")
         assert chosen == [0, 1, 9]  # eight in a row
         focus = tab.locator(".tile").first.evaluate("tile => getComputedStyle(tile).outlineStyle")
         assert focus == "solid"  # seen

@@ -12,6 +12,8 @@ from tests.browser.conftest import DESK, PHONE, Open
 from tests.browser.pages import Row, grid, model, page_of, setting, share
 from tests.browser.reading import column, hover
 
+pytestmark = pytest.mark.reliability("page attacks")
+
 
 def test_hostile_names(open_page: Open) -> None:
     """Markup, quotes, formulas, other scripts, and a very long name stay names."""

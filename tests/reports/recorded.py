@@ -28,6 +28,7 @@ def record(
     source: str | None = None,
     confidence: float = 0.9,
     dataset: str | None = None,
+    labels_of_model: str = "",
 ) -> Result:
     """The first ``hits`` images are classified correctly, the others as the next class."""
     classes = label_space(space) if isinstance(space, str) else space
@@ -36,7 +37,7 @@ def record(
     fingerprint = f"{len(name):016x}{images:08x}"
     workspace.record_dataset(name, fingerprint, classes, [str(i) for i in range(images)], labels, {"name": name})
     workspace.record_space(classes)
-    about = {"fingerprint": model.encode().hex()[:12], "engine": "recorded", "labels": classes.name}
+    about = {"fingerprint": model.encode().hex()[:12], "engine": "recorded", "labels": labels_of_model or classes.name}
     spec = ResultSpec(
         classifier=ClassifierRecord(about),
         dataset=DatasetRef({"name": name, "fingerprint": fingerprint}),

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from shiftbench.errors import StoreError, UnknownNameError, listed
 from shiftbench.metrics import paired
 from shiftbench.metrics.bootstrap import RESAMPLES
+from shiftbench.metrics.designs import compare_grids
 from shiftbench.metrics.paired import Comparison
 from shiftbench.reports import formatting
+from shiftbench.reports.corruption import corruption_grids
+from shiftbench.reports.models import design_notes, with_models
 from shiftbench.reports.table import Column, Number, Table
 from shiftbench.reports.writers import plain
+from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.workspace import Result
 
 _KEYS = (
     "setting", "first", "second", "n", "first_accuracy", "second_accuracy", "only_first", "only_second",
@@ -46,13 +54,64 @@ def compare_all(
     return comparison_table(made)
 
 
-def comparison_table(comparisons: Sequence[Comparison], *, title: str = "") -> Table:
+def compare_family(run: StoredResults, family: str, *, level: float = 0.95) -> Table:
+    """Every pair of models in mean accuracy over a family of corrupted settings, or as a design estimates it."""
+    grids, _ = corruption_grids(run.workspace, run.results, family, None)
+    pairs = itertools.combinations(grids.values(), 2)
+    made = paired.corrected([compare_grids(family, first, second, level=level) for first, second in pairs])
+    about = [
+        "difference: first minus second in mean accuracy over corruptions and severities, "
+        f"{formatting.level_text(level)} interval: Student's over images, paired",
+        f"p: Student's test of the paired differences; p (Holm): corrected for {len(made)} comparisons",
+        "only 1st, only 2nd: predictions that only the first, only the second gets right",
+        *design_notes(run.results),
+    ]
+    return comparison_table(made, about=about)
+
+
+def compare_runs(
+    runs: Sequence[StoredResults], setting: str | None, models: Sequence[str], *, level: float = 0.95
+) -> Table:
+    """Models of several workspaces in one setting; a name that several of them have gets its workspace.
+
+    Args:
+        runs: The results of each workspace.
+        setting: The setting; default: the first that all have.
+        models: Names or ids; default: all.
+        level: Confidence level of the intervals.
+    """
+    common = [name for name in runs[0].settings if all(name in run.settings for run in runs)]
+    if setting is None and not common:
+        raise StoreError("the workspaces have no setting in common", found=listed(runs[0].settings))
+    chosen = [(run, result) for run in runs for result in run.of_setting(setting or common[0])]
+    unknown = [one for one in models if all(one not in (own.title, own.name, own.model_id) for _, own in chosen)]
+    if unknown:
+        raise UnknownNameError("model", unknown[0], dict.fromkeys(own.title for _, own in chosen))
+    chosen = [(run, own) for run, own in chosen if not models or {own.title, own.name, own.model_id} & set(models)]
+    titles = [own.title for _, own in chosen]
+    read = [
+        replace(run.workspace.read(own), classifier=own.title if titles.count(own.title) == 1 else _placed(run, own))
+        for run, own in chosen
+    ]
+    table = compare_all(read, level=level)
+    for run in runs:
+        table = with_models(table, run)
+    return table
+
+
+def _placed(run: StoredResults, result: Result) -> str:
+    return f"{result.title} ({run.workspace.root})"
+
+
+def comparison_table(
+    comparisons: Sequence[Comparison], *, title: str = "", about: Sequence[str] | None = None
+) -> Table:
     """One row per pair. The p-values are read as one family: pass them through ``paired.corrected`` first."""
     settings: dict[str, list[Comparison]] = {}
     for one in comparisons:
         settings.setdefault(one.setting, []).append(one)
     rows = [plain({key: one.as_dict()[key] for key in _KEYS}) for one in comparisons]
-    notes = _notes(comparisons)
+    notes = [*(_tests(comparisons) if about is None else about), *_provenance(comparisons)] if comparisons else []
     return Table(
         _COLUMNS,
         rows,
@@ -88,15 +147,16 @@ def _shown(one: Comparison) -> dict[str, Any]:
     }
 
 
-def _notes(comparisons: Sequence[Comparison]) -> list[str]:
-    if not comparisons:
-        return []
+def _provenance(comparisons: Sequence[Comparison]) -> list[str]:
+    lines = dict.fromkeys(one.provenance for one in comparisons if one.provenance)
+    return [f"provenance: {formatting.one_line(line)}" for line in list(lines)[:6]]
+
+
+def _tests(comparisons: Sequence[Comparison]) -> list[str]:
     levels = " and ".join(dict.fromkeys(formatting.level_text(one.level) for one in comparisons))
-    lines = list(dict.fromkeys(one.provenance for one in comparisons if one.provenance))
     return [
         f"difference: first minus second, {levels} interval by paired bootstrap of the images",
         f"p: exact McNemar; p (Holm): corrected for {len(comparisons)} comparisons; "
         "better: at that level after correction",
         "only 1st, only 2nd: images that only the first, only the second gets right",
-        *(f"provenance: {formatting.one_line(line)}" for line in lines[:6]),
     ]

@@ -50,6 +50,7 @@ def _entries(
     by_type: bool,
     level: float,
     within: str = "",
+    relative: bool = False,
 ) -> list[tuple[str, str, Score]]:
     """``within`` comes before the names of corruptions, where one table has several families."""
     entries: list[tuple[str, str, Score]] = []
@@ -58,7 +59,12 @@ def _entries(
             entries.append((name, clean, metrics.get("error")(clean_predictions, level=level)))
         entries += [(name, family, score) for score in scores.summary()]
         if by_type:
-            kinds = scores.ce or scores.error
+            kinds = scores.relative_ce if relative else scores.ce or scores.error
+            if not kinds:
+                raise SettingError(
+                    "relative corruption error needs the clean setting and a model to divide by",
+                    hint="evaluate the reference setting on the same images, or drop --relative",
+                )
             entries += [(name, f"{within}{corruption}", score) for corruption, score in kinds.items()]
     return entries
 
@@ -79,67 +85,6 @@ def corruption_families(workspace: Workspace, results: Iterable[Result]) -> dict
     return found
 
 
-def design_families(workspace: Workspace, results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Results of designs over corruptions, by the name of their first pass."""
-    designed = [(result, parts) for result in results if (parts := workspace.setting_record(result).parts)]
-    if not designed:
-        return {}
-    from shiftbench.store.designs import assignment_of  # most runs have none
-
-    found: dict[tuple[object, ...], list[Result]] = {}
-    for result, parts in designed:
-        if all(part.member is not None for part in parts):
-            same = (parts, result.spec.dataset, assignment_of(result).seed, result.spec.space)
-            found.setdefault(same, []).append(result)
-    ordered = [sorted(members, key=lambda one: assignment_of(one).turn) for members in found.values()]
-    return {members[0].setting: members for members in ordered}
-
-
-def design_table(results: StoredResults, family: str, *, baseline: str | None = None, level: float = 0.95) -> Table:
-    """What a design estimates of the full grid: mCE, relative mCE, mean error, and every type, with intervals."""
-    if baseline is not None:
-        raise SettingError(
-            "estimates of a design can't be divided by another model", hint="evaluate both with the full design"
-        )
-    workspace = results.workspace
-    members = design_families(workspace, results.results)[family]
-    divisor = ALEXNET if over_imagenet(workspace, members) else None
-    entries: list[tuple[str, str, Score]] = []
-    for title in dict.fromkeys(one.title for one in members):
-        scores, clean = _design_scores(results, [one for one in members if one.title == title], divisor, level)
-        if clean is not None:
-            entries.append((title, clean.setting, metrics.get("error")(clean, level=level)))
-        entries += [(title, family, score) for score in scores.summary()]
-        entries += [(title, corruption, score) for corruption, score in (scores.ce or scores.error).items()]
-    estimated = "estimates of the full grid: each image met few of the corruptions"
-    remarks = [estimated, *comparability(members, family, divisor)]
-    return score_table(entries, title=f"{family}: estimated corruption errors", remarks=remarks)
-
-
-def _design_scores(
-    results: StoredResults, passes: Sequence[Result], baseline: Baseline | None, level: float
-) -> tuple[CorruptionScores, Predictions | None]:
-    from shiftbench.metrics.designs import design_corruption_scores, design_outcomes
-    from shiftbench.store.designs import places_of
-
-    workspace, first = results.workspace, passes[0]
-    read = [(workspace.read(one, top_k=1, scores=False), places_of(workspace, one)) for one in passes]
-    clean = next((one for one in results.results if _is_clean_side(one, first)), None)
-    known = None if clean is None else _if_same_images(workspace.read(clean, scores=False), read[0][0])
-    parts = [part.member for part in workspace.setting_record(first).parts if part.member is not None]
-    outcomes = design_outcomes(read, known, len(parts))
-    family = first.spec.family or first.spec.provenance
-    scores = design_corruption_scores(
-        outcomes, parts, classifier=first.classifier, provenance=family, baseline=baseline, level=level
-    )
-    return scores, known
-
-
-def _is_clean_side(result: Result, shifted: Result) -> bool:
-    same = result.spec.classifier == shifted.spec.classifier and result.spec.dataset == shifted.spec.dataset
-    return same and result.setting == shifted.spec.reference and result.spec.space == shifted.spec.space
-
-
 def over_imagenet(workspace: Workspace, results: Iterable[Result]) -> bool:
     """Whether AlexNet's published errors can divide: they are over ImageNet's classes."""
     classes = set(label_space("imagenet-1k").keys)
@@ -147,17 +92,19 @@ def over_imagenet(workspace: Workspace, results: Iterable[Result]) -> bool:
 
 
 def results_corruption_table(
-    results: StoredResults, family: str | None = None, *, baseline: str | None = None, level: float = 0.95
+    results: StoredResults,
+    family: str | None = None,
+    *,
+    baseline: str | None = None,
+    relative: bool = False,
+    level: float = 0.95,
 ) -> Table:
     """The table of all families of corrupted settings, or of the one named; see ``Run.corruption_table``."""
     known = corruption_families(results.workspace, results.results)
-    designed = design_families(results.workspace, results.results)
-    if family in designed or (family is None and not known and len(designed) == 1):
-        return design_table(results, family or next(iter(designed)), baseline=baseline, level=level)
     if not known or family not in (None, *known):
         raise StoreError(
             "no corrupted settings to compute corruption errors from" if family is None else f"no family {family!r}",
-            found=f"families: {', '.join([*known, *designed]) or 'none'}",
+            found=f"families: {', '.join(known) or 'none'}",
             hint="evaluate a suite such as imagenet-c or corruptions",
         )
     chosen = [name for name in known if family in (None, name)]
@@ -167,7 +114,7 @@ def results_corruption_table(
         members = [result for result in results.results if result.setting in known[name].values()]
         divisor = baseline or (ALEXNET if over_imagenet(results.workspace, members) else None)
         clean, within = members[0].spec.reference, f"{name}." if len(chosen) > 1 else ""
-        found = _entries(results.workspace, results.results, name, clean, divisor, True, level, within)
+        found = _entries(results.workspace, results.results, name, clean, divisor, True, level, within, relative)
         entries |= dict.fromkeys(found)
         remarks += [f"{name}: {one}" if within else one for one in comparability(members, name, divisor)]
     return score_table(list(entries), title=f"{', '.join(chosen)}: corruption errors", remarks=remarks)
@@ -195,6 +142,28 @@ def all_corruption_scores(
     level: float,
 ) -> list[tuple[str, CorruptionScores, Predictions | None]]:
     """(classifier, scores, clean predictions) of every classifier with corrupted settings."""
+    grids, clean_of = corruption_grids(workspace, results, family, clean)
+    divisor: Baseline | Grid | None
+    divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
+    if isinstance(baseline, str) and divisor is None:
+        raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
+    # Released arrays name their images otherwise than a user's own clean set: no rise over it can be paired.
+    paired = {name: _if_same_images(clean_of.get(name), next(iter(grid.values()))) for name, grid in grids.items()}
+    base_clean = paired.get(baseline) if isinstance(baseline, str) else None
+    return [
+        (
+            name,
+            corruption_scores(grid, paired[name], baseline=divisor, baseline_clean=base_clean, level=level),
+            clean_of.get(name),
+        )
+        for name, grid in grids.items()
+    ]
+
+
+def corruption_grids(
+    workspace: Workspace, results: Sequence[Result], family: str, clean: str | None
+) -> tuple[dict[str, dict[Place, Predictions]], dict[str, Predictions]]:
+    """By classifier: the predictions under each corruption and severity of a family, and those on clean images."""
     grids: dict[str, dict[Place, Predictions]] = {}
     cleans: dict[str, dict[Place, Predictions]] = {}
     members = corruption_families(workspace, results).get(family, {})
@@ -213,22 +182,7 @@ def all_corruption_scores(
             f"no corrupted settings of the family {family!r}",
             found=", ".join(sorted({result.setting for result in results})[:5]) or "nothing",
         )
-    divisor: Baseline | Grid | None
-    divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
-    if isinstance(baseline, str) and divisor is None:
-        raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
-    clean_of = {name: rows["clean", 0] for name, rows in cleans.items()}
-    # Released arrays name their images otherwise than a user's own clean set: no rise over it can be paired.
-    paired = {name: _if_same_images(clean_of.get(name), next(iter(grid.values()))) for name, grid in grids.items()}
-    base_clean = paired.get(baseline) if isinstance(baseline, str) else None
-    return [
-        (
-            name,
-            corruption_scores(grid, paired[name], baseline=divisor, baseline_clean=base_clean, level=level),
-            clean_of.get(name),
-        )
-        for name, grid in grids.items()
-    ]
+    return grids, {name: rows["clean", 0] for name, rows in cleans.items()}
 
 
 def accuracy_of(error: Score) -> Score:
@@ -239,7 +193,10 @@ def accuracy_of(error: Score) -> Score:
 
 
 def _if_same_images(clean: Predictions | None, shifted: Predictions) -> Predictions | None:
-    return clean if clean is not None and set(shifted.ids) == set(clean.ids) else None
+    if clean is None:
+        return None
+    ids, own = set(clean.ids), set(shifted.ids)
+    return clean if own == ids or (shifted.spec.shift.designed and own < ids) else None
 
 
 def _add_once(grid: dict[tuple[str, int], Predictions], place: tuple[str, int], found: Predictions) -> None:

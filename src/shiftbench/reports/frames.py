@@ -36,6 +36,7 @@ _SCORES = pa.schema(
         ("level", pa.float64()),
         *((name, pa.string()) for name in ("unit", "method", "provenance")),
         ("higher_is_better", pa.bool_()),
+        ("passes", pa.int64()),
         ("assumed", pa.string()),
     ]
 )

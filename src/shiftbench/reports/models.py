@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shiftbench.errors import listed
+from shiftbench.reports.formatting import count
 from shiftbench.reports.scores import named
 from shiftbench.reports.table import Column, Name, Table
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.models import ModelVersion, differences
 from shiftbench.store.run_records import Software, mixed_versions
-from shiftbench.store.workspace import Result
+from shiftbench.store.workspace import PartResult, Result
 
 #: Marks a model some of whose preprocessing was assumed.
 ASSUMED = "†"
@@ -106,6 +107,25 @@ def assumed_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
         "confirm or correct with --preprocess (preprocessing=...)"
         for facts, titles in models.items()
     ]
+
+
+def design_notes(results: Iterable[Result]) -> list[str]:
+    """That some of these results are on the images that a design chose, and what that took."""
+    found: dict[str, None] = {}
+    for result in results:
+        if isinstance(result, PartResult):
+            passes, shifts = len(result.passes.results), result.passes.shifts
+            made, full = (count(number * result.spec.images) for number in (passes, shifts))
+            found[
+                f"estimates of the full grid: each image met {passes} of {shifts} shifts, "
+                f"{made} of {full} shifted forward passes per model"
+            ] = None
+    return list(found)
+
+
+def figure_notes(run: StoredResults) -> list[str]:
+    """What figures say of all results of a run."""
+    return [*assumed_notes(run, run.results), *design_notes(run.results)]
 
 
 def assumed_models(run: StoredResults) -> list[str]:

@@ -27,10 +27,11 @@ from shiftbench.runs.results import StoredResults
 from shiftbench.store.workspace import Result, space_key
 from shiftbench.studies.base import FRACTION, StudyError
 from shiftbench.studies.fits import Fit
-from shiftbench.studies.results import results_from_scores
+from shiftbench.studies.results import Results, results_from_scores
 from shiftbench.studies.robustness import Effective, effective_robustness
 from shiftbench.studies.scales import get_scale
 from shiftbench.studies.study import ShiftAxes, Study
+from shiftbench.studies.testbed import known_settings
 
 #: A line is used beyond the models that it was fitted to by at most this share of their range, on its scale.
 _BEYOND = 0.5
@@ -209,6 +210,30 @@ def published_study(run: StoredResults, y: str) -> PlacedStudy:
     notes = (f"published models: {baseline.source}", *placed[0].notes)
     study = Study(baseline.results(y).joined(replace(results, models=renamed, notes=notes)), baseline.models)
     return PlacedStudy(study, ShiftAxes(x, y), baseline.scale, list(renamed))
+
+
+def why_apart(result: Result) -> str:
+    """Why a result in a testbed setting is not the testbed's measurement; "" where it is, or the name is another."""
+    known = known_settings().get(result.setting)
+    if known is None:
+        return ""
+    expected, spec = _space_key(known.space or "imagenet-1k"), result.spec
+    if spec.space != expected:
+        return f"they are over {spec.space}, not {expected}"
+    cropped = spec.geometry.values != spec.classifier.geometry.values
+    if known.source == "on-disk" and cropped and not spec.classifier.recorded:
+        return "the files were cropped but not resized, unlike in the testbed"
+    return ""
+
+
+def own_results(run: StoredResults, metric: str | None = None) -> Results:
+    """The scores of a run as a table to place among the testbed's; what is not comparable is renamed, with a note."""
+    why = {one.setting: reason for one in run.results if (reason := why_apart(one))}
+    found = results_from_scores(run.scores(metric))
+    names = tuple(f"{name} (own)" if name in why else name for name in found.settings)
+    sizes = {new: found.sizes[old] for old, new in zip(found.settings, names, strict=True) if old in found.sizes}
+    notes = (*found.notes, *(f"{name}: own results are kept apart: {reason}" for name, reason in why.items()))
+    return replace(found, settings=names, sizes=sizes, notes=notes)
 
 
 def _place(title: str, own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Placement:

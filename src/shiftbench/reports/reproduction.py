@@ -8,7 +8,7 @@ from typing import Any
 
 from shiftbench.errors import listed
 from shiftbench.published.reproduce import MARKS, TITLES, Checked, CheckedNumber
-from shiftbench.published.reproduce.base import ABSENT, DIFFERS, SAME, Group, needed
+from shiftbench.published.reproduce.base import ABSENT, DIFFERS, KINDS, SAME, Group, needed
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Number, Row, Table
 from shiftbench.studies.base import count_of
@@ -23,8 +23,8 @@ _COLUMNS = [
 #: So many published numbers are quoted of a claim that can't be recomputed, and so many models of one that differs.
 _QUOTED = 4
 _FOLDERS = (
-    "the folders hold the testbed's public result files (one results*.csv, one models*.csv) and 004's released "
-    "predictions; without them only the tables in the package are compared"
+    "the folders hold the testbed's public table (robustness_top1s.csv) and 004's released predictions; without them "
+    "only the tables in the package are compared"
 )
 
 
@@ -32,10 +32,10 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Tabl
     """What ``shiftbench reproduce`` prints.
 
     >>> from shiftbench.published.reproduce import reproduce
-    >>> print("\\n".join(reproduction_table(reproduce("002")).to_text(80).splitlines()[10:13]))
+    >>> print("\\n".join(reproduction_table(reproduce("002")).to_text(80).splitlines()[13:16]))
                 recomputed  published  difference  mark
     ───────────────────────────────────────────────────────
-    AlexNet          100.0      100.0        0.00  same
+    SqueezeNet       104.5      104.4       +0.07  rounding
     """
     papers: dict[str, list[Checked]] = {}
     for one in checked:
@@ -45,7 +45,7 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Tabl
     grouped = ["k of n: so many of a table's numbers print the same; difference: the largest of all"]
     rows = [
         {"paper": one.claim.paper, "place": one.claim.place, "claim": one.claim.what, **row.as_dict(),
-         "recomputed_from": one.claim.source}
+         "kind": one.claim.kind, "recomputed_from": one.claim.source}
         for one in checked for row in one.rows
     ]  # fmt: skip
     return Table(
@@ -64,13 +64,19 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Tabl
                 _COLUMNS,
                 (),
                 title=f"{paper}: {TITLES[paper]}",
-                lead=[_counted(_counts(found))],
+                lead=_by_kind(found),
                 parts=[_claim_table(one) for one in found],
                 heading=2,
             )
             for paper, found in papers.items()
         ],
-        data={"marks": dict(MARKS), "counts": counts, "papers": [_data(*one) for one in papers.items()]},
+        data={
+            "marks": dict(MARKS),
+            "kinds": dict(KINDS),
+            "counts": counts,
+            "by_kind": {kind: _counts([one for one in checked if one.claim.kind == kind]) for kind in KINDS},
+            "papers": [_data(*one) for one in papers.items()],
+        },
         heading=1,
         command=command,
     )
@@ -81,8 +87,15 @@ def _counts(checked: Sequence[Checked]) -> dict[str, int]:
     return {mark: sum(one.counts[mark] for one in checked) for mark in MARKS}
 
 
+def _by_kind(checked: Sequence[Checked]) -> list[str]:
+    """What was compared, by what it was recomputed from: agreement of printed numbers is no evidence about models."""
+    kinds = {kind: [one for one in checked if one.claim.kind == kind] for kind in KINDS}
+    return [f"{meaning[:1].upper()}{meaning[1:]}: {_counted(_counts(kinds[kind]))}" for kind, meaning in KINDS.items()
+            if kinds[kind]]  # fmt: skip
+
+
 def _counted(counts: dict[str, int]) -> str:
-    return "Comparisons: " + ", ".join(f"{formatting.count(n)} {shown_mark(mark)}" for mark, n in counts.items() if n)
+    return ", ".join(f"{formatting.count(n)} {shown_mark(mark)}" for mark, n in counts.items() if n)
 
 
 def shown_mark(mark: str) -> str:

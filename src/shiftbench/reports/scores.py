@@ -27,6 +27,8 @@ from shiftbench.reports.writers import plain
 #: Of more distinct provenance lines than this only what they share is shown.
 _MOST_LINES = 6
 _KEYS = ("classifier", "setting", "metric", "value", "low", "high", "n", "level", "method", "unit", "provenance")
+#: Behind a number that a design estimates.
+ESTIMATE = "~"
 #: (model, setting, score)
 Entries = list[tuple[str, str, Score]]
 _Key = tuple[str, str, str, float, str]
@@ -72,7 +74,7 @@ def score_table(
         columns,
         scores,
         shown=shown,
-        keys=_KEYS,
+        keys=(*_KEYS, "passes") if any("passes" in score for score in scores) else _KEYS,
         title=" · ".join(part for part in (title, grid.caption) if part),
         lead=[] if shown else ["no results yet"],
         notes=notes,
@@ -137,7 +139,7 @@ class ScoreGrid:
         if score is None:
             return ""
         bold, mark = classifier in self._bold[column.key], "" if score.n == self.n(column) else "*"
-        return Number(score.value, score.low, score.high, bold=bold, mark=mark)
+        return Number(score.value, score.low, score.high, bold=bold, mark=mark + ESTIMATE * (score.passes is not None))
 
     def shown_column(self, column: ScoreColumn) -> Column:
         """One number of digits per column, so that the points stand under each other."""
@@ -188,6 +190,7 @@ class ScoreGrid:
             self._interval_note(),
             *self._mark_notes(),
             *self._n_notes(),
+            *self._estimate_notes(),
             *self._provenance_notes(),
             *([rule] if any(self._bold.values()) else []),
         ]
@@ -257,6 +260,11 @@ class ScoreGrid:
             for (name, n), settings in odd.items()
         ]
         return [f"* another number of images than its column: {listed(parts, 3)}"] if parts else []
+
+    def _estimate_notes(self) -> list[str]:
+        passes = sorted({one.score.passes for one in self.entries if one.score.passes is not None})
+        some = " to ".join(formatting.count(number) for number in (*passes[:1], *passes[1:][-1:]))
+        return [f"{ESTIMATE} estimate of the full grid's number from {some} forward passes per model"] if passes else []
 
     def _provenance_notes(self) -> list[str]:
         unmarked = [column for column in self.columns if not column.mark and column.provenance]

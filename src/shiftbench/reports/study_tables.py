@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from shiftbench.errors import listed
 from shiftbench.reports import formatting
-from shiftbench.reports.table import Column, Table
+from shiftbench.reports.table import Column, Name, Table
 from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, whole
 from shiftbench.studies.correlation import Correlation
@@ -16,11 +16,14 @@ from shiftbench.studies.fits import Fit
 from shiftbench.studies.frequencies import FrequencyBin
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
 from shiftbench.studies.image_bootstrap import IMAGES
+from shiftbench.studies.interventions import GroupMean
 from shiftbench.studies.piecewise import Line, PiecewiseFit
 from shiftbench.studies.reproducibility import Gaps, Reproducibility
 from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
 from shiftbench.studies.study import Study, unlisted
 
+#: Behind the names of own models among published ones.
+OWN_MARK = "★"
 #: How many rows of a long list a terminal shows from either end.
 _EXTREMES = 8
 
@@ -45,7 +48,9 @@ def effective_table(
     shown, hidden = rows, list[str]()
     if extremes:
         shown, hidden = _extremes(rows, "models", "`study effective` and --json have them all")
+    shown = [{**row, "model": Name(str(row["model"]), OWN_MARK)} if row["model"] in own else row for row in shown]
     notes = [
+        *([f"{OWN_MARK} own models"] if own else []),
         f"rho: y minus the line, percentage points; {formatting.level_text(result.level)} intervals: {result.sources}",
         *_line_note(result.line),
         *result.line.notes,
@@ -126,6 +131,99 @@ def _line_note(line: Line) -> list[str]:
         return []
     what = "images" if one.procedure == IMAGES else "the models"
     return [f"line: {formatting.level_text(one.level)} intervals from {one.resamples:,} resamples of {what}"]
+
+
+def lines_table(lines: Mapping[str, Line]) -> Table:
+    """One row per line: its slope, intercept and r2 on several shifts."""
+    rows = []
+    for name, line in lines.items():
+        sides = [("", line)] if isinstance(line, Fit) else [(" (below)", line.below), (" (above)", line.above)]
+        for side, one in sides:
+            ends = [end or (None, None) for end in (one.slope_interval, one.intercept_interval)]
+            rows.append(
+                {
+                    "shift": f"{name}{side}", "n": one.n, "slope": one.slope, "slope_low": ends[0][0],
+                    "slope_high": ends[0][1], "intercept": one.intercept, "intercept_low": ends[1][0],
+                    "intercept_high": ends[1][1], "r2": finite_or_none(one.r2),
+                }
+            )  # fmt: skip
+    fields = [
+        Column("shift", "shift"),
+        Column("n", "models", "count"),
+        Column("slope", "slope", "number", ("slope_low", "slope_high"), 4),
+        Column("intercept", "intercept", "number", ("intercept_low", "intercept_high"), 4),
+        Column("r2", "r2", "number", places=4),
+    ]
+    notes = [*dict.fromkeys(note for line in lines.values() for note in [*_line_note(line), *line.notes])]
+    return Table(fields, rows, title="lines of the baseline models", notes=notes, data={"lines": rows, "notes": notes})
+
+
+def wide_table(
+    study: Study,
+    found: Mapping[str, EffectiveRobustness] | Mapping[str, RelativeRobustness],
+    measure: str,
+    *,
+    own: Sequence[str] = (),
+) -> Table:
+    """rho or tau of every model on several shifts: one row per model, own models first and marked."""
+    by_shift = {shift: {row.model: row for row in result.rows} for shift, result in found.items()}
+    results = study.results
+    order = [*own, *(name for name in results.models if name not in own)]
+    rows, shown = [], []
+    for model in order:
+        values = {shift: known[model] for shift, known in by_shift.items() if model in known}
+        if not values:
+            continue
+        row: dict[str, object] = {"model": model, "category": study.category_of(model), "own": model in own}
+        for shift, one in values.items():
+            row |= {shift: getattr(one, measure), f"{shift}_low": finite_or_none(one.low)}
+            row[f"{shift}_high"] = finite_or_none(one.high)
+        rows.append(row)
+        shown.append({**row, "model": Name(model, OWN_MARK)} if model in own else row)
+    times = 100.0 / whole(results.unit)
+    fields = [Column("model", "model"), Column("category", "category", optional=True)]
+    fields += [Column(shift, shift, "points", times=times) for shift in found]
+    level = next(one.level for one in found.values())
+    what = "y minus the line" if measure == "rho" else "accuracy minus the base model's"
+    notes = [
+        f"{measure}: {what}, percentage points; {formatting.level_text(level)} intervals in --json and --format csv",
+        *([f"{OWN_MARK} own models"] if own else []),
+        *dict.fromkeys(note for result in found.values() for note in result.notes),
+        *results.notes,
+    ]
+    names = {"rho": "effective", "tau": "relative"}
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return Table(
+        fields, rows, shown=shown, keys=keys, title=f"{names[measure]} robustness ({measure})", notes=notes,
+        data={"measure": measure, "shifts": list(found), "level": level, "unit": results.unit, "models": rows,
+              "notes": notes},
+    )  # fmt: skip
+
+
+def interventions_table(found: Sequence[GroupMean], by: str, level: float) -> Table:
+    """One row for each shift and group."""
+    rows: dict[tuple[str, str], dict[str, object]] = {}
+    for one in found:
+        row = rows.setdefault((one.shift, one.group), {"shift": one.shift, "group": one.group})
+        low, high = finite_or_none(one.low), finite_or_none(one.high)
+        key = one.measure
+        row |= {f"{key}_models": one.n, key: one.mean, f"{key}_low": low, f"{key}_high": high}
+    fields = [
+        Column("shift", "shift"),
+        Column("group", by),
+        Column("rho_models", "models", "count", optional=True),
+        Column("rho", "mean rho", "points", ("rho_low", "rho_high")),
+        Column("tau_models", "with base", "count", optional=True),
+        Column("tau", "mean tau", "points", ("tau_low", "tau_high")),
+    ]
+    notes = [
+        "rho: accuracy beyond the line of the baseline models; tau: beyond the base model; percentage points",
+        f"means with {formatting.level_text(level)} t intervals over the models of a {by}",
+    ]
+    flat = list(rows.values())
+    shown = [{**row, "group": str(row["group"]).replace("_", " ")} for row in flat]
+    data = {"by": by, "level": level, "means": flat, "notes": notes}
+    return Table(fields, flat, shown=shown, title="what helps against which shift", notes=notes, data=data)
 
 
 def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:

@@ -151,7 +151,7 @@ class ModelSummary:
         """Everything that is known, for people."""
         found = [SummaryLine("accuracy", *_shown(self.accuracy), f"on {self.setting} (n = {count(self.accuracy.n)})")]
         for one in self.corruptions:
-            made_of = f"{one.family}, {one.corruptions} corruptions{_mce(one.mce)}"
+            made_of = f"{one.family}, {one.corruptions} corruptions{_mce(one.mce)}{_estimated(one.mean)}"
             found.append(SummaryLine("corrupted", *_shown(one.mean), made_of))
             found.append(SummaryLine("worst", ", ".join(f"{name} {_percent(score)}" for name, score in one.worst)))
         placed = {one.setting for one in self.placements}
@@ -403,7 +403,9 @@ def _corrupted(run: StoredResults, clean: Result, command: Sequence[str]) -> lis
 
 def _brief(one: ModelSummary) -> str:
     parts = [f"{' '.join(_shown(one.accuracy))} on {one.setting}"]
-    parts += [f"{_percent(family.mean)} {family.family}, worst {family.worst[0][0]}" for family in one.corruptions]
+    for family in one.corruptions:
+        worst = f"worst {family.worst[0][0]}{_estimated(family.mean)}"
+        parts.append(f"{_percent(family.mean)} {family.family}, {worst}")
     parts += [place.sentence for place in one.placements[:1]]
     return "; ".join(parts)
 
@@ -418,6 +420,10 @@ def _percent(score: Score) -> str:
     if score.unit != "%":
         return number(score.value, digits(score.n, score.unit), score.unit)
     return f"{number(score.value, 1)} %"
+
+
+def _estimated(score: Score) -> str:
+    return "" if score.passes is None else f" (estimates from {count(score.passes)} forward passes)"
 
 
 def _mce(mce: Score | None) -> str:

@@ -115,15 +115,18 @@ def _tabular(table: Table) -> list[str]:
     rows = [[_latex_cell(one.cell(row), small=bool(table.turned)) for one in table.columns] for row in table.shown]
     if any(column.n for column in table.columns):
         rows.append([r"\midrule $n$", *(column.n for column in table.columns[1:])])
+    long = len(rows) > _PAGE
+    kind = "longtable" if long else "tabular"
     return [
-        "% needs \\usepackage{booktabs}",
-        f"\\begin{{tabular}}{{{'l' * left + 'r' * (len(table.columns) - left)}}}",
+        f"% needs \\usepackage{{booktabs{',longtable' if long else ''}}}",
+        f"\\begin{{{kind}}}{{{'l' * left + 'r' * (len(table.columns) - left)}}}",
         "\\toprule",
         *(" & ".join(row) + r" \\" for row in header),
         "\\midrule",
+        *(["\\endhead", "\\bottomrule", "\\endlastfoot"] if long else []),
         *(" & ".join(row) + r" \\" for row in rows),
-        "\\bottomrule",
-        "\\end{tabular}",
+        *([] if long else ["\\bottomrule"]),
+        f"\\end{{{kind}}}",
     ]
 
 
@@ -162,7 +165,9 @@ def _markdown_cell(cell: CellText, *, small: bool) -> str:
     return f"{value} <sub>{interval}</sub>" if small else f"{value} {interval}"
 
 
-_LATEX_MARKS = {"†": r"\dagger"}
+_LATEX_MARKS = {"†": r"\dagger", "★": r"\star"}
+#: Rows that fit on a page.
+_PAGE = 50
 
 
 def _latex_cell(cell: CellText, *, small: bool) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from shiftbench.studies import ModelInfo, Models, Results, read_models, read_results
 from shiftbench.studies.study import Study
-from shiftbench.studies.testbed import default_sizes, with_aggregates
+from shiftbench.studies.testbed import complete
 
 
 @pytest.fixture
@@ -27,5 +27,5 @@ def study() -> Study:
 @pytest.fixture(scope="session")
 def public(reference_data: Path) -> Study:
     folder = reference_data / "imagenet-testbed"
-    results = default_sizes(with_aggregates(read_results(folder / "results_204x213.csv")))
+    results = complete(read_results(folder / "results_204x213.csv"))
     return Study(results, read_models(folder / "models_338.csv"))

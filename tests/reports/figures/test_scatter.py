@@ -47,7 +47,7 @@ def test_points_line_and_band_are_the_study_s(study: Study) -> None:
     for piece in pieces:
         x, y = np.asarray(piece.get_xydata()).T
         assert y == pytest.approx(line.slope * x + line.intercept)  # type: ignore[union-attr]
-    panel = make_panel(study, ShiftAxes("val", "shifted"), scale="logit", level=0.95, resamples=200)
+    panel = make_panel(study, ShiftAxes("val", "shifted"), scale="logit", level=0.95, point_level=0.95, resamples=200)
     [(x, low, high)] = panel.bands()
     band = line.band(100 * panel.scale.inverse(x))
     assert band is not None
@@ -58,11 +58,11 @@ def test_points_line_and_band_are_the_study_s(study: Study) -> None:
 
 
 def test_intervals_are_clopper_pearson(study: Study) -> None:
-    panel = make_panel(study, ShiftAxes("val", "shifted"), scale="logit", level=0.99, resamples=0)
+    panel = make_panel(study, ShiftAxes("val", "shifted"), scale="logit", level=0.95, point_level=0.99, resamples=0)
     low, high = clopper_pearson(410, 1000, 0.99)
     assert (panel.points.y.low[0], panel.points.y.high[0]) == pytest.approx((low, high))
     unsized = Study(replace(study.results, sizes={}), study.models)
-    bare = make_panel(unsized, ShiftAxes("val", "shifted"), scale="logit", level=0.99, resamples=0)
+    bare = make_panel(unsized, ShiftAxes("val", "shifted"), scale="logit", level=0.95, point_level=0.99, resamples=0)
     assert bare.points.y.low.tolist() == bare.points.y.value.tolist()
     check(scatter(unsized, "shifted", resamples=20))
 

@@ -37,8 +37,8 @@ def test_percent_and_fractions_give_the_same_grid(tmp_path: Path) -> None:
     of_fraction = results_of(page_of(None, table(fraction, "model,val,v2\na,0.761,0.633\nb,0.565,0.44\n")))
     assert of_percent["estimates"] == of_fraction["estimates"]
     assert number(of_percent, "a", "v2") == [0.633, None, None, None]
-    assert "results.csv: read as percent" in of_percent["notes"]
-    assert "results.csv: read as fractions" in of_fraction["notes"]
+    assert "percent: read as percent" in of_percent["notes"]
+    assert "fraction: read as fractions" in of_fraction["notes"]
 
 
 def test_percent_against_fraction_in_one_table_is_refused(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_folder_must_say_which_table_is_meant(tmp_path: Path) -> None:
         read_published(tmp_path)
     for name in ("results_a.csv", "results_b.csv"):
         (tmp_path / name).write_text("model,val\na,50\n")
-    with pytest.raises(ShiftbenchError, match="--data FILE"):
+    with pytest.raises(ShiftbenchError, match="--models FILE"):
         read_published(tmp_path)
 
 

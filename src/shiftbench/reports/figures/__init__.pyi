@@ -7,6 +7,7 @@ from .heatmaps import correlations as correlations
 from .heatmaps import heatmap as heatmap
 from .new_test_sets import bins as bins
 from .new_test_sets import rank as rank
+from .robustness import robustness as robustness
 from .run_figures import RunFigures as RunFigures
 from .scatters import scatter as scatter
 from .severities import corruptions as corruptions

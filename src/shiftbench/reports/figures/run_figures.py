@@ -16,7 +16,7 @@ from shiftbench.reports.figures.heatmaps import heatmap
 from shiftbench.reports.figures.scatters import scatter
 from shiftbench.reports.figures.severities import corruptions
 from shiftbench.reports.figures.style import PaperFigure, marking
-from shiftbench.reports.models import assumed_models, assumed_notes
+from shiftbench.reports.models import assumed_models, figure_notes
 from shiftbench.reports.placement import PlacedStudy, published_study
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
@@ -38,7 +38,7 @@ def _marked(
 
     @functools.wraps(draw)
     def drawn(self: RunFigures, /, *arguments: P.args, **options: P.kwargs) -> PaperFigure:
-        with marking(assumed_models(self._run), assumed_notes(self._run, self._run.results)):
+        with marking(assumed_models(self._run), figure_notes(self._run)):
             return draw(self, *arguments, **options)
 
     return drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,10 +115,19 @@ class Panel:
         return [f"slope {self.line.slope:.2f}{interval}", f"{r2}n = {self.line.n}"]
 
 
-def make_panel(study: Study, shift: ShiftAxes, *, scale: str, level: float, resamples: int) -> Panel:
+def make_panel(
+    study: Study,
+    shift: ShiftAxes,
+    *,
+    scale: str,
+    level: float,
+    point_level: float,
+    resamples: int,
+    models: Sequence[str] = (),
+) -> Panel:
     """The panel of one shift; if no line can be fitted, a note gives the reason."""
     axis = get_scale(scale)
-    points, notes = _points(study, shift, level)
+    points, notes = _points(study, shift, point_level, models)
     line: Line | None = None
     try:
         line = study.fit(
@@ -138,11 +148,13 @@ def _threshold(shift: ShiftAxes) -> float | None:
     return shift.min_x / 100 if shift.min_x is not None and shift.min_x > 1 else shift.min_x
 
 
-def _points(study: Study, shift: ShiftAxes, level: float) -> tuple[Points, list[str]]:
+def _points(study: Study, shift: ShiftAxes, level: float, only: Sequence[str]) -> tuple[Points, list[str]]:
     """The models with both accuracies, above the shift's threshold; notes on the others."""
     results = study.results
     x, y = (accuracy_intervals(results, setting, level) for setting in (shift.x, shift.y))
     points = Points(results.models, x, y)
+    if only:
+        points = points.where(np.isin(results.models, only))
     known = ~(np.isnan(points.x.value) | np.isnan(points.y.value))
     least = _threshold(shift)
     below = known & (np.nan_to_num(points.x.value) < (least or 0.0))

@@ -38,18 +38,20 @@ from shiftbench.reports.figures.style import (
 )
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.study import ShiftAxes, Study
+from shiftbench.studies.testbed import POINT_LEVEL, is_testbed
 
 #: Colour and mark of the categories of 001; others get what is left.
 _KNOWN = {
     "standard": (BLUE, "o"),
+    "lp adversarial": (PURPLE, "D"),
     "robustness intervention": (ORANGE, "s"),
     "more data": (GREEN, "^"),
     "low accuracy": (GREY, "v"),
     "in no category": (GREY, "o"),
     "models": (BLUE, "o"),
 }
-_FURTHER = ((PURPLE, "D"), (SKY, "P"), (BLACK, "p"), (YELLOW, "X"))
-_OWN, _OWN_STYLE = "own", (VERMILION, "*")
+_FURTHER = ((SKY, "P"), (BLACK, "p"), (YELLOW, "X"))
+OWN, _OWN_STYLE = "own", (VERMILION, "*")
 #: Height of a panel by its width.
 _ASPECT = 0.9
 #: So many models, or fewer, are all named.
@@ -70,7 +72,10 @@ def scatter(
     scale: str = "logit",
     own: Sequence[str] = (),
     named: Sequence[str] = (),
+    models: Sequence[str] = (),
+    colour_by: str = "category",
     level: float = 0.95,
+    point_level: float | None = None,
     resamples: int = 1000,
     width: str | float = "single",
     show_notes: bool = True,
@@ -79,7 +84,7 @@ def scatter(
 
     A shift is a ``ShiftAxes`` or its name as in ``Study.shift``; ``x`` is the reference of names without one. ``own``
     are the reader's own models: drawn larger and named; ``named`` are others to be named. Without either, a dozen
-    models or fewer are all named. ``level`` is that of the points' Clopper-Pearson intervals and of the band.
+    models or fewer are all named. The points' intervals are Clopper-Pearson.
 
     Args:
         study: The accuracies, and which models the line goes through.
@@ -88,7 +93,11 @@ def scatter(
         scale: ``"logit"``, ``"probit"`` or ``"linear"``.
         own: The reader's own models: drawn larger and named.
         named: Other models to name.
-        level: Confidence level of the intervals.
+        models: Only these models; the line is fitted to all. Default: all.
+        colour_by: Column of the table of models that decides colours.
+        level: Confidence level of the band and the line.
+        point_level: Confidence level of the points' intervals; default: 0.995 for the ImageNet testbed's settings, as
+            001 draws them, else ``level``.
         resamples: Number of bootstrap resamples.
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
@@ -96,14 +105,21 @@ def scatter(
     asked = [shifts] if isinstance(shifts, ShiftAxes | str) else list(shifts)
     if not asked:
         raise StudyError("no shift to draw", expected="at least one")
-    for name in (*own, *named):
+    for name in (*own, *named, *models):
         if name not in study.results.models:
             raise UnknownNameError("model", name, study.results.models)
     chosen = [study.shift(one, x) if isinstance(one, str) else one for one in asked]
-    panels = [make_panel(study, one, scale=scale, level=level, resamples=resamples) for one in chosen]
+    at_points = point_level or (POINT_LEVEL if is_testbed(study.results) else level)
+    panels = [
+        make_panel(study, one, scale=scale, level=level, point_level=at_points, resamples=resamples, models=models)
+        for one in chosen
+    ]
     rows, columns, side = panel_grid(len(panels), width, 6.0)
-    figure = new_figure(width, rows * side * _ASPECT + 0.8, _notes(panels), show_notes=show_notes)
-    styles = _styles(study, panels, own)
+    levels = [f"intervals of points: {formatting.level_text(at_points)}"] if at_points != level else []
+    notes = [*_notes(panels), *levels]
+    figure = new_figure(width, rows * side * _ASPECT + 0.8, notes, show_notes=show_notes)
+    kinds = {name: legend_label(study, name, own, colour_by) for panel in panels for name in panel.points.models}
+    styles = category_styles(list(kinds.values()))
     legend: dict[str, Any] = {}
     for number, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
@@ -113,9 +129,9 @@ def scatter(
             axes.set_title(panel_letter(number))
         legend |= _draw_lines(axes, panel, level)
         for label, (colour, mark) in styles.items():
-            here = np.array([_label(study, name, own) == label for name in panel.points.models])
-            _draw_points(axes, panel, here, colour, mark, large=label == _OWN)
-    marks = {label: legend_mark(*style, large=label == _OWN) for label, style in styles.items()}
+            here = np.array([kinds[name] == label for name in panel.points.models])
+            _draw_points(axes, panel, here, colour, mark, large=label == OWN)
+    marks = {label: legend_mark(*style, large=label == OWN) for label, style in styles.items()}
     add_legend(figure, [*marks.values(), *legend.values()], [*marks, *legend])
     finish(figure)
     unnamed = [name for panel, axes in zip(panels, figure.axes, strict=True) for name in _name(axes, panel, own, named)]
@@ -133,22 +149,22 @@ def _notes(panels: Sequence[Panel]) -> list[str]:
     return [note if len(where) == len(panels) else f"{', '.join(where)} {note}" for note, where in found.items()]
 
 
-def _label(study: Study, model: str, own: Sequence[str]) -> str:
-    """What the legend calls a model's kind."""
+def legend_label(study: Study, model: str, own: Sequence[str], column: str = "category") -> str:
+    """What the legend calls a model's kind, by a column of the table of models."""
     if model in own:
-        return _OWN
-    unknown = "models" if study.models is None else "in no category"
-    return study.category_of(model).replace("_", " ") or unknown
+        return OWN
+    if study.models is None:
+        return "models"
+    return study.models.column(model, column).replace("_", " ") or f"in no {column}"
 
 
-def _styles(study: Study, panels: Sequence[Panel], own: Sequence[str]) -> Styles:
-    """The kinds that are there, the baseline category first and the reader's own last, so drawn on top."""
-    found = {_label(study, name, own) for panel in panels for name in panel.points.models} - {_OWN}
-    order = list(_KNOWN)
+def category_styles(labels: Sequence[str]) -> Styles:
+    """Colour and mark by kind, the baseline category first and the reader's own last, so drawn on top."""
+    found, order = set(labels) - {OWN}, list(_KNOWN)
     sort = sorted(found, key=lambda label: (order.index(label) if label in order else len(order), label))
     free = list(_FURTHER * (1 + len(found) // len(_FURTHER)))
     styles = {label: _KNOWN[label] if label in _KNOWN else free.pop(0) for label in sort}
-    return {**styles, _OWN: _OWN_STYLE} if own else styles
+    return {**styles, OWN: _OWN_STYLE} if OWN in labels else styles
 
 
 def _draw_lines(axes: Axes, panel: Panel, level: float) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any, ParamSpec
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import PlaceHolderLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -142,10 +143,37 @@ def in_style(draw: Callable[P, PaperFigure]) -> Callable[P, PaperFigure]:
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(RULES)
             figure = draw(*arguments, **options)
+            if not isinstance(figure.get_layout_engine(), PlaceHolderLayoutEngine | None):
+                _set_labels(figure)
             _add_marks(figure)
             return figure
 
     return styled
+
+
+#: Title and axis labels that replace a figure's own, where they are not empty.
+_labels: ContextVar[tuple[str, str, str]] = ContextVar("labels", default=("", "", ""))
+
+
+@contextmanager
+def labelled(title: str = "", x: str = "", y: str = "") -> Iterator[None]:
+    """Figures drawn inside have this title and these labels of their axes."""
+    token = _labels.set((title, x, y))
+    try:
+        yield
+    finally:
+        _labels.reset(token)
+
+
+def _set_labels(figure: Figure) -> None:
+    title, x, y = _labels.get()
+    if title:
+        figure.suptitle(title, fontsize=TEXT)
+    for axes in figure.axes:
+        if x:
+            axes.set_xlabel(x)
+        if y:
+            axes.set_ylabel(y)
 
 
 #: Behind the names of models of which something was assumed; as in tables (``reports.models``).
@@ -326,6 +354,7 @@ def legend_mark(colour: str, mark: str, *, large: bool = False) -> Line2D:
 
 def finish(figure: PaperFigure) -> PaperFigure:
     """Fix the layout, so that what is placed by hand afterwards stays where it belongs."""
+    _set_labels(figure)
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shiftbench.metrics.base import Score
+from shiftbench.reports.models import design_notes
 from shiftbench.reports.page.payload import Estimate, SettingEntry, estimate, score_estimate
 from shiftbench.reports.perturbation import flip_entries, perturbation_families
+from shiftbench.reports.placement import why_apart
 from shiftbench.reports.scores import ScoreColumn, ScoreGrid
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.workspace import Result
@@ -33,8 +35,8 @@ class GridColumn:
     reference: str | None = None
     note: str = ""
     provenance: str = ""
-    #: The label space that the numbers are over (``space_key``); "" where a table does not say.
-    space: str = ""
+    #: Why they are not the testbed's measurement, though they have the name of one of its settings.
+    apart: str = ""
 
     def entry(self) -> SettingEntry:
         return {
@@ -92,9 +94,9 @@ def _column(table: ScoreGrid, column: ScoreColumn, run: StoredResults) -> GridCo
         column.unit,
         column.higher_is_better,
         _reference(table, own, run.results),
-        run.workspace.setting_record(own).note,
+        "; ".join(filter(None, [run.workspace.setting_record(own).note, *design_notes([own])])),
         column.provenance,
-        own.spec.space,
+        next(filter(None, map(why_apart, same)), ""),
     )
 
 

@@ -1,7 +1,6 @@
 """Results that others published, for ``--data``: a table of models by settings, and what is known about its models.
 
-A file is the table itself. A folder holds one ``results*`` file and perhaps one ``models*`` file, as the
-ImageNet testbed's does, or timm's ``results-<test set>.csv`` files.
+``published.importers.open_table`` describes which files and folders are read.
 """
 
 from __future__ import annotations
@@ -13,21 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.arrays import FloatArray
-from shiftbench.errors import listed
 from shiftbench.published.baselines import PublishedLine
+from shiftbench.published.importers import open_table
 from shiftbench.reports.page.columns import GridColumn
 from shiftbench.reports.page.payload import Estimate, estimate
 from shiftbench.reports.placement import Placements
-from shiftbench.studies.base import FRACTION, StudyError, whole
-from shiftbench.studies.models import STANDARD, ModelInfo, Models, read_models
-from shiftbench.studies.results import Results, read_results
+from shiftbench.studies.base import FRACTION, whole
+from shiftbench.studies.models import STANDARD, ModelInfo, Models
+from shiftbench.studies.results import Results
 from shiftbench.studies.robustness import accuracy_interval
 from shiftbench.studies.study import Study
-from shiftbench.studies.testbed import SHIFTS, default_sizes, known_settings, with_aggregates
-
-_TABLES = (".csv", ".parquet", ".pq")
-#: With this many settings named as in the testbed, a table is taken for the testbed's.
-_RECOGNISED = 5
+from shiftbench.studies.testbed import SHIFTS, has_testbed_settings, known_settings
 
 
 @dataclass(frozen=True)
@@ -42,20 +37,19 @@ class Published:
     @property
     def is_testbed(self) -> bool:
         """Whether its settings are the ImageNet testbed's, so that references and classes are known."""
-        return not self.baselines and len(known_settings().keys() & set(self.study.results.settings)) >= _RECOGNISED
+        return not self.baselines and has_testbed_settings(self.study.results.settings)
 
 
 def read_published(
-    data: Path, models: Path | None = None, *, baseline: str = STANDARD, unit: str | None = None
+    data: Path,
+    models: Path | None = None,
+    *,
+    baseline: str = STANDARD,
+    unit: str | None = None,
+    all_models: bool = False,
 ) -> Published:
     """The table at ``data``; ``models`` names the table of models where the folder does not hold it."""
-    if data.is_dir():
-        name, results, beside = _read_folder(data, unit)
-        models = models or beside
-    else:
-        name, results = data.name, read_results(data, unit=unit)
-    known = read_models(models) if models is not None else None
-    return Published(name, Study(default_sizes(with_aggregates(results)), known, baseline=baseline))
+    return Published(data.name, open_table(data, models, baseline=baseline, unit=unit, all_models=all_models))
 
 
 def published_baselines(placements: Placements) -> Published | None:
@@ -121,25 +115,3 @@ def _numbers(results: Results, setting: str, level: float) -> Mapping[str, Estim
         for model, value, low, high, n in zip(results.models, values, lows, highs, sizes, strict=True)
     }
     return {model: number for model, number in found.items() if number is not None}
-
-
-def _read_folder(folder: Path, unit: str | None) -> tuple[str, Results, Path | None]:
-    tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _TABLES]
-    results = [path for path in tables if path.name.lower().startswith("results")]
-    models = [path for path in tables if path.name.lower().startswith("models")]
-    if len(models) > 1:
-        raise StudyError("several tables of models", found=listed([p.name for p in models]), hint="--models FILE")
-    if len(results) == 1:
-        return results[0].name, read_results(results[0], unit=unit), models[0] if models else None
-    if results and all(path.name.startswith("results-") for path in results):
-        from shiftbench.published.importers import read_timm
-
-        return folder.name, read_timm(results), models[0] if models else None
-    raise StudyError(
-        f"{folder} does not contain exactly one table of results",
-        found=listed([path.name for path in results])
-        or listed(sorted(path.name for path in folder.iterdir()))
-        or "nothing",
-        expected="one file results*.csv (models by settings), and optionally one models*.csv",
-        hint="name the file itself: --data FILE --models FILE",
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,6 +44,8 @@ class ReportOptions:
     #: What is known about the workspace's models, if no published table brings its own.
     models: Models | None = None
     training: Sequence[TrainingCurve] = ()
+    #: Setting to the mistakes that are shown of it, by id; all, where a setting is not named.
+    mistakes: Mapping[str, Container[str]] = field(default_factory=dict)
 
 
 def silent(what: str, total: int) -> AbstractContextManager[Advance]:

@@ -25,7 +25,7 @@ from shiftbench.reports.page.write import page_json
 from shiftbench.runs.results import NoResultsError, StoredResults
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Result, Workspace, blocks_in
+from shiftbench.store.workspace import PartResult, Result, Workspace, blocks_in
 
 #: After a build the viewer pauses this many times as long, so that the CPUs belong to the run.
 _REST = 3.0
@@ -187,7 +187,7 @@ class GrowingWorkspace(Workspace):
         self, result: Result, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
     ) -> Predictions:
         """The predictions of a complete result, or those made so far."""
-        if self.predictions_path(result).is_file():
+        if isinstance(result, PartResult) or self.predictions_path(result).is_file():
             return super().read(result, top_k=top_k, confidence=confidence, scores=scores)
         paths = blocks_in(self.blocks_folder(result))
         if not paths:
@@ -221,6 +221,7 @@ def run_progress(workspace: GrowingWorkspace, results: Sequence[Result]) -> Prog
 
     Results that a run has not started leave no trace, so the totals count only those started.
     """
+    results = list({result.relative: result for result in results}.values())  # a design's parts share files
     unfinished = [result for result in results if not workspace.predictions_path(result).is_file()]
     if not unfinished:
         return None

@@ -12,6 +12,7 @@ from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores
 from shiftbench.reports import corruption as families
 from shiftbench.reports.corruption import Place, all_corruption_scores, comparability, over_imagenet
+from shiftbench.reports.models import design_notes
 from shiftbench.reports.page.payload import Estimate, score_estimate
 from shiftbench.reports.page.sections import Section
 from shiftbench.runs.results import StoredResults
@@ -121,7 +122,7 @@ def _family(run: StoredResults, prefix: str, places: Mapping[Place, str], level:
         baseline,
         scores,
         tuple(title for title, own in by_title.items() if any(result.setting in settings for result in own)),
-        (*notes, *_notes(results, prefix, baseline)),
+        (*notes, *design_notes(results), *_notes(results, prefix, baseline)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypedDict
@@ -93,7 +93,9 @@ def failures(data: ReportData) -> Failures | None:
     finder = data.finder
     with data.bar("mistakes", len(results)) as advance:
         most = default_length(len(results)) if most is None else most
-        drafts, notes = draft_failures(data.run.workspace, results, data.titles, finder, most=most, advance=advance)
+        drafts, notes = draft_failures(
+            data.run.workspace, results, data.titles, finder, most=most, only=data.options.mistakes, advance=advance
+        )
     with data.bar("images", sum(len(draft.failures) for draft in drafts)) as advance:
         notes += illustrate(drafts, data.album, advance)
     data.warnings += notes
@@ -119,6 +121,7 @@ def draft_failures(
     finder: ImageFinder,
     *,
     most: int,
+    only: Mapping[str, Container[str]] | None = None,
     advance: Advance = lambda count: None,
 ) -> tuple[list[Draft], list[str]]:
     """One list per result with mistakes, and notes for the reader."""
@@ -129,7 +132,8 @@ def draft_failures(
         wrong = np.sum([_wrong(one) for one in read], axis=0)
         of = np.sum([one.valid for one in read], axis=0)
         for result, predictions in zip(same, read, strict=True):
-            draft = _draft(titles[result.key], result, predictions, wrong, of, most)
+            chosen = (only or {}).get(result.setting)
+            draft = _draft(titles[result.key], result, predictions, wrong, of, most, chosen)
             thumbnails = mistake_thumbnails(finder, result, notes)
             draft.thumbnails = [thumbnails(failure["id"]) for failure in draft.failures]
             drafts += [draft] if draft.failures else []
@@ -179,9 +183,17 @@ def _wrong(predictions: Predictions) -> NDArray[np.bool_]:
 
 
 def _draft(
-    title: str, result: Result, predictions: Predictions, wrong: NDArray[np.int_], of: NDArray[np.int_], most: int
+    title: str,
+    result: Result,
+    predictions: Predictions,
+    wrong: NDArray[np.int_],
+    of: NDArray[np.int_],
+    most: int,
+    only: Container[str] | None = None,
 ) -> Draft:
     rows = np.flatnonzero(_wrong(predictions))
+    if only is not None:
+        rows = rows[[predictions.ids[row] in only for row in rows.tolist()]]
     # The most confident first; images without a confidence come last, equal ones in the order of the dataset.
     order = np.argsort(-np.nan_to_num(predictions.confidence[rows], nan=-1.0), kind="stable")
     names = predictions.space.names

@@ -10,7 +10,7 @@ from shiftbench.errors import listed
 from shiftbench.metrics.base import Score
 from shiftbench.published.baselines import PROVENANCE
 from shiftbench.reports.formatting import count, level_text
-from shiftbench.reports.models import assumed_notes, software_notes
+from shiftbench.reports.models import assumed_notes, design_notes, software_notes
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.sections.corruptions import FamilyScores
@@ -70,7 +70,8 @@ def _datasets(run: StoredResults) -> MethodsEntry:
         words += f" ({count(len(record.space))} classes)"
         words += f", {count(unlabelled)} without a label" if unlabelled else ""
         items.append(f"{words}; fingerprint {fingerprint}")
-    return _section("Datasets", "A fingerprint is a hash of ids, labels, classes and image bytes.", items=items)
+    return _section("Datasets", "A fingerprint is a hash of ids, labels, classes and image bytes.",
+                    *design_notes(run.results), items=items)  # fmt: skip
 
 
 def count_of_images(n: int) -> str:

@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.errors import listed
-from shiftbench.labels import label_space
 from shiftbench.reports.formatting import count
 from shiftbench.reports.page.columns import OWN, GridColumn
 from shiftbench.reports.page.payload import ModelEntry, ResultGrid, ShiftEntry, rounded
 from shiftbench.reports.page.published import Published, published_columns
 from shiftbench.reports.page.sections import Section
-from shiftbench.store.workspace import space_key
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, whole
 from shiftbench.studies.models import STANDARD, Models
 from shiftbench.studies.piecewise import PiecewiseFit
 from shiftbench.studies.study import Study, unlisted
-from shiftbench.studies.testbed import SHIFTS, known_settings
+from shiftbench.studies.testbed import SHIFTS
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
@@ -105,7 +103,7 @@ def _own_settings(
         other = by_name.get(name)
         if other is None:
             continue
-        why = _why_apart(column, name, published)
+        why = _why_apart(column, published)
         names[column.name] = f"{name} (own)" if why else name
         if why:
             notes.append(f"{name}: the workspace's results are kept apart from those of {published.name}: {why}")
@@ -115,14 +113,11 @@ def _own_settings(
     return names, notes
 
 
-def _why_apart(column: GridColumn, name: str, published: Published) -> str:
+def _why_apart(column: GridColumn, published: Published) -> str:
     """Why an own setting and a published one of that name can't share an axis; "" where they can."""
     if column.metric not in _ACCURACIES:
         return f"they are {column.metric}"
-    if not published.is_testbed or name not in known_settings():
-        return ""
-    expected = space_key(label_space(known_settings()[name].space or "imagenet-1k"))
-    return "" if column.space == expected else f"they are over {column.space}, not {expected}"
+    return column.apart if published.is_testbed else ""
 
 
 def _merged(mine: Sequence[GridColumn], theirs: Sequence[GridColumn]) -> list[GridColumn]:
@@ -147,7 +142,6 @@ def _joined(mine: GridColumn, theirs: GridColumn) -> GridColumn:
         theirs.reference or mine.reference,
         theirs.note or mine.note,
         provenance,
-        mine.space,
     )
 
 
