@@ -80,7 +80,15 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
 
     refused = call("eval", "demo:resnet8-cifar10", "--suite", f"testset:{pets}", "-w", tmp_path / "w", "-q")
     assert refused.exit_code == 1 and "no frozen set" in str(refused.exception)
-    assert "frozen: 9 images" in run("freeze", pets)
+    refused = call("testset", "freeze", pets)
+    assert refused.exit_code == 1 and "3 of 3 classes not reviewed" in str(refused.exception)
+    refused = call("testset", "freeze", pets, "--allow", "unreviewed")
+    assert refused.exit_code == 1 and "never searched" in str(refused.exception)
+    assert call("testset", "freeze", pets, "--allow", "anything").exit_code == 2
+    assert "frozen: 9 images" in run("freeze", pets, "--allow", "unreviewed", "--allow", "unsearched")
+    assert "**NOT SEARCHED" in (pets / "frozen" / "threshold" / "README.md").read_text()
+    run("answers", pets, "-o", tmp_path / "answers.csv")
+    assert (tmp_path / "answers.csv").read_text().startswith('"annotator","excluded","task","class"')
     run("export", pets, tmp_path / "hub", "--format", "huggingface")
     assert list((tmp_path / "hub" / "data").glob("test-*.parquet"))
     evaluated = call("eval", "demo:resnet8-cifar10", "--suite", f"testset:{pets}", "-w", tmp_path / "w", "-q", "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import StoreError
 from shiftbench.testsets.errors import FrozenError
 from shiftbench.testsets.export import export, exporters, ordered_rows
-from shiftbench.testsets.freeze import freeze
+from shiftbench.testsets.freeze import DEFECTS, freeze
 from shiftbench.testsets.frozen import FrozenSet
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import revision_images, sample
@@ -35,7 +36,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 @pytest.fixture(scope="module")
 def frozen(project: Project) -> FrozenSet:
-    return freeze(project, "easy")
+    return freeze(project, "easy", allow=DEFECTS)
 
 
 def pixels(dataset: Dataset) -> dict[bytes, int]:
@@ -120,6 +121,26 @@ def test_the_manifest_is_complete(frozen: FrozenSet) -> None:
               "source", "source_id", "query", "keyword", "date", "licence", "author", "url", "extra"}  # fmt: skip
     assert len(rows) == frozen.images and all(set(row) == wanted for row in rows)
     assert sorted(row["position"] for row in rows) == list(range(frozen.images))
+
+
+def test_coco_and_croissant(frozen: FrozenSet, tmp_path: Path) -> None:
+    dataset = frozen.open()
+    coco = json.loads((export(frozen, "coco", tmp_path / "coco") / "annotations.json").read_text())
+    names = {one["id"]: one["key"] for one in coco["categories"]}
+    files = {one["id"]: one for one in coco["images"]}
+    found = {files[one["image_id"]]["file_name"]: names[one["category_id"]] for one in coco["annotations"]}
+    assert found == {key: dataset.space.keys[label] for key, label in zip(dataset.ids, dataset.labels, strict=True)}
+    assert all((tmp_path / "coco" / name).is_file() for name in found)
+    size = dataset.read(0).pixels.shape
+    first = next(one for one in coco["images"] if one["file_name"] == dataset.ids[0])
+    assert (first["height"], first["width"]) == size[:2]
+    folder = export(frozen, "croissant", tmp_path / "croissant")
+    described = json.loads((folder / "croissant.json").read_text())
+    manifest = next(one for one in described["distribution"] if one["@id"] == "manifest")
+    assert manifest["sha256"] == hashlib.sha256((folder / manifest["contentUrl"]).read_bytes()).hexdigest()
+    rows = [json.loads(line) for line in (folder / "images.jsonl").read_text().splitlines()]
+    for field in described["recordSet"][0]["field"]:
+        assert all(field["source"]["extract"]["jsonPath"].removeprefix("$.") in row for row in rows)
 
 
 def test_a_changed_set_is_not_passed_on(frozen: FrozenSet, tmp_path: Path) -> None:

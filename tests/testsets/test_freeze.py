@@ -14,7 +14,7 @@ from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.testsets.accounts import create_account, exclude
 from shiftbench.testsets.database.tables import RevisionImage
 from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
-from shiftbench.testsets.freeze import freeze, verify
+from shiftbench.testsets.freeze import DEFECTS, freeze, verify
 from shiftbench.testsets.frequencies import class_summaries, selection_frequencies
 from shiftbench.testsets.frozen import frozen_sets, one_frozen, read_frozen
 from shiftbench.testsets.pool.import_images import import_images
@@ -39,7 +39,7 @@ def sampled(annotated: Project) -> Project:
 
 
 def test_the_frozen_folder_is_a_data_set(sampled: Project) -> None:
-    frozen = freeze(sampled, "easy")
+    frozen = freeze(sampled, "easy", allow=DEFECTS)
     assert frozen == read_frozen(sampled.folder / "frozen" / "easy") == verify(sampled, "easy")
     dataset = frozen.open()
     chosen = revision_images(sampled, "easy")
@@ -58,9 +58,9 @@ def test_the_frozen_folder_is_a_data_set(sampled: Project) -> None:
 
 def test_frozen_is_final(sampled: Project) -> None:
     rita = create_account(sampled, "rita", "reviewer").id
-    freeze(sampled, "easy")
+    freeze(sampled, "easy", allow=DEFECTS)
     for attempt in (
-        lambda: freeze(sampled, "easy"),
+        lambda: freeze(sampled, "easy", allow=DEFECTS),
         lambda: sample(sampled, "easy"),
         lambda: sample(sampled, "easy", STRATEGY, per_class=9),
         lambda: finish_class(sampled, rita, "easy", "cat"),
@@ -77,7 +77,7 @@ def test_frozen_is_final(sampled: Project) -> None:
 
 
 def test_changed_files_are_noticed(sampled: Project) -> None:
-    frozen = freeze(sampled, "easy")
+    frozen = freeze(sampled, "easy", allow=DEFECTS)
     path = next((frozen.folder / "images").rglob("*.png"))
     data = path.read_bytes()
     path.unlink()  # it is another name of the original, which must stay as it is
@@ -92,7 +92,7 @@ def test_changed_files_are_noticed(sampled: Project) -> None:
 
 
 def test_a_changed_database_is_noticed(sampled: Project) -> None:
-    freeze(sampled, "easy")
+    freeze(sampled, "easy", allow=DEFECTS)
     image = revision_images(sampled, "easy")[0]
     with sampled.writing() as session:
         session.execute(delete(RevisionImage).where(RevisionImage.entry_id == image.entry))
@@ -101,7 +101,7 @@ def test_a_changed_database_is_noticed(sampled: Project) -> None:
 
 
 def test_a_changed_record_is_noticed(sampled: Project) -> None:
-    frozen = freeze(sampled, "easy")
+    frozen = freeze(sampled, "easy", allow=DEFECTS)
     record = json.loads((frozen.folder / "frozen.json").read_text())
     (frozen.folder / "frozen.json").write_text(json.dumps({**record, "fingerprint": "0" * 32}))
     with pytest.raises(FrozenError, match="does not match the database"):
@@ -114,23 +114,23 @@ def test_a_changed_record_is_noticed(sampled: Project) -> None:
 def test_only_what_converged_is_frozen(sampled: Project) -> None:
     mark(sampled, revision_images(sampled, "easy")[0].entry, "blacklist")
     with pytest.raises(WorkshopError, match="has not converged"):
-        freeze(sampled, "easy")
+        freeze(sampled, "easy", allow=DEFECTS)
     sample(sampled, "easy")
-    freeze(sampled, "easy", allow_short=True)
+    freeze(sampled, "easy", allow=DEFECTS)
 
 
 def test_short_classes_need_a_word(sampled: Project) -> None:
     sample(sampled, "large", STRATEGY, per_class=100)
     with pytest.raises(WorkshopError, match="too few images"):
-        freeze(sampled, "large")
-    assert freeze(sampled, "large", allow_short=True).images > 0
+        freeze(sampled, "large", allow=("unreviewed", "unsearched"))
+    assert freeze(sampled, "large", allow=DEFECTS).images > 0
 
 
 def test_a_freeze_that_was_killed_begins_anew(sampled: Project) -> None:
     folder = sampled.folder / "frozen" / "easy"
     folder.mkdir(parents=True)
     (folder / "frozen.json").write_text("{half")
-    assert freeze(sampled, "easy").images == 9
+    assert freeze(sampled, "easy", allow=DEFECTS).images == 9
     (aside,) = (path for path in folder.parent.iterdir() if path.name.startswith(".easy-until-"))
     assert (aside / "frozen.json").read_text() == "{half"  # nothing is thrown away
 
@@ -142,13 +142,15 @@ def test_the_card_tells_how_it_was_made(sampled: Project) -> None:
     gone = revision_images(sampled, "easy")[0]
     mark(sampled, gone.entry, "blacklist", "a drawing")
     sample(sampled, "easy", note="without the | drawing")
-    frozen = freeze(sampled, "easy", allow_short=True)
+    frozen = freeze(sampled, "easy", allow=DEFECTS)
     card = (frozen.folder / "README.md").read_text()
     agreement = class_summaries(sampled)[-1].agreement
     for text in (
-        "# pets (easy)", f"{frozen.images:,} images of 3 classes", "21 candidates were collected", "2 annotators",
+        "# pets (easy)", f"{frozen.images:,} images of 3 classes", "21 candidates were collected",
+        "2 annotators submitted 6 answers", "regardless of occlusions",
         "answers of 1 annotators were excluded", f"alpha over {agreement.images:,} images is {agreement.alpha:.3f}",
-        "**threshold**", "threshold 0.3", "3 images per class, seed 0", "2 revisions", "blacklist 1", "| not stated |",
+        "**threshold**", "threshold 0.3", "3 images per class, seed 0", "2 revisions",
+        "**NOT SEARCHED", "blacklist 1", "| not stated |",
         frozen.fingerprint, "--x pets-reference --y pets-easy", "| 0.8 to 1 |", "without the \\| drawing",
         "cifar-10-test",
     ):  # fmt: skip
@@ -168,7 +170,7 @@ def test_hostile_metadata_does_not_break_the_card(new_project: NewProject, tmp_p
     make_tasks(project)
     work(project, annotators(project, 1))
     sample(project, "s", everything, per_class=9, note=hostile)
-    card = (freeze(project, "s", allow_short=True).folder / "README.md").read_text()
+    card = (freeze(project, "s", allow=DEFECTS).folder / "README.md").read_text()
     header, body = card.split("\n---\n", 1)
     assert header.count("\n") == 5 and "\n---\n" not in body
     assert "script" in body and not re.search(r"(?<!\\)(<script|\]\()", body)
@@ -188,7 +190,7 @@ def test_blind_until_frozen(sampled: Project, tmp_path: Path) -> None:
     gone = revision_images(sampled, "easy")[0]
     mark(sampled, gone.entry, "blacklist")
     sample(sampled, "easy")
-    frozen = freeze(sampled, "easy", allow_short=True)
+    frozen = freeze(sampled, "easy", allow=DEFECTS)
     assert len(revision_dataset(sampled, "easy", 1)) == 9
     with pytest.raises(WorkshopError, match="no predictions on 'pets-easy'"):
         sb.Workspace(tmp_path / "w")
@@ -207,8 +209,8 @@ def test_blind_until_frozen(sampled: Project, tmp_path: Path) -> None:
 
 def test_several_frozen_sets(sampled: Project) -> None:
     sample(sampled, "top", make_sampling("top-images", min_annotations=3), per_class=2)
-    freeze(sampled, "easy")
-    freeze(sampled, "top")
+    freeze(sampled, "easy", allow=DEFECTS)
+    freeze(sampled, "top", allow=DEFECTS)
     sets = frozen_sets(sampled.folder)
     assert [one.set_name for one in sets] == ["easy", "top"]
     assert one_frozen(sets, "top").images == 6

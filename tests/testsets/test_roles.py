@@ -41,7 +41,7 @@ def _readmit(project: Project, by: int | None) -> None:
 
 def _freeze(project: Project, by: int | None) -> None:
     sample(project, "top")
-    freeze.freeze(project, "top", allow_short=True, by=by)
+    freeze.freeze(project, "top", allow=freeze.DEFECTS, by=by)
 
 
 def _judge(project: Project, by: int | None) -> None:

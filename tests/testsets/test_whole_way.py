@@ -21,7 +21,7 @@ from PIL import Image as Pillow
 import shiftbench as sb
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.testsets.freeze import freeze, verify
+from shiftbench.testsets.freeze import DEFECTS, freeze, verify
 from shiftbench.testsets.predictions import frequency_accuracy
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
@@ -49,7 +49,7 @@ def test_from_pool_to_evaluation(new_project: NewProject, tmp_path: Path) -> Non
     change = difference(project, "matched", 1, 2)
     assert [(image.digest, why) for image, why in change.removed] == [(gone.digest, "blacklist: a drawing")]
     assert change.kept == 11 and len(change.added) == 1 - second.report["short"].get(gone.class_key, 0)
-    frozen = freeze(project, "matched", allow_short=True)
+    frozen = freeze(project, "matched", allow=DEFECTS)
     assert verify(project, "matched") == frozen
 
     run = sb.evaluate("demo:resnet8-cifar10", f"testset:{project.folder}", workspace=tmp_path / "w", progress=False)
@@ -103,7 +103,7 @@ class Pictures:
 
     def seen(self, data: bytes) -> Picture:
         """Which picture it is, by nothing but its pixels: what people get is a JPEG without a name."""
-        pixels = np.asarray(Pillow.open(io.BytesIO(data)).convert("RGB"), np.float32).ravel()
+        pixels = np.asarray(Pillow.open(io.BytesIO(data)).convert("RGB").resize((32, 32)), np.float32).ravel()
         gaps = self._squares - 2 * (self._rows @ pixels) + pixels @ pixels
         assert 2 * gaps.min() < np.partition(gaps, 1)[1], "a copy looks like its picture, and like no other"
         return self.all[int(gaps.argmin())]
@@ -291,7 +291,7 @@ def test_over_http_to_the_order_of_effects(size: Size, tmp_path: Path) -> None:
         assert early.exit_code == 1 and "no frozen set" in str(early.exception)
         lead.get("/review")
         for name in SETS:
-            assert lead.post(f"/review/sets/{name}/freeze", {"confirm": name}).status == 200
+            assert lead.post(f"/review/sets/{name}/freeze", {"confirm": name, "allow": "unsearched"}).status == 200
 
     chosen = {name: frozen_lines(folder, name, "images") for name in SETS}
     for lines in chosen.values():

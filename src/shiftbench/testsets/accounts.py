@@ -37,6 +37,7 @@ from shiftbench.testsets.database.tables import (
     Task,
 )
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
+from shiftbench.testsets.frequencies import recount
 from shiftbench.testsets.project import Project
 
 Role = Literal["lead", "annotator", "reviewer"]
@@ -95,7 +96,10 @@ def create_account(
     hashed = None if password is None else hash_password(password)
     with project.writing() as session:
         permit(session, by, LEADS)
-        account = _add_account(project, session, _checked_name(name), role, hashed)
+        checked = _checked_name(name)
+        if session.scalars(select(Account.id).where(Account.name == checked)).first() is not None:
+            raise WorkshopError(f"account {checked!r} already exists")
+        account = _add_account(project, session, checked, role, hashed)
         record(project, session, "account", by=by, account=account.id, role=role)
         return _person(account)
 
@@ -140,6 +144,18 @@ def _enter_by_link(project: Project, token: str) -> tuple[Person, str]:
             record(project, session, "join", by=account.id, invitation=invitation.id)
         account = session.get_one(Account, invitation.account_id)
         return _person(account), _start(project, session, account)
+
+
+def find_or_create(project: Project, session: Session, name: str, role: Role) -> Account:
+    """The account of that name, which is added if it is new."""
+    checked = _checked_name(name)
+    found = session.scalars(select(Account).where(Account.name == checked)).first()
+    return found or _add_account(project, session, checked, role, None)
+
+
+def start_session(project: Project, session: Session, account_id: int) -> tuple[Person, str]:
+    account = session.get_one(Account, account_id)
+    return _person(account), _start(project, session, account)
 
 
 def revoke_invitation(project: Project, invitation: int, *, by: int | None = None) -> None:
@@ -233,6 +249,14 @@ def find_person(project: Project, name: str) -> Person:
     raise WorkshopError(f"unknown account {name!r}", expected=f"one of {', '.join(known)}" if known else None)
 
 
+def name_of(project: Project, account_id: int) -> str:
+    with project.reading() as session:
+        name = session.scalars(select(Account.name).where(Account.id == account_id)).first()
+    if name is None:
+        raise WorkshopError(f"unknown account {account_id}")
+    return name
+
+
 def require(session: Session, account_id: int, roles: Collection[str], *, lock: bool = False) -> Account:
     """The account, if it has one of ``roles``. ``lock`` blocks its other transactions until this one ends."""
     query = select(Account).where(Account.id == account_id)
@@ -312,8 +336,6 @@ def _start(project: Project, session: Session, account: Account) -> str:
 
 
 def _add_account(project: Project, session: Session, name: str, role: str, password: str | None) -> Account:
-    if session.scalars(select(Account.id).where(Account.name == name)).first() is not None:
-        raise WorkshopError(f"account {name!r} already exists")
     account = Account(name=name, role=role, password=password, made_at=project.now())
     session.add(account)
     session.flush()
@@ -369,6 +391,7 @@ def _set_excluded(project: Project, account_id: int, because: str, by: int | Non
             if assignment.state == LEASED:
                 assignment.state = EXPIRED
             session.flush()
+        recount(session, [assignment.task_id for assignment in held])
         action = "readmit" if back else "exclude"
         record(project, session, action, by=by, account=account_id, because=because, tasks=len(held))
         return len(held)

@@ -16,16 +16,17 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import Exists, Select, exists, func, select
+from sqlalchemy import Exists, Select, case, delete, exists, func, select
 from sqlalchemy.orm import Session
 
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.testsets.accounts import ANNOTATORS, require
+from shiftbench.testsets.audit import record
 from shiftbench.testsets.database.tables import (
     EXPIRED,
     LEASED,
@@ -39,7 +40,8 @@ from shiftbench.testsets.database.tables import (
     Slot,
     Task,
 )
-from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, UnknownTaskError
+from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, TooFastError, UnknownTaskError
+from shiftbench.testsets.frequencies import recount
 from shiftbench.testsets.project import Project
 
 #: Expired leases returned in one transaction.
@@ -79,6 +81,24 @@ class Receipt:
 
 
 @dataclass(frozen=True)
+class Remarks:
+    """What an annotator reports with an answer; images by their opaque ids."""
+
+    comment: str = ""
+    unsure: Collection[str] = ()
+    problem: Collection[str] = ()
+
+    def stored(self, slots: Mapping[str, int]) -> dict[str, object] | None:
+        """As in the database: without unknown images; None if nothing was reported."""
+        values = {
+            "comment": self.comment.strip()[:2000],
+            "unsure": sorted(slots[image] for image in self.unsure if image in slots),
+            "problem": sorted(slots[image] for image in self.problem if image in slots),
+        }
+        return {key: value for key, value in values.items() if value} or None
+
+
+@dataclass(frozen=True)
 class ClassProgress:
     class_key: str
     tasks: int
@@ -100,6 +120,13 @@ class OwnProgress:
     answered_tasks: int
     answered_images: int
     open_tasks: int
+    #: Mean time of their answers; 0 before the first.
+    seconds: float = 0.0
+
+    @property
+    def minutes_left(self) -> int:
+        """Estimated from their own answers."""
+        return round(self.seconds * self.open_tasks / 60)
 
 
 def next_task(project: Project, annotator: int, *, class_key: str | None = None) -> AnnotationGrid | None:
@@ -132,30 +159,96 @@ def current_task(project: Project, annotator: int, task: str) -> AnnotationGrid:
         return _grid(project, session, assignment)
 
 
-def submit(project: Project, annotator: int, task: str, selected: Iterable[str]) -> Receipt:
+def submit(
+    project: Project, annotator: int, task: str, selected: Iterable[str], *, remarks: Remarks | None = None
+) -> Receipt:
     """Store an answer atomically. Repeating the same answer changes nothing; a different one is refused."""
     chosen_ids = set(selected)
     expired = False
     with project.writing() as session:
         require(session, annotator, ANNOTATORS, lock=True)
         assignment = _own(session, annotator, task, lock=True)
-        slots = _slots_by_id(project, session, assignment)
+        slots = _shown_slots(project, session, assignment)
         unknown = chosen_ids - slots.keys()
         if unknown:
             raise UnknownTaskError("a selected image does not belong to this task", found=min(unknown)[:40])
-        chosen = {slots[image] for image in chosen_ids}
+        chosen = {slots[image].slot for image in chosen_ids}
         if assignment.state == SUBMITTED:
             return _repeated(session, assignment, chosen, len(slots))
         if assignment.state == EXPIRED or assignment.expires_at <= project.now():
             expired = True
             _return_place(session, assignment)
         else:
-            assignment.state, assignment.submitted_at = SUBMITTED, project.now()
-            session.add_all(SelectedSlot(assignment_id=assignment.id, slot_id=slot) for slot in sorted(chosen))
+            _check_time(project, assignment)
+            _store(project, session, assignment, slots, chosen, remarks)
     if expired:  # outside the transaction, so that the returned place is committed
         raise _lease_expired()
     assert assignment.submitted_at is not None
     return Receipt(task, len(slots), len(chosen), assignment.submitted_at, repeated=False)
+
+
+def _check_time(project: Project, assignment: Assignment) -> None:
+    least = project.configuration.recruiting.minimum_seconds
+    if (project.now() - assignment.leased_at).total_seconds() < least:
+        raise TooFastError(
+            "please look at every image before you submit", expected=f"at least {least:g} seconds per task",
+            hint="go back in the browser; your selection is still there",
+        )  # fmt: skip
+
+
+def _store(
+    project: Project,
+    session: Session,
+    assignment: Assignment,
+    slots: Mapping[str, _ShownSlot],
+    chosen: set[int],
+    remarks: Remarks | None,
+) -> None:
+    now = project.now()
+    assignment.state, assignment.submitted_at = SUBMITTED, now
+    assignment.seconds = (now - assignment.leased_at).total_seconds()
+    assignment.remarks = None if remarks is None else remarks.stored({key: one.slot for key, one in slots.items()})
+    assignment.images, assignment.selected = len(slots), len(chosen)
+    positives = [one.slot for one in slots.values() if one.control is True]
+    negatives = [one.slot for one in slots.values() if one.control is False]
+    assignment.positives, assignment.positives_selected = len(positives), len(chosen.intersection(positives))
+    assignment.negatives, assignment.negatives_left = len(negatives), len(set(negatives) - chosen)
+    session.add_all(SelectedSlot(assignment_id=assignment.id, slot_id=slot) for slot in sorted(chosen))
+    recount(session, [assignment.task_id])
+
+
+def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid, tuple[str, ...]]:
+    """Withdraw the annotator's own answer while its lease lasts; returns the grid and what was selected.
+
+    A task that they hold meanwhile is returned to the queue.
+    """
+    with project.writing() as session:
+        require(session, annotator, ANNOTATORS, lock=True)
+        assignment = _own(session, annotator, task, lock=True)
+        if assignment.expires_at <= project.now() or assignment.state == EXPIRED:
+            raise _lease_expired()
+        before = set(session.scalars(select(SelectedSlot.slot_id).where(SelectedSlot.assignment_id == assignment.id)))
+        if assignment.state == SUBMITTED:
+            held = _held(session, annotator)
+            if held is not None:
+                _return_place(session, held)
+            session.execute(delete(SelectedSlot).where(SelectedSlot.assignment_id == assignment.id))
+            assignment.state, assignment.submitted_at = LEASED, None
+            recount(session, [assignment.task_id])
+            record(project, session, "withdraw answer", by=annotator, assignment=assignment.id)
+        grid = _grid(project, session, assignment)
+        slots = _shown_slots(project, session, assignment)
+        return grid, tuple(image for image in grid.images if slots[image].slot in before)
+
+
+def last_answer(project: Project, annotator: int) -> str | None:
+    """The task that the annotator answered last, if the answer can still be withdrawn."""
+    mine = select(Assignment.token).where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
+    mine = mine.where(Assignment.expires_at > project.now()).order_by(
+        Assignment.submitted_at.desc(), Assignment.id.desc()
+    )
+    with project.reading() as session:
+        return session.scalars(mine.limit(1)).first()
 
 
 def give_back(project: Project, annotator: int, task: str) -> None:
@@ -226,35 +319,27 @@ def return_expired(project: Project) -> int:
 
 def progress(project: Project) -> list[ClassProgress]:
     """The progress of each class that has tasks, in class order."""
-    counted = select(Assignment.task_id, Assignment.state, func.count().label("people")).join(Account)
-    counted = counted.where(Account.excluded_at.is_(None)).group_by(Assignment.task_id, Assignment.state)
-    by_task: dict[int, dict[str, int]] = {}
+    held = func.sum(case((Assignment.state == LEASED, 1), else_=0))
+    done = func.sum(case((Assignment.state == SUBMITTED, 1), else_=0))
+    counted = select(Assignment.task_id, done.label("done"), held.label("held")).join(Account)
+    people = counted.where(Account.excluded_at.is_(None)).group_by(Assignment.task_id).subquery()
+    finished = func.sum(case((people.c.done >= Task.wished, 1), else_=0))
+    sums = [func.coalesce(func.sum(value), 0) for value in (Task.wished, people.c.done, people.c.held)]
+    query = select(Task.class_key, func.count(), func.coalesce(finished, 0), *sums)
+    query = query.outerjoin(people, people.c.task_id == Task.id).group_by(Task.class_key)
     with project.reading() as session:
-        for task_id, state, people in session.execute(counted):
-            by_task.setdefault(task_id, {})[state] = people
-        tasks = session.execute(select(Task.id, Task.class_key, Task.wished)).all()
-    rows: dict[str, list[tuple[int, int, int]]] = {}
-    for task_id, key, wished in tasks:
-        states = by_task.get(task_id, {})
-        rows.setdefault(key, []).append((wished, states.get(SUBMITTED, 0), states.get(LEASED, 0)))
-    return [_class_progress(key, rows[key]) for key in project.space.keys if key in rows]
+        rows = {row[0]: ClassProgress(row[0], *(int(value) for value in row[1:])) for row in session.execute(query)}
+    return [rows[key] for key in project.space.keys if key in rows]
 
 
 def progress_of(project: Project, annotator: int) -> OwnProgress:
     with project.reading() as session:
         require(session, annotator, ANNOTATORS)
-        done = select(func.count(func.distinct(Assignment.id)), func.count(Slot.id))
-        done = done.join(Slot, Slot.task_id == Assignment.task_id)
+        done = select(func.count(), func.coalesce(func.sum(Assignment.images), 0), func.avg(Assignment.seconds))
         done = done.where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
-        tasks, images = session.execute(done).one()
+        tasks, images, seconds = session.execute(done).one()
         left = select(func.count()).select_from(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
-        return OwnProgress(tasks, images, session.scalars(left).one())
-
-
-def _class_progress(key: str, tasks: Collection[tuple[int, int, int]]) -> ClassProgress:
-    finished = sum(answered >= wished for wished, answered, _ in tasks)
-    wished, answered, in_hand = (sum(column) for column in zip(*tasks, strict=True))
-    return ClassProgress(key, len(tasks), finished, wished, answered, in_hand)
+        return OwnProgress(tasks, int(images), session.scalars(left).one(), float(seconds or 0))
 
 
 def _held(session: Session, annotator: int) -> Assignment | None:
@@ -346,9 +431,19 @@ def _grid(project: Project, session: Session, assignment: Assignment) -> Annotat
     )  # fmt: skip
 
 
-def _slots_by_id(project: Project, session: Session, assignment: Assignment) -> dict[str, int]:
-    slots = session.scalars(select(Slot.id).where(Slot.task_id == assignment.task_id))
-    return {image_id(project, assignment.token, slot): slot for slot in slots}
+@dataclass(frozen=True)
+class _ShownSlot:
+    slot: int
+    #: Whether it belongs to the class, if it is a control image.
+    control: bool | None
+
+
+def _shown_slots(project: Project, session: Session, assignment: Assignment) -> dict[str, _ShownSlot]:
+    query = select(Slot.id, PoolEntry.role, PoolEntry.class_key == Task.class_key).join(PoolEntry).join(Task)
+    return {
+        image_id(project, assignment.token, slot): _ShownSlot(slot, bool(own) if role == REFERENCE else None)
+        for slot, role, own in session.execute(query.where(Slot.task_id == assignment.task_id))
+    }
 
 
 def image_id(project: Project, task: str, slot: int) -> str:

@@ -26,6 +26,7 @@ from shiftbench.testsets.database.tables import (
     Mark,
     NearPair,
     PoolEntry,
+    Search,
     Task,
 )
 from shiftbench.testsets.frequencies import (
@@ -37,7 +38,7 @@ from shiftbench.testsets.frequencies import (
 )
 from shiftbench.testsets.pool.entries import read_entries
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.revisions import SetStatus, difference, revisions
+from shiftbench.testsets.revisions import SetStatus, difference, revisions, unsearched
 
 _MOST_LISTED = 30
 _GPS = 0x8825
@@ -58,6 +59,7 @@ class _Facts:
     excluded: int
     marks: dict[str, int]
     pairs: dict[str, int]
+    searches: Sequence[Search]
 
 
 def write_card(
@@ -79,6 +81,7 @@ def write_card(
         _review(project, status, facts),
         _origins(facts, folder),
         _use(values),
+        *([f"## Citation\n\n{markdown(cited)}\n"] if (cited := project.configuration.instructions.citation) else []),
     ]
     (folder / "README.md").write_text("\n".join(sections), encoding="utf-8")
 
@@ -96,6 +99,7 @@ def _facts(session: Session, entries: Sequence[int]) -> _Facts:
     chosen = read_entries(session, entries)
     dates = sorted(entry.date for entry in chosen if entry.date)
     answers = select(func.count()).select_from(Assignment).where(Assignment.state == SUBMITTED)
+    answers = answers.join(Account, Account.id == Assignment.account_id)
     people = select(func.count(func.distinct(Assignment.account_id))).where(Assignment.state == SUBMITTED)
     counted = people.join(Account, Account.id == Assignment.account_id)
     marks = select(Mark.kind, func.count()).where(Mark.withdrawn_at.is_(None)).group_by(Mark.kind)
@@ -109,11 +113,12 @@ def _facts(session: Session, entries: Sequence[int]) -> _Facts:
         authors=_counted(entry.author or "not stated" for entry in chosen),
         dates=(dates[0], dates[-1]) if dates else None,
         tasks=session.scalars(select(func.count()).select_from(Task)).one(),
-        answers=session.scalars(answers).one(),
+        answers=session.scalars(answers.where(Account.excluded_at.is_(None))).one(),
         annotators=session.scalars(counted.where(Account.excluded_at.is_(None))).one(),
         excluded=session.scalars(counted.where(Account.excluded_at.is_not(None))).one(),
         marks=dict(session.execute(marks).all()),
         pairs=dict(session.execute(pairs).all()),
+        searches=session.scalars(select(Search).order_by(Search.id)).all(),
     )
 
 
@@ -145,7 +150,7 @@ def _summary(values: dict[str, Any], status: SetStatus) -> str:
 
 
 def _making(project: Project, facts: _Facts) -> str:
-    rules = project.configuration.annotation
+    rules, texts = project.configuration.annotation, project.configuration.instructions
     summaries = class_summaries(project)
     overall = summaries[-1].agreement if summaries else None
     controls = _controls([one for one in annotator_quality(project) if not one.excluded])
@@ -153,7 +158,8 @@ def _making(project: Project, facts: _Facts) -> str:
         "## How it was made\n",
         f"{facts.candidates:,} candidates were collected. {facts.annotators} annotators submitted {facts.answers:,} "
         f"answers to {facts.tasks:,} grids of at most {rules.grid} images, each for one class with its definition; "
-        f"{rules.annotators} annotators per image. Every grid contained at least {rules.positive_controls} reference "
+        f"{rules.annotators} annotators per image. Instructions shown: “{markdown(texts.text)}”",
+        f"Every grid contained at least {rules.positive_controls} reference "
         f"images of the class and {rules.negative_controls} of near classes, indistinguishable from the candidates.",
     ]
     if controls is not None:
@@ -165,6 +171,8 @@ def _making(project: Project, facts: _Facts) -> str:
             f"Krippendorff's alpha over {overall.images:,} images is {overall.alpha:.3f} "
             f"[{overall.low:.3f}, {overall.high:.3f}]."
         )
+    about = {"Recruiting": texts.recruiting, "Pay": texts.pay, "Contact": texts.contact}
+    lines += [f"{what}: {markdown(value)}." for what, value in about.items() if value]
     lines.append("No model predictions were available to annotators or reviewers before the set was frozen.")
     return "\n".join(lines) + "\n"
 
@@ -178,7 +186,7 @@ def _frequencies(sampled: Sequence[ImageFrequency], references: Sequence[ImageFr
     """The distribution of selection frequencies of the set and of its references."""
     new, old = frequency_histogram(sampled), frequency_histogram(references)
     if not sum(new):
-        return "## SelectedSlot frequency\n\nThis set was sampled without annotations.\n"
+        return "## Selection frequency\n\nThis set was sampled without annotations.\n"
     ends = list(itertools.pairwise(FREQUENCY_EDGES))
     rows = [
         [f"{low:g} to {high:g}", f"{a:,}", _percent(a, sum(new)), f"{b:,}", _percent(b, sum(old)), _bar(a, sum(new))]
@@ -188,7 +196,7 @@ def _frequencies(sampled: Sequence[ImageFrequency], references: Sequence[ImageFr
     rows.append(["mean", means[0], "", means[1], "", ""])
     header = ["selection frequency", "images", "%", "references", "%", ""]
     return (
-        "## SelectedSlot frequency\n\nThe share of an image's annotators who selected it for its class; bins "
+        "## Selection frequency\n\nThe share of an image's annotators who selected it for its class; bins "
         "include their lower end, the last one also its upper end.\n\n" + markdown_table(header, rows)
     )
 
@@ -223,10 +231,24 @@ def _review(project: Project, status: SetStatus, facts: _Facts) -> str:
     reviewed = len(status.reviewed_classes)
     text = (
         f"## Review\n\n{len(lines)} revisions; {reviewed} of {len(project.space)} classes of the last one were "
-        f"reviewed. Marks on candidates: {_listed(facts.marks) or 'none'}. Suspected near-duplicates: "
-        f"{_listed(facts.pairs) or 'not searched'}.\n\n"
+        f"reviewed. Marks on candidates: {_listed(facts.marks) or 'none'}.\n\n{_search(project, facts)}\n\n"
     )
     return text + markdown_table(["revision", "made", "images", "removed", "added", "note"], rows)
+
+
+def _search(project: Project, facts: _Facts) -> str:
+    """What the candidates were compared with, and what they were not."""
+    gap = unsearched(project)
+    against = [
+        f"{markdown(one.name)} ({one.images:,} images, fingerprint `{one.fingerprint[:12]}`)"
+        if one.source
+        else "each other and the references"
+        for one in facts.searches
+    ]
+    text = f"**NOT SEARCHED for near-duplicates: {markdown(gap)}.** " if gap else ""
+    if against:
+        text += f"Candidates were searched for near-duplicates of {', '.join(against)}. "
+    return text + f"Suspected pairs: {_listed(facts.pairs) or 'none'}."
 
 
 def _origins(facts: _Facts, folder: Path) -> str:

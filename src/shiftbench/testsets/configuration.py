@@ -6,8 +6,9 @@ import csv
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -62,8 +63,58 @@ class AnnotationRules:
     #: Reference images per class that get a selection frequency; needed for matched sampling.
     references_per_class: _Natural = 20
     lease_minutes: Annotated[float, Meta(ge=0.01)] = 60.0
-    #: The longer side of the copies that annotators see.
+    #: The side of the square copies that annotators see, and how they become square: "pad" shows the whole image on
+    #: grey, "crop" its centre, which also hides the aspect ratio.
     copy_pixels: Annotated[int, Meta(ge=16)] = 500
+    copy_fit: Literal["pad", "crop"] = "pad"
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """What annotators read, and what the dataset card says about them. The rules are ImageNet's (paper 004, C.1.1).
+
+    Attributes:
+        text: Rules, shown with every grid.
+        consent: Shown before the first task.
+        contact: Whom to ask, shown on every page: a name, an email address or both.
+        recruiting: How annotators were recruited, for the card.
+        pay: What they were paid, for the card.
+        citation: How to cite the set, for the card.
+    """
+
+    text: str = (
+        "Select all images that show the class, regardless of occlusions, other objects, and clutter or text in the "
+        "scene. Do not select drawings or paintings."
+    )
+    consent: str = (
+        "Your answers, and when you gave them, are stored under the name of your account and used to build and publish "
+        "a test set. You may stop at any time."
+    )
+    contact: str = ""
+    recruiting: str = ""
+    pay: str = ""
+    citation: str = ""
+
+
+@dataclass(frozen=True)
+class Recruiting:
+    """Rules for people recruited by a crowd platform (``testset serve --recruit``).
+
+    Attributes:
+        tasks_per_worker: Grids that one person may answer; 0 for no limit.
+        minimum_seconds: A grid can be submitted only after this time.
+        qualification: Share of controls of the first grid that must be correct to continue; 0 for no qualification.
+        completion_code: Code that a platform expects, such as Prolific's; empty for a code of their own per person.
+        pay_per_task: Amount per grid.
+        currency: Its currency.
+    """
+
+    tasks_per_worker: _Natural = 0
+    minimum_seconds: Annotated[float, Meta(ge=0)] = 0.0
+    qualification: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    completion_code: str = ""
+    pay_per_task: Annotated[float, Meta(ge=0)] = 0.0
+    currency: str = "USD"
 
 
 @dataclass(frozen=True)
@@ -77,6 +128,8 @@ class Configuration:
         seed: Seed of all random numbers.
         database: URL of the database.
         annotation: Rules of the annotation.
+        instructions: What annotators read.
+        recruiting: Rules for recruited people.
         id: Ties the folder to its database.
     """
 
@@ -86,6 +139,8 @@ class Configuration:
     seed: int = 0
     database: str = "sqlite"
     annotation: AnnotationRules = AnnotationRules()
+    instructions: Instructions = Instructions()
+    recruiting: Recruiting = Recruiting()
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
@@ -93,7 +148,7 @@ class Configuration:
         _check_classes(self.classes)
         _check_rules(self.annotation)
 
-    @property
+    @cached_property
     def space(self) -> LabelSpace:
         keys = tuple(entry.key for entry in self.classes)
         return LabelSpace(self.labels or self.name, keys, tuple(entry.title for entry in self.classes))
@@ -149,9 +204,10 @@ def read_configuration(folder: Path) -> Configuration:
 
 def write_configuration(folder: Path, configuration: Configuration) -> None:
     values = asdict(configuration)
-    rules, classes = values.pop("annotation"), values.pop("classes")
+    tables = {name: values.pop(name) for name in ("annotation", "instructions", "recruiting")}
+    classes = values.pop("classes")
     described = [{key: value for key, value in entry.items() if value or key == "key"} for entry in classes]
-    text = _COMMENT + to_toml({**values, "annotation": rules, "classes": described})
+    text = _COMMENT + to_toml({**values, **tables, "classes": described})
     write_atomically(folder / FILE, lambda path: path.write_text(text, encoding="utf-8"))
 
 

@@ -21,6 +21,10 @@ class LeaseExpiredError(WorkshopError):
     """The lease of the task expired; it is back in the queue."""
 
 
+class TooFastError(WorkshopError):
+    """An answer came before the minimum time of the project."""
+
+
 class AnsweredError(WorkshopError):
     """The annotator has already answered this task; the first answer counts."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from PIL import Image as Pillow
+
 from shiftbench.datasets.manifest import read_rows
 from shiftbench.errors import StoreError
-from shiftbench.io.atomic import write_atomically
+from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.jobs.blocks import cut
 from shiftbench.outputs.packed import SHARD_SIZE, PackedSample, table_name, write_table, write_tar
 from shiftbench.outputs.staging import fill_folder, place_file
@@ -25,6 +28,13 @@ Row = Mapping[str, Any]
 #: ``function(frozen, folder)`` fills an empty folder.
 Exporter = Callable[[FrozenSet, Path], None]
 exporters: Registry[Exporter] = Registry("export format")
+_CROISSANT = {
+    "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/", "conformsTo": "http://purl.org/dc/terms/conformsTo",
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"}, "extract": "cr:extract", "field": "cr:field",
+    "fileObject": "cr:fileObject", "includes": "cr:includes", "jsonPath": "cr:jsonPath", "recordSet": "cr:recordSet",
+    "source": "cr:source",
+}  # fmt: skip
 #: Images per Parquet file.
 TABLE_SIZE = 2000
 #: Columns of the tables beside image and label.
@@ -42,7 +52,8 @@ _COLUMNS = {
 
 
 def export(frozen: FrozenSet, format: str, target: str | Path) -> Path:
-    """Write a frozen set as ``folder``, ``webdataset`` or ``huggingface``, with its card, into a new folder."""
+    """Write a frozen set with its card into a new folder: as ``folder``, ``webdataset``, ``huggingface``, ``coco`` or
+    ``croissant``."""
     target = Path(target)
     write = exporters.get(format)
     frozen.open()  # complete and unchanged, or nothing is passed on
@@ -90,6 +101,74 @@ def write_tables(frozen: FrozenSet, folder: Path) -> None:
     for number, part in enumerate(parts):
         samples = (_sample(frozen, row) for row in part)
         write_table(folder / table_name(number, len(parts)), samples, frozen.space.keys, _COLUMNS)
+
+
+@exporters.register("coco")
+def write_coco(frozen: FrozenSet, folder: Path) -> None:
+    """COCO's annotation file beside class folders: one annotation per image, the whole image as its box."""
+    write_folder(frozen, folder)
+    images, annotations = [], []
+    for number, row in enumerate(read_rows(frozen.folder / "images.jsonl"), start=1):
+        with Pillow.open(frozen.folder / "images" / row["path"]) as image:
+            width, height = image.size
+        details = {
+            "coco_url": row["url"],
+            "date_captured": row["date"],
+            "selection_frequency": row["selection_frequency"],
+        }
+        images.append({"id": number, "file_name": row["path"], "width": width, "height": height, **details})
+        annotations.append(
+            {"id": number, "image_id": number, "category_id": frozen.space.index(row["label"]) + 1, "iscrowd": 0,
+             "bbox": [0, 0, width, height], "area": width * height}
+        )  # fmt: skip
+    names = zip(frozen.space.keys, frozen.space.names, strict=True)
+    categories = [{"id": i, "name": name, "key": key} for i, (key, name) in enumerate(names, start=1)]
+    info = {
+        "description": frozen.name,
+        "version": f"revision {frozen.revision}",
+        "date_created": f"{frozen.frozen_at:%Y-%m-%d}",
+    }
+    values = {"info": info, "images": images, "annotations": annotations, "categories": categories, "licenses": []}
+    write_json(folder / "annotations.json", values)
+
+
+@exporters.register("croissant")
+def write_croissant(frozen: FrozenSet, folder: Path) -> None:
+    """Croissant metadata (JSON-LD, version 1.0) beside class folders and their manifest."""
+    write_folder(frozen, folder)
+    manifest = (folder / "images.jsonl").read_bytes()
+    columns = {"path": "sc:Text", "label": "sc:Text", "selection_frequency": "sc:Float", "annotations": "sc:Integer"}
+    fields = [
+        {
+            "@type": "cr:Field", "@id": f"images/{name}", "name": name, "dataType": kind,
+            "source": {"fileObject": {"@id": "manifest"}, "extract": {"jsonPath": f"$.{name}"}},
+        }
+        for name, kind in columns.items()
+    ]  # fmt: skip
+    write_json(
+        folder / "croissant.json",
+        {
+            "@context": _CROISSANT,
+            "@type": "sc:Dataset",
+            "conformsTo": "http://mlcommons.org/croissant/1.0",
+            "name": frozen.name,
+            "description": f"{frozen.images:,} images of {len(frozen.space)} classes, {frozen.sampling['strategy']}; "
+            "see README.md.",
+            "version": f"{frozen.revision}.0.0",
+            "datePublished": f"{frozen.frozen_at:%Y-%m-%d}",
+            "distribution": [
+                {
+                    "@type": "cr:FileObject", "@id": "manifest", "name": "manifest", "contentUrl": "images.jsonl",
+                    "encodingFormat": "application/jsonlines", "sha256": hashlib.sha256(manifest).hexdigest(),
+                },
+                {
+                    "@type": "cr:FileSet", "@id": "files", "name": "files", "includes": "*/*",
+                    "encodingFormat": "image/*",
+                },
+            ],
+            "recordSet": [{"@type": "cr:RecordSet", "@id": "images", "name": "images", "field": fields}],
+        },
+    )  # fmt: skip
 
 
 def ordered_rows(frozen: FrozenSet) -> list[Row]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from shiftbench.datasets.manifest import open_manifest
+from shiftbench.errors import argument
 from shiftbench.io.atomic import write_json
 from shiftbench.outputs.staging import fill_folder, place_file
 from shiftbench.testsets.accounts import LEADS, permit
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.card import write_card
-from shiftbench.testsets.database.tables import REFERENCE, Revision
+from shiftbench.testsets.database.tables import REFERENCE, PoolEntry, Revision
 from shiftbench.testsets.errors import FrozenError, WorkshopError
-from shiftbench.testsets.frequencies import ImageFrequency, read_frequencies, selection_frequencies
+from shiftbench.testsets.frequencies import ImageFrequency, read_frequencies
 from shiftbench.testsets.frozen import RECORD, FrozenSet, read_frozen
 from shiftbench.testsets.pool.entries import read_entries
 from shiftbench.testsets.project import Project
@@ -26,23 +27,29 @@ from shiftbench.testsets.revisions import (
     SetStatus,
     exclusions,
     find_row,
-    read_images,
+    in_revision,
     revision_images,
     set_status,
+    unsearched,
 )
 
 _COLUMNS = ("source", "source_id", "query", "keyword", "date", "licence", "author", "url")
 
 
-def freeze(project: Project, set_name: str, *, allow_short: bool = False, by: int | None = None) -> FrozenSet:
-    """Make the latest revision final. It must have converged; ``allow_short`` accepts classes with too few images.
+#: Defects that a set may be frozen with, on request; its card names them.
+DEFECTS = ("short", "unreviewed", "unsearched")
 
-    If the process is killed, call it again.
+
+def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: int | None = None) -> FrozenSet:
+    """Make the latest revision final. It must have converged: every class was reviewed and nothing was removed.
+
+    ``allow`` accepts defects: "short" classes with too few images, "unreviewed" classes, and candidates that were
+    "unsearched" for near-duplicates of the original data. If the process is killed, call it again.
     """
     with project.reading() as session:
         permit(session, by, LEADS)
     status = set_status(project, set_name)
-    _check(status, allow_short=allow_short)
+    _check(status, allow, unsearched(project))
     target = project.folder / "frozen" / set_name
     moment = project.now()
     if target.exists():  # left by a killed freeze, or by a database restored from a backup
@@ -79,7 +86,7 @@ def verify(project: Project, set_name: str) -> FrozenSet:
     return frozen
 
 
-def _check(status: SetStatus, *, allow_short: bool) -> None:
+def _check(status: SetStatus, allow: Collection[str], gap: str | None) -> None:
     revision = status.revision
     if revision.frozen_at is not None:
         raise FrozenError(f"the set {revision.set_name!r} is already frozen", found=f"revision {revision.number}")
@@ -89,28 +96,39 @@ def _check(status: SetStatus, *, allow_short: bool) -> None:
             found=f"{len(status.to_remove)} images have been removed since it was sampled",
             hint=f"shiftbench testset sample DIR --set {revision.set_name}",
         )
-    if status.short and not allow_short:
+    if status.unreviewed and "unreviewed" not in allow:
+        raise WorkshopError(
+            f"revision {revision.number} of {revision.set_name!r} has not been reviewed",
+            found=f"{status.unreviewed} of {status.classes} classes not reviewed",
+            hint=f"shiftbench testset review DIR, or {argument('allow', 'unreviewed')}",
+        )
+    if gap is not None and "unsearched" not in allow:
+        raise WorkshopError(
+            "the candidates have not been compared with all original data", found=gap,
+            hint=f"shiftbench testset dedupe DIR --against ORIGINAL, or {argument('allow', 'unsearched')}",
+        )  # fmt: skip
+    if status.short and "short" not in allow:
         raise WorkshopError(
             f"{len(status.short)} classes have too few images",
             found=", ".join(f"{key}: {count} short" for key, count in list(status.short.items())[:5]),
-            hint="import and annotate more candidates, or pass --allow-short",
+            hint=f"import and annotate more candidates, or {argument('allow', 'short')}",
         )
 
 
 def _check_unchanged(session: Session, project: Project, row: Revision) -> None:
     """Somebody may have marked, sampled or frozen since the status was read."""
-    images = {image.entry for image in read_images(session, row.id)}
-    marked = images & exclusions(session, read_frequencies(project, session)).keys()
-    if row.frozen_at is not None or marked or find_row(session, row.set_name).id != row.id:
+    removed = exclusions(session, in_revision(row.id))
+    if row.frozen_at is not None or removed or find_row(session, row.set_name).id != row.id:
         raise WorkshopError(f"the set {row.set_name!r} was changed in the meantime", hint="check it and freeze again")
 
 
 def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> None:
     revision = status.revision
     images = revision_images(project, revision.set_name, revision.number)
-    rows = {row.entry: row for row in selection_frequencies(project)}
+    with project.reading() as session:
+        rows = {row.entry: row for row in read_frequencies(project, session, in_revision(revision.id))}
+        references = _references(read_frequencies(project, session, PoolEntry.role == REFERENCE), revision)
     sampled = [rows[image.entry] for image in images]
-    references = _references(list(rows.values()), revision)
     drawn = [
         {"position": position, "drawn_for": image.drawn_for, "fallback": image.fallback}
         for position, image in enumerate(images)
@@ -132,6 +150,7 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
         "reference_fingerprint": _fingerprint(project, folder, "reference"),
         "sampling": revision.sampling,
         "report": revision.report,
+        "unsearched": unsearched(project),
     }
     write_json(folder / RECORD, values)
     write_card(project, status, folder, values, sampled, references)
@@ -140,8 +159,7 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
 def _references(rows: Sequence[ImageFrequency], revision: RevisionInfo) -> list[ImageFrequency]:
     """The annotated reference images; all of them if the set was sampled without annotations."""
     least = max(1, int(revision.sampling["options"].get("min_annotations", 1)))
-    references = [row for row in rows if row.role == REFERENCE]
-    return [row for row in references if row.annotations >= least] or references
+    return [row for row in rows if row.annotations >= least] or list(rows)
 
 
 def _write_part(

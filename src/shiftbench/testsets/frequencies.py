@@ -2,21 +2,22 @@
 
 The selection frequency of an image is the share of its annotators who selected it for its class. An answer counts if it
 was submitted and its annotator is not excluded; a reference that an annotator saw in two grids of its class counts
-once, with the first answer.
+once, with the first answer. The counts are kept with the pool entries: ``recount`` follows every change of answers.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sqlalchemy import Select, Subquery, and_, case, func, select
+from sqlalchemy import Select, Subquery, and_, case, func, select, update
 from sqlalchemy.orm import Session
 
 from shiftbench.errors import ShiftbenchError
@@ -36,6 +37,10 @@ from shiftbench.testsets.database.tables import (
 )
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
+
+#: Limits of ``quality_flags``: seconds per image, difference of shares, accuracy on controls.
+_FAST, _UNUSUAL, _LEAST_ACCURACY = 0.25, 0.2, 0.8
+_ANSWERS_AT_ONCE = 50_000
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,10 @@ class AnnotatorQuality:
     positives_selected: int
     negatives: int
     negatives_left: int
+    #: Of all answers: images shown, images selected, and time.
+    images: int = 0
+    selected: int = 0
+    seconds: float = 0.0
 
     @property
     def controls(self) -> int:
@@ -106,35 +115,50 @@ def selection_frequencies(project: Project) -> list[ImageFrequency]:
         return read_frequencies(project, session)
 
 
-def read_frequencies(project: Project, session: Session) -> list[ImageFrequency]:
-    votes = _votes()
-    counted = select(votes.c.entry_id, func.sum(votes.c.selected).label("selected"), func.count().label("annotations"))
-    counts = counted.where(votes.c.turn == 1).group_by(votes.c.entry_id).subquery()
+def read_frequencies(project: Project, session: Session, where: Any = True) -> list[ImageFrequency]:
     query = select(
-        PoolEntry.id,
-        Image.digest,
-        PoolEntry.role,
-        PoolEntry.class_key,
-        PoolEntry.keyword,
-        counts.c.selected,
-        counts.c.annotations,
-    )
-    query = query.join(Image, Image.id == PoolEntry.image_id).outerjoin(counts, counts.c.entry_id == PoolEntry.id)
-    rows = [
-        ImageFrequency(entry, digest, role, key, keyword, int(selected or 0), int(annotations or 0))
-        for entry, digest, role, key, keyword, selected, annotations in session.execute(query)
-    ]
+        PoolEntry.id, Image.digest, PoolEntry.role, PoolEntry.class_key, PoolEntry.keyword, PoolEntry.selected,
+        PoolEntry.annotations,
+    ).join(Image, Image.id == PoolEntry.image_id)  # fmt: skip
+    rows = [ImageFrequency(*row) for row in session.execute(query.where(where))]
     place = {key: i for i, key in enumerate(project.space.keys)}
     return sorted(rows, key=lambda row: (place[row.class_key], row.role, row.digest))
 
 
-def _votes() -> Subquery:
+def recount(session: Session, tasks: Collection[int]) -> None:
+    """Count the answers on all images of these tasks anew, after answers were added, withdrawn or excluded.
+
+    Entries are locked in the order of their ids: concurrent answers wait for each other instead of losing a count.
+    """
+    session.flush()
+    found = {entry for part in _parts(sorted(tasks)) for entry in session.scalars(
+        select(Slot.entry_id).join(Task).join(PoolEntry)
+        .where(Slot.task_id.in_(part), PoolEntry.class_key == Task.class_key)
+    )}  # fmt: skip
+    for part in _parts(sorted(found)):
+        session.execute(select(PoolEntry.id).where(PoolEntry.id.in_(part)).order_by(PoolEntry.id).with_for_update())
+        votes = _votes(part)
+        counted = select(votes.c.entry_id, func.sum(votes.c.selected), func.count())
+        counts = session.execute(counted.where(votes.c.turn == 1).group_by(votes.c.entry_id))
+        values = dict.fromkeys(part, (0, 0)) | {entry: (int(yes), total) for entry, yes, total in counts}
+        session.execute(
+            update(PoolEntry),
+            [{"id": entry, "selected": yes, "annotations": total} for entry, (yes, total) in values.items()],
+        )
+
+
+def _parts(numbers: Sequence[int], size: int = 500) -> list[Sequence[int]]:
+    """Databases limit the number of parameters of a query."""
+    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
+
+
+def _votes(entries: Collection[int]) -> Subquery:
     """Answers on entries in grids of their own class; ``turn`` numbers an annotator's answers on one entry."""
     turn = func.row_number().over(
         partition_by=(Slot.entry_id, Assignment.account_id), order_by=(Assignment.submitted_at, Assignment.id)
     )
     chosen = case((SelectedSlot.slot_id.is_(None), 0), else_=1)
-    query = answers(Slot.entry_id, chosen.label("selected"), turn.label("turn"))
+    query = answers(Slot.entry_id, chosen.label("selected"), turn.label("turn")).where(Slot.entry_id.in_(entries))
     return query.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None)).subquery()
 
 
@@ -151,29 +175,57 @@ def answers(*columns: Any) -> Select[Any]:
     return query.outerjoin(SelectedSlot, here).where(Assignment.state == SUBMITTED)
 
 
+@dataclass(frozen=True)
+class CountKind:
+    """How many images of a class and role have the same counts of answers."""
+
+    class_key: str
+    role: str
+    selected: int
+    annotations: int
+    images: int
+
+
+def count_kinds(project: Project, classes: Collection[str] | None = None) -> list[CountKind]:
+    """The distribution of counts in each class, of images with answers: all that summaries and histograms need."""
+    columns = (PoolEntry.class_key, PoolEntry.role, PoolEntry.selected, PoolEntry.annotations)
+    query = select(*columns, func.count()).where(PoolEntry.annotations > 0).group_by(*columns)
+    if classes is not None:
+        query = query.where(PoolEntry.class_key.in_(classes))
+    with project.reading() as session:
+        return [CountKind(*row) for row in session.execute(query)]
+
+
 def class_summaries(
-    project: Project, rows: Sequence[ImageFrequency] | None = None, *, level: float = 0.95
+    project: Project, kinds: Sequence[CountKind] | None = None, *, level: float = 0.95
 ) -> list[ClassSummary]:
     """Each class with answers, then all classes under the key "all"."""
-    rows = selection_frequencies(project) if rows is None else rows
-    answered = [row for row in rows if row.annotations]
-    groups: dict[str, list[ImageFrequency]] = {key: [] for key in project.space.keys}
-    for row in answered:
-        groups[row.class_key].append(row)
+    kinds = count_kinds(project) if kinds is None else kinds
+    groups: dict[str, list[CountKind]] = {key: [] for key in project.space.keys}
+    for kind in kinds:
+        groups[kind.class_key].append(kind)
     seed = project.configuration.seed
-    summaries = [_summary(key, found, level, seed) for key, found in groups.items() if found]
-    return [*summaries, _summary("all", answered, level, seed)] if answered else []
+    summaries = [summarise(key, found, level, seed) for key, found in groups.items() if found]
+    return [*summaries, summarise("all", kinds, level, seed)] if kinds else []
 
 
-def _summary(key: str, rows: Sequence[ImageFrequency], level: float, seed: int) -> ClassSummary:
-    candidates = [row for row in rows if row.role != REFERENCE]
-    references = [row for row in rows if row.role == REFERENCE]
+def summarise(key: str, kinds: Sequence[CountKind], level: float = 0.95, seed: int = 0) -> ClassSummary:
+    """Counts, mean frequencies and agreement of these images."""
+    candidates = [kind for kind in kinds if kind.role != REFERENCE]
+    references = [kind for kind in kinds if kind.role == REFERENCE]
     agreement = krippendorff_alpha(
-        [row.selected for row in rows], [row.annotations for row in rows], level=level, seed=seed
-    )
+        [kind.selected for kind in kinds], [kind.annotations for kind in kinds],
+        images=[kind.images for kind in kinds], level=level, seed=seed,
+    )  # fmt: skip
     return ClassSummary(
-        key, len(candidates), len(references), mean_frequency(candidates), mean_frequency(references), agreement
-    )
+        key, sum(kind.images for kind in candidates), sum(kind.images for kind in references),
+        _mean(candidates), _mean(references), agreement,
+    )  # fmt: skip
+
+
+def _mean(kinds: Sequence[CountKind]) -> float | None:
+    total = sum(kind.images for kind in kinds)
+    return sum(kind.images * kind.selected / kind.annotations for kind in kinds) / total if total else None
 
 
 def mean_frequency(rows: Sequence[ImageFrequency]) -> float | None:
@@ -183,25 +235,120 @@ def mean_frequency(rows: Sequence[ImageFrequency]) -> float | None:
 
 def annotator_quality(project: Project) -> list[AnnotatorQuality]:
     """Everybody who answered a task, including excluded annotators, the least accurate first."""
-    belongs = PoolEntry.class_key == Task.class_key
-    chosen = SelectedSlot.slot_id.is_not(None)
-    reference = PoolEntry.role == REFERENCE
-
-    def count(*conditions: Any) -> object:
-        return func.coalesce(func.sum(case((and_(*conditions), 1), else_=0)), 0)
-
-    query = answers(
-        Account.id, Account.name, Account.excluded_at, func.count(func.distinct(Assignment.id)),
-        count(reference, belongs), count(reference, belongs, chosen),
-        count(reference, ~belongs), count(reference, ~belongs, ~chosen),
-    )  # fmt: skip
-    query = query.group_by(Account.id, Account.name, Account.excluded_at)
+    counts = ("positives", "positives_selected", "negatives", "negatives_left", "images", "selected", "seconds")
+    sums = [func.coalesce(func.sum(getattr(Assignment, name)), 0) for name in counts]
+    query = select(Account.id, Account.name, Account.excluded_at, func.count(), *sums)
+    query = query.join(Assignment, Assignment.account_id == Account.id).where(Assignment.state == SUBMITTED)
     with project.reading() as session:
         found = [
-            AnnotatorQuality(row[0], row[1], row[2] is not None, *(int(value) for value in row[3:]))
-            for row in session.execute(query)
+            AnnotatorQuality(row[0], row[1], row[2] is not None, *map(int, row[3:-1]), float(row[-1]))  # type: ignore[call-arg]
+            for row in session.execute(query.group_by(Account.id, Account.name, Account.excluded_at))
         ]
     return sorted(found, key=lambda one: (1.0 if one.accuracy is None else one.accuracy, one.name))
+
+
+def quality_flags(people: Sequence[AnnotatorQuality]) -> dict[int, tuple[str, ...]]:
+    """Reasons to look at an annotator's answers, by account: speed, share of selected images, control images.
+
+    An annotator is too fast below a quarter of a second per image; selects too many or too few if the share differs
+    by more than 20 points from that of all others together; and fails controls if even the upper end of the 95 %
+    interval is below 80 %.
+    """
+    flags = {}
+    for one in people:
+        others = [other for other in people if other.account != one.account and not other.excluded]
+        seen, chosen = sum(other.images for other in others), sum(other.selected for other in others)
+        usual = chosen / seen if seen else one.selected / max(1, one.images)
+        share = one.selected / max(1, one.images)
+        checks = {
+            f"too fast: {one.seconds / max(1, one.tasks):.1f} s per grid": one.seconds < _FAST * one.images,
+            f"selects too many: {share:.0%}, others {usual:.0%}": share > usual + _UNUSUAL,
+            f"selects too few: {share:.0%}, others {usual:.0%}": share < usual - _UNUSUAL,
+            "fails controls": one.controls > 0 and one.interval()[1] < _LEAST_ACCURACY,
+        }
+        flags[one.account] = tuple(reason for reason, holds in checks.items() if holds)
+    return flags
+
+
+@dataclass(frozen=True)
+class GivenAnswer:
+    """One answer of an annotator."""
+
+    submitted_at: datetime
+    class_key: str
+    seconds: float
+    selected: int
+    images: int
+    right: int
+    controls: int
+    remarks: Mapping[str, Any] | None
+
+
+def answers_of(project: Project, account: int) -> list[GivenAnswer]:
+    """The answers of an annotator, the newest first."""
+    right = Assignment.positives_selected + Assignment.negatives_left
+    query = select(
+        Assignment.submitted_at, Task.class_key, Assignment.seconds, Assignment.selected, Assignment.images, right,
+        Assignment.positives + Assignment.negatives, Assignment.remarks,
+    )  # fmt: skip
+    query = query.join(Task).where(Assignment.account_id == account, Assignment.state == SUBMITTED)
+    with project.reading() as session:
+        return [GivenAnswer(*row) for row in session.execute(query.order_by(Assignment.submitted_at.desc()))]
+
+
+def agreement_with_others(project: Project, account: int) -> float | None:
+    """The mean share of other annotators who gave the same answer on the same image, over images with others."""
+    chosen = case((SelectedSlot.slot_id.is_(None), 0), else_=1)
+    same = case((chosen == 1, PoolEntry.selected - 1), else_=PoolEntry.annotations - PoolEntry.selected - 1)
+    query = answers(func.avg(same * 1.0 / (PoolEntry.annotations - 1)))
+    query = query.where(Assignment.account_id == account, PoolEntry.annotations > 1)
+    query = query.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None))
+    with project.reading() as session:
+        mean = session.scalars(query).one()
+    return None if mean is None else float(mean)
+
+
+def write_answers(project: Project, path: str | Path) -> Path:
+    """Write every answer to every image, as .csv or .parquet: who, when, how long, which image, selected or not."""
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise WorkshopError("unknown file format", found=path.name, expected=".csv or .parquet")
+    write_atomically(path, lambda temporary: _write_answers(project, temporary, path.suffix))
+    return path
+
+
+def _write_answers(project: Project, path: Path, suffix: str) -> None:
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    fields = [
+        ("annotator", pa.string()), ("excluded", pa.bool_()), ("task", pa.int64()), ("class", pa.string()),
+        ("leased_at", pa.timestamp("us", "UTC")), ("submitted_at", pa.timestamp("us", "UTC")),
+        ("seconds", pa.float64()), ("image", pa.string()), ("role", pa.string()), ("image_class", pa.string()),
+        ("selected", pa.bool_()), ("unsure", pa.bool_()), ("problem", pa.bool_()), ("comment", pa.string()),
+    ]  # fmt: skip
+    schema = pa.schema(fields)
+    query = answers(
+        Account.name, Account.excluded_at, Task.id, Task.class_key, Assignment.leased_at, Assignment.submitted_at,
+        Assignment.seconds, Image.digest, PoolEntry.role, PoolEntry.class_key, SelectedSlot.slot_id,
+        Slot.id, Assignment.remarks,
+    ).join(Image, Image.id == PoolEntry.image_id)  # fmt: skip
+    open_writer = csv.CSVWriter if suffix == ".csv" else parquet.ParquetWriter
+    with project.reading() as session, open_writer(str(path), schema) as writer:
+        found = session.execute(query.order_by(Assignment.submitted_at, Assignment.id, Slot.id))
+        for part in found.partitions(_ANSWERS_AT_ONCE):
+            rows = [
+                (name, excluded is not None, *values, chosen is not None, *_reported(slot, remarks))
+                for name, excluded, *values, chosen, slot, remarks in part
+            ]
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _reported(slot: int, remarks: Mapping[str, Any] | None) -> tuple[bool, bool, str | None]:
+    found = remarks or {}
+    return slot in found.get("unsure", ()), slot in found.get("problem", ()), found.get("comment")
 
 
 def write_frequencies(project: Project, path: str | Path, *, level: float = 0.95) -> Path:
@@ -265,9 +412,11 @@ class AnnotatorAgreement:
 
 
 def krippendorff_alpha(
-    selected: ArrayLike, annotations: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> AnnotatorAgreement:
-    """Nominal alpha (Krippendorff 2011) from how many of each image's annotators selected it.
+    selected: ArrayLike, annotations: ArrayLike, *, images: ArrayLike | None = None, level: float = 0.95,
+    resamples: int = RESAMPLES, seed: int = 0,
+) -> AnnotatorAgreement:  # fmt: skip
+    """Nominal alpha (Krippendorff 2011) from how many of each image's annotators selected it; ``images`` counts images
+    with the same answers.
 
     With n_u answers of which k_u are yes, over images with n_u >= 2, N the sum of the n_u, and N1 and N0 the yes
     and no answers: observed disagreement D_o = sum_u 2 k_u (n_u - k_u) / (n_u - 1) / N, expected disagreement
@@ -281,18 +430,21 @@ def krippendorff_alpha(
     if yes.shape != total.shape or np.any(yes < 0) or np.any(yes > total):
         raise ShiftbenchError("invalid answer counts", expected="0 <= selected <= annotations for each image")
     paired = total >= 2
-    images = int(paired.sum())
+    weights = np.ones(len(total), np.int64) if images is None else np.asarray(images, np.int64)
     # Images with equal counts are interchangeable, and there are few distinct counts: resample these.
-    kinds, sizes = np.unique(np.stack([yes[paired], total[paired]], axis=-1), axis=0, return_counts=True)
+    kinds, which = np.unique(np.stack([yes[paired], total[paired]], axis=-1), axis=0, return_inverse=True)
+    sizes = np.zeros(len(kinds), np.int64)
+    np.add.at(sizes, which.ravel(), weights[paired])
+    count = int(sizes.sum())
     yes, total = kinds[:, 0], kinds[:, 1]
     terms = np.stack([2 * yes * (total - yes) / np.maximum(total - 1, 1), yes, total], axis=-1)
     alpha = float(_alpha(sizes @ terms))
     low = high = math.nan
     if not math.isnan(alpha):
-        draws = np.random.default_rng(seed).multinomial(images, sizes / images, resamples)
+        draws = np.random.default_rng(seed).multinomial(count, sizes / count, resamples)
         ends = percentile_interval(_alpha(draws @ terms)[:, None], level)
         low, high = float(ends[0][0]), float(ends[1][0])
-    return AnnotatorAgreement(alpha, low, high, images, int(sizes @ total))
+    return AnnotatorAgreement(alpha, low, high, count, int(sizes @ total))
 
 
 def _alpha(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -48,7 +48,7 @@ class Project:
 
     def __init__(self, folder: Path, configuration: Configuration, database: Database) -> None:
         self.folder, self.configuration, self.database = folder, configuration, database
-        self.images = ImageStore(folder, configuration.annotation.copy_pixels)
+        self.images = ImageStore(folder, configuration.annotation.copy_pixels, configuration.annotation.copy_fit)
         #: The clock; replaced in tests, so that leases expire without waiting.
         self.now: Callable[[], datetime] = utc_now
         self._secret: bytes | None = None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from shiftbench.io.hashing import seeded_rank
@@ -20,6 +21,7 @@ from shiftbench.testsets.audit import record
 from shiftbench.testsets.database.tables import (
     CANDIDATE,
     REFERENCE,
+    Account,
     ClassReview,
     Image,
     Mark,
@@ -28,6 +30,8 @@ from shiftbench.testsets.database.tables import (
     RevisionImage,
 )
 from shiftbench.testsets.errors import FrozenError, WorkshopError
+from shiftbench.testsets.pool.entries import image_row
+from shiftbench.testsets.pool.images import StoredImage
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import find_row
 
@@ -65,12 +69,15 @@ class ReviewPage:
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A suspected near-duplicate: a candidate and a similar image."""
+    """A suspected near-duplicate: a candidate and a similar image, of the pool or of another dataset."""
 
     pair: int
     entry: int
-    other: int
-    other_role: str
+    class_key: str
+    #: The pool entry; None for an image of another dataset.
+    other: int | None
+    #: The role and class of the other image, or its dataset and id.
+    other_name: str
     distances: dict[str, Any]
     state: str
 
@@ -109,6 +116,17 @@ def review_image(project: Project, reviewer: int, entry: int, *, original: bool 
             raise WorkshopError(f"unknown pool entry {entry}")
         digest, suffix = row.image.digest, row.image.suffix
     return project.images.original(digest, suffix) if original else project.images.copy(digest, suffix)
+
+
+def pair_image(project: Project, reviewer: int, pair: int) -> Path:
+    """The copy of the image outside the pool that a candidate resembles."""
+    with project.reading() as session:
+        require(session, reviewer, REVIEWERS)
+        row = session.get(NearPair, pair)
+        if row is None or row.other_image is None:
+            raise WorkshopError(f"unknown image of pair {pair}")
+        digest, suffix = row.other_image.digest, row.other_image.suffix
+    return project.images.copy(digest, suffix)
 
 
 def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: int | None = None) -> int:
@@ -166,32 +184,70 @@ def find_candidate(project: Project, digest: str, class_key: str | None = None) 
     return found[0]
 
 
-def add_suspicions(project: Project, pairs: Iterable[tuple[int, int, Mapping[str, float]]]) -> int:
-    """Add pairs (candidate entry, other entry, distances) for judgement; known pairs keep their state.
+@dataclass(frozen=True)
+class Outsider:
+    """An image of another dataset that resembles a candidate; its file is kept for the reviewers."""
 
-    Candidates of open pairs are not sampled. Returns the number of new pairs.
+    image: StoredImage
+    #: The dataset and its id there.
+    name: str
+
+
+def add_suspicions(project: Project, pairs: Iterable[tuple[int, int | Outsider, Mapping[str, float]]]) -> int:
+    """Add pairs (candidate entry, other image, distances) for judgement; known pairs keep their state.
+
+    Candidates of open pairs are not sampled. One file with two candidate classes is not a pair. Returns the number of
+    new pairs.
     """
     added = 0
     with project.writing() as session:
+        known = {
+            (entry, other, image)
+            for entry, other, image in session.execute(
+                select(NearPair.entry_id, NearPair.other_id, NearPair.other_image_id)
+            )
+        }
+        files = dict(session.execute(select(PoolEntry.id, PoolEntry.image_id)).all())
         for entry, other, distances in pairs:
             if entry == other:
                 raise WorkshopError("an image cannot be a near-duplicate of itself", found=entry)
-            known = select(NearPair.id).where(NearPair.entry_id == entry, NearPair.other_id == other)
-            if session.scalars(known).first() is None:
-                row = NearPair(entry_id=entry, other_id=other, distances=dict(distances), state="open")
+            row = NearPair(entry_id=entry, distances=dict(distances), state="open")
+            if isinstance(other, Outsider):
+                row.other_image_id, row.other_name = image_row(session, other.image), other.name
+            elif files[entry] == files[other]:
+                continue
+            else:
+                row.other_id = other
+            key = (entry, row.other_id, row.other_image_id)
+            if key not in known:
+                known.add(key)
                 session.add(row)
-                session.flush()
                 added += 1
         record(project, session, "suspicions", pairs=added)
     return added
 
 
-def suspicions(project: Project, state: str = "open", *, limit: int = 1000) -> list[Suspicion]:
-    """In the order in which they were added; the search adds the most similar first."""
+def count_suspicions(project: Project) -> int:
+    """Number of open pairs."""
     with project.reading() as session:
-        query = select(NearPair).where(NearPair.state == state).order_by(NearPair.id).limit(limit)
+        return session.scalars(select(func.count()).select_from(NearPair).where(NearPair.state == "open")).one()
+
+
+def suspicions(project: Project, state: str = "open", *, limit: int = 1000) -> list[Suspicion]:
+    """In the order in which they were added, the most similar first; judged ones by time, the last first."""
+    with project.reading() as session:
+        order = NearPair.id if state == "open" else NearPair.decided_at.desc()
+        query = select(NearPair).where(NearPair.state == state).order_by(order, NearPair.id).limit(limit)
         return [
-            Suspicion(row.id, row.entry_id, row.other_id, row.other.role, dict(row.distances), row.state)
+            Suspicion(
+                row.id,
+                row.entry_id,
+                row.entry.class_key,
+                row.other_id,
+                f"{row.other.role}, {row.other.class_key}" if row.other else str(row.other_name),
+                dict(row.distances),
+                row.state,
+            )
             for row in session.scalars(query)
         ]
 
@@ -210,8 +266,53 @@ def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None
         row.state = "confirmed" if duplicate else "dismissed"
         row.decided_by, row.decided_at = by, project.now()
         if duplicate:
-            _add_mark(project, session, row.entry_id, "near-duplicate", note or f"of entry {row.other_id}", by)
+            what = note or f"of {row.other_name or f'entry {row.other_id}'}"
+            made = _add_mark(project, session, row.entry_id, "near-duplicate", what, by)
+            row.decided_at = session.get_one(Mark, made).made_at  # so that undoing finds the mark
         record(project, session, "judge", by=by, pair=pair, verdict=row.state)
+
+
+def undo_judgement(project: Project, pair: int, *, by: int | None = None) -> None:
+    """Open a judged pair again; the mark of a confirmed one is withdrawn."""
+    with project.writing() as session:
+        permit(session, by, REVIEWERS)
+        row = session.get(NearPair, pair)
+        if row is None:
+            raise WorkshopError(f"unknown pair {pair}")
+        if row.state == "confirmed":
+            marks = select(Mark).where(Mark.entry_id == row.entry_id, Mark.kind == "near-duplicate")
+            made = session.scalars(marks.where(Mark.made_at == row.decided_at, Mark.withdrawn_at.is_(None))).first()
+            if made is not None:
+                made.withdrawn_at = project.now()
+        row.state, row.decided_by, row.decided_at = "open", None, None
+        record(project, session, "undo judgement", by=by, pair=pair)
+
+
+@dataclass(frozen=True)
+class MarkedImage:
+    """An active mark, and the image it removes."""
+
+    id: int
+    entry: int
+    class_key: str
+    digest: str
+    kind: str
+    note: str
+    made_by: str | None
+    made_at: datetime
+
+
+def marked_images(project: Project, *, limit: int = 1000) -> list[MarkedImage]:
+    """All active marks, the newest first."""
+    columns = (Mark.id, Mark.entry_id, PoolEntry.class_key, Image.digest, Mark.kind, Mark.note)
+    query = (
+        select(*columns, Account.name, Mark.made_at)
+        .join(PoolEntry, PoolEntry.id == Mark.entry_id)
+        .join(Image, Image.id == PoolEntry.image_id)
+    )
+    query = query.outerjoin(Account, Account.id == Mark.made_by).where(Mark.withdrawn_at.is_(None))
+    with project.reading() as session:
+        return [MarkedImage(*row) for row in session.execute(query.order_by(Mark.id.desc()).limit(limit))]
 
 
 def _add_mark(project: Project, session: Session, entry: int, kind: MarkKind, note: str, by: int | None) -> int:

@@ -6,13 +6,13 @@ strategies. Revisions are numbered from 1 and never deleted.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import ColumnElement, and_, func, insert, select
 from sqlalchemy.orm import Session, aliased
 
 from shiftbench.testsets.accounts import LEADS, REVIEWERS, permit
@@ -22,11 +22,13 @@ from shiftbench.testsets.database.tables import (
     CANDIDATE,
     REFERENCE,
     ClassReview,
+    Image,
     Mark,
     NearPair,
     PoolEntry,
     Revision,
     RevisionImage,
+    Search,
 )
 from shiftbench.testsets.errors import FrozenError, WorkshopError
 from shiftbench.testsets.frequencies import ImageFrequency, mean_frequency, read_frequencies
@@ -84,11 +86,17 @@ class SetStatus:
     #: Images of the latest revision that must be replaced, and why.
     to_remove: dict[str, str] = field(default_factory=dict)
     reviewed_classes: tuple[str, ...] = ()
+    classes: int = 0
+
+    @property
+    def unreviewed(self) -> int:
+        """Number of classes that nobody has reviewed in the latest revision."""
+        return self.classes - len(self.reviewed_classes)
 
     @property
     def converged(self) -> bool:
-        """Nothing was removed from the latest revision."""
-        return not self.to_remove
+        """Every class was reviewed, and nothing was removed from the latest revision."""
+        return not self.to_remove and not self.unreviewed
 
     @property
     def short(self) -> dict[str, int]:
@@ -119,7 +127,7 @@ def sample(
             raise FrozenError(f"the set {set_name!r} is frozen", hint="sample under another name")
         plan = _plan(project, set_name, before, sampling, per_class, seed)
         rows = read_frequencies(project, session)
-        reasons = exclusions(session, rows)
+        reasons = exclusions(session)
         previous = [] if before is None else read_images(session, before.id)
     chosen = _draw(project, plan, rows, reasons, previous)
     with project.writing() as session:
@@ -167,7 +175,8 @@ def difference(project: Project, set_name: str, old: int, new: int) -> Differenc
         before = {image.entry: image for image in read_images(session, find_row(session, set_name, old).id)}
         after = {image.entry: image for image in read_images(session, find_row(session, set_name, new).id)}
         gone = [image for entry, image in before.items() if entry not in after]
-        notes = {**exclusions(session, read_frequencies(project, session)), **_notes(session, gone)}
+        here = PoolEntry.id.in_([image.entry for image in gone])
+        notes = {**exclusions(session, here), **_notes(session, gone)}
     added = tuple(image for entry, image in after.items() if entry not in before)
     removed = tuple((image, notes.get(image.entry, "")) for image in gone)
     return Difference(set_name, old, new, len(before) - len(gone), added, removed)
@@ -178,11 +187,12 @@ def set_status(project: Project, set_name: str) -> SetStatus:
         row = find_row(session, set_name)
         to_remove = {}
         if row.frozen_at is None:
-            reasons = exclusions(session, read_frequencies(project, session))
+            reasons = exclusions(session, in_revision(row.id))
             images = read_images(session, row.id)
             to_remove = {image.digest: reasons[image.entry] for image in images if image.entry in reasons}
         reviewed = session.scalars(select(ClassReview.class_key).where(ClassReview.revision_id == row.id)).all()
-        return SetStatus(_info(session, row), to_remove, tuple(key for key in project.space.keys if key in reviewed))
+        reviewed_here = tuple(key for key in project.space.keys if key in set(reviewed))
+        return SetStatus(_info(session, row), to_remove, reviewed_here, len(project.space))
 
 
 def set_names(project: Project) -> list[str]:
@@ -332,13 +342,17 @@ def _by_class(session: Session, revision_id: int) -> dict[str, set[int]]:
     return found
 
 
+def in_revision(revision_id: int) -> ColumnElement[bool]:
+    """Entries of a revision."""
+    return PoolEntry.id.in_(select(RevisionImage.entry_id).where(RevisionImage.revision_id == revision_id))
+
+
 def read_images(session: Session, revision_id: int) -> list[SampledImage]:
-    query = select(RevisionImage, PoolEntry).join(PoolEntry, PoolEntry.id == RevisionImage.entry_id)
+    columns = (PoolEntry.id, Image.digest, Image.suffix, PoolEntry.class_key)
+    query = select(*columns, RevisionImage.drawn_for, RevisionImage.fallback).select_from(RevisionImage)
+    query = query.join(PoolEntry, PoolEntry.id == RevisionImage.entry_id).join(Image, Image.id == PoolEntry.image_id)
     query = query.where(RevisionImage.revision_id == revision_id).order_by(RevisionImage.position)
-    return [
-        SampledImage(entry.id, entry.image.digest, entry.image.suffix, entry.class_key, row.drawn_for, row.fallback)
-        for row, entry in session.execute(query)
-    ]
+    return [SampledImage(*row) for row in session.execute(query)]
 
 
 def _notes(session: Session, images: Sequence[SampledImage]) -> dict[int, str]:
@@ -361,35 +375,55 @@ def _info(session: Session, row: Revision) -> RevisionInfo:
 
 
 SUSPECTED = "suspected near-duplicate, not yet reviewed"
+UNSEARCHED = "imported after the last search for near-duplicates"
 COPY = "the same bytes as a reference image"
 AMBIGUOUS = "a candidate of several classes, and of another as good or better"
 
 
-def exclusions(session: Session, rows: Sequence[ImageFrequency]) -> dict[int, str]:
-    """Why candidates must not be sampled, by entry id."""
-    reasons: dict[int, str] = dict.fromkeys(_ambiguous(rows), AMBIGUOUS)
+def exclusions(session: Session, where: ColumnElement[bool] | None = None) -> dict[int, str]:
+    """Why candidates must not be sampled, by entry id; ``where`` restricts the entries."""
+    of_these = PoolEntry.role == CANDIDATE if where is None else and_(PoolEntry.role == CANDIDATE, where)
+    chosen = select(PoolEntry.id).where(of_these)
+    reasons: dict[int, str] = {}
+    searched = session.scalars(select(func.min(Search.last_entry))).one()
+    if searched is not None:
+        reasons.update(dict.fromkeys(session.scalars(chosen.where(PoolEntry.id > searched)), UNSEARCHED))
+    reasons.update(dict.fromkeys(_ambiguous(session, of_these), AMBIGUOUS))
     twin = aliased(PoolEntry)
-    copies = select(PoolEntry.id).join(twin, twin.image_id == PoolEntry.image_id)
-    copies = copies.where(PoolEntry.role == CANDIDATE, twin.role == REFERENCE)
+    copies = chosen.join(twin, twin.image_id == PoolEntry.image_id).where(twin.role == REFERENCE)
     reasons.update(dict.fromkeys(session.scalars(copies), COPY))
-    open_pairs = select(NearPair.entry_id).where(NearPair.state == "open")
-    reasons.update(dict.fromkeys(session.scalars(open_pairs), SUSPECTED))
-    marks = select(Mark.entry_id, Mark.kind).where(Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc())
+    pairs = chosen.join(NearPair, NearPair.entry_id == PoolEntry.id).where(NearPair.state == "open")
+    reasons.update(dict.fromkeys(session.scalars(pairs), SUSPECTED))
+    marks = select(PoolEntry.id, Mark.kind).join(Mark, Mark.entry_id == PoolEntry.id)
+    marks = marks.where(of_these, Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc())
     reasons.update(session.execute(marks).all())
     return reasons
 
 
-def _ambiguous(rows: Sequence[ImageFrequency]) -> list[int]:
+def _ambiguous(session: Session, of_these: ColumnElement[bool]) -> list[int]:
     """An image that is a candidate of several classes belongs to the one with the highest frequency; in a tie, to
     none."""
-    by_image: dict[str, list[ImageFrequency]] = defaultdict(list)
-    for row in rows:
-        if row.role == CANDIDATE:
-            by_image[row.digest].append(row)
-    losers = []
-    for same in by_image.values():
-        if len(same) > 1:
-            best = max(row.frequency or 0.0 for row in same)
-            winners = [row for row in same if (row.frequency or 0.0) == best]
-            losers += [row.entry for row in same if len(winners) > 1 or row is not winners[0]]
-    return losers
+    twin = aliased(PoolEntry)
+    query = select(PoolEntry.id, PoolEntry.selected, PoolEntry.annotations, twin.selected, twin.annotations)
+    query = query.join(twin, and_(twin.image_id == PoolEntry.image_id, twin.id != PoolEntry.id))
+    found = session.execute(query.where(of_these, twin.role == CANDIDATE)).all()
+    return [
+        entry for entry, yes, total, other_yes, other_total in found
+        if other_yes * max(1, total) >= yes * max(1, other_total)
+    ]  # fmt: skip
+
+
+def unsearched(project: Project) -> str | None:
+    """Why the pool has not been fully searched for near-duplicates of the original data; None if it has."""
+    with project.reading() as session:
+        searches = session.scalars(select(Search)).all()
+        last = dict(session.execute(select(PoolEntry.role, func.max(PoolEntry.id)).group_by(PoolEntry.role)).all())
+    if not searches:
+        return "the candidates were never searched for near-duplicates"
+    if all(search.source is None for search in searches):
+        return "the candidates were not compared with the original training and test sets"
+    for search in searches:
+        newest = last.get(CANDIDATE, 0) if search.source else max(last.values(), default=0)
+        if search.last_entry < newest:
+            return f"images were imported after the search in {search.name}"
+    return None

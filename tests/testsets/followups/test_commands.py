@@ -20,7 +20,7 @@ from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.testsets.accounts import exclude, find_person
 from shiftbench.testsets.database.tables import PoolEntry, Slot, Task
 from shiftbench.testsets.errors import BlindnessError
-from shiftbench.testsets.freeze import freeze
+from shiftbench.testsets.freeze import DEFECTS, freeze
 from shiftbench.testsets.predictions import predictions_on
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
@@ -70,7 +70,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     }
     early = {command: call("testset", "follow-up", command, *arguments) for command, arguments in wished.items()}
     assert not workspace.exists() and not (folder / "study").exists()
-    freeze(project, SET)
+    freeze(project, SET, allow=DEFECTS)
     project.close()
     resnet8 = sb.load_classifier(RESNET)
     mirrored = sb.load_classifier(

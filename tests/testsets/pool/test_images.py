@@ -35,17 +35,22 @@ def test_a_copy_is_small_and_bare(tmp_path: Path) -> None:
     stored = store.put(data, "holiday.jpg")
     assert (stored.width, stored.height, stored.suffix, stored.size) == (900, 600, ".jpg", len(data))
     with Pillow.open(store.copy(stored.digest, stored.suffix)) as copy:
-        assert copy.size == (500, 333) and copy.format == "JPEG"
+        assert copy.size == (500, 500) and copy.format == "JPEG"
         assert len(copy.getexif()) == 0 and "comment" not in copy.info and "icc_profile" not in copy.info
     raw = store.copy(stored.digest, stored.suffix).read_bytes()
     assert b"Exif" not in raw and b"Camera" not in raw and b"secret" not in raw
 
 
-def test_small_pictures_are_not_blown_up(tmp_path: Path) -> None:
-    store = ImageStore(tmp_path, 500)
-    stored = store.put(encoded(scene(32, 20), "PNG"), "a")
-    with Pillow.open(store.copy(stored.digest, stored.suffix)) as copy:
-        assert copy.size == (32, 20)
+def test_copies_have_one_size(tmp_path: Path) -> None:
+    """Whatever the image's size and aspect ratio: the whole image on grey, or its centre."""
+    for fit, corner in (("pad", [128, 128, 128]), ("crop", None)):
+        store = ImageStore(tmp_path, 64, fit)  # type: ignore[arg-type]
+        for width, height in ((32, 20), (200, 640), (64, 64), (1, 90)):
+            stored = store.put(encoded(scene(width, height), "PNG"), "a")
+            with Pillow.open(store.copy(stored.digest, stored.suffix)) as copy:
+                assert copy.size == (64, 64)
+                if corner and (width, height) == (200, 640):
+                    assert np.abs(np.asarray(copy)[0, 0].astype(int) - corner).max() < 6
 
 
 def test_the_original_is_kept_to_the_byte_under_its_digest(tmp_path: Path) -> None:

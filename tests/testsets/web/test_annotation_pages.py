@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from datetime import timedelta
+from pathlib import Path
 
+from PIL import Image as Pillow
 from sqlalchemy import select, update
 
+from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.testsets.annotation import AnnotationGrid
 from shiftbench.testsets.audit import audit_log
 from shiftbench.testsets.database.tables import Assignment, PoolEntry, SelectedSlot
 from shiftbench.testsets.frequencies import annotator_quality, selection_frequencies
 from shiftbench.testsets.pool.entries import pool_counts
+from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.tasks import make_tasks
 from tests.testsets.conftest import NewProject
-from tests.testsets.helpers import entries_behind, fill
+from tests.testsets.helpers import PETS, cifar, entries_behind, fill
 from tests.testsets.web.conftest import Site, served
 from tests.testsets.web.visitors import Fields, Sheet
 
@@ -148,7 +154,7 @@ def test_pictures_tell_nothing(site: Site) -> None:
             assert kept["cache-control"] == "private, max-age=86400, immutable"
             shapes.add((answer.status_code, len(image), tuple(sorted(kept.items()))))
         assert len(shapes) == 1
-        tiles = re.findall(r'<label class="tile">.*?</label>', one.sheet.text)
+        tiles = re.findall(r'<div class="tile">.*?</details></div>', one.sheet.text, re.DOTALL)
         bare = {re.sub(r"[\w-]{20}|\d+", "", tile) for tile in tiles}
         assert len(tiles) == len(entries) and len(bare) == 1
         assert not set(one.sheet.images) & set(other.sheet.images)
@@ -208,3 +214,64 @@ def test_everybody_works_to_the_end(new_project: NewProject) -> None:
         for row in candidates:
             votes = [says(name, seen[row.entry], row.class_key) for name in ERRORS if name != "guesser"]
             assert (row.selected, row.annotations) == (sum(votes), 3)
+
+
+def test_nothing_separates_controls_from_candidates(new_project: NewProject, tmp_path: Path) -> None:
+    """Sources of different size, aspect ratio and format: headers, sizes, formats and URLs of a grid are alike."""
+    project = new_project()
+    for part, size, suffix, role in (("test", (64, 40), "png", "candidate"), ("train", (30, 90), "jpg", "reference")):
+        images = cifar(part, 8)
+        for i, label in enumerate(images.labels.tolist()):
+            path = tmp_path / part / PETS.keys[label] / f"{i}.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Pillow.fromarray(images.read(i).pixels).resize(size).save(path)
+        import_images(project, open_dataset(tmp_path / part, space=PETS), role)  # type: ignore[arg-type]
+    make_tasks(project)
+    with served(project) as site, site.person() as person:
+        grid = person.sheet
+        roles = {image: entry.role for image, entry in behind(site, grid).items()}
+        assert set(roles.values()) == {"candidate", "reference"}
+        seen = set()
+        for image in grid.images:
+            answer = person.http.get(f"/tasks/{grid.task}/images/{image}")
+            headers = {name: value for name, value in answer.headers.items() if name not in ("content-length", "date")}
+            with Pillow.open(io.BytesIO(answer.content)) as shown:
+                facts = (shown.size, shown.format, shown.mode, tuple(sorted(shown.info)), len(image))
+            seen.add((answer.status_code, tuple(sorted(headers.items())), facts))
+        assert len(seen) == 1
+
+
+def test_remarks_undo_and_what_the_lead_sees(new_project: NewProject) -> None:
+    project = new_project()
+    fill(project)
+    with served(project) as site, site.person(name="Anna") as anna, site.person("lead") as lead:
+        grid = anna.sheet
+        reported: Fields = {"image": grid.images[:2], "unsure": [grid.images[3]], "comment": "a <b>toy</b>"}
+        second = anna.post(f"/tasks/{grid.task}/check", reported)
+        assert f'name="unsure" value="{grid.images[3]}"' in second.text and "a &lt;b&gt;toy" in second.text
+        assert anna.post(f"/tasks/{grid.task}/answer", reported).status == 303
+        following = anna.get("/task")
+        assert f"/tasks/{grid.task}/undo" in following.text and "Task 2 of at most 3" in following.text
+        again = anna.post(f"/tasks/{grid.task}/undo")
+        assert again.task == grid.task and again.text.count("checked>") == 2
+        assert stored(site, grid.task) == ("leased", 0)
+        assert anna.post(f"/tasks/{grid.task}/answer", reported).status == 303
+        account = re.search(r"/lead/annotators/(\d+)", lead.get("/lead").text)
+        assert account
+        page = lead.get(f"/lead/annotators/{account[1]}").text
+        assert "Anna" in page and "a &lt;b&gt;toy" in page and "unsure: 1" in page
+        assert anna.get(f"/lead/annotators/{account[1]}").status == 403
+        table = lead.http.get("/lead/answers.csv").text.splitlines()
+        assert len(table) == 1 + len(grid.images)
+        assert lead.http.get("/lead/answers.exe").status_code == 400
+
+
+def test_ids_that_fit_no_database(site: Site) -> None:
+    with site.person("lead") as lead:
+        for path in ("/review/images/{}", "/review/originals/{}", "/lead/annotators/{}", "/review/pairs/{}/other"):
+            for number in (2**31, 2**63, 2**64 + 1, -1, 10**400):
+                assert lead.get(path.format(number)).status == 404
+        for path in ("/review/pairs/{}", "/review/marks/{}/withdraw", "/lead/invitations/{}/revoke"):
+            assert lead.post(path.format(2**63), {"verdict": "duplicate"}).status == 404
+        for page in (0, -5, 10**30):
+            assert lead.get(f"/lead?page={page}").status == 200

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from shiftbench.testsets.freeze import verify
-from shiftbench.testsets.frequencies import ImageFrequency, selection_frequencies
+from shiftbench.testsets.frequencies import CountKind, selection_frequencies
 from shiftbench.testsets.review import add_suspicions, suspicions
 from shiftbench.testsets.revisions import difference, find_revision, revision_images, set_status
 from shiftbench.testsets.web.lead_pages import BINS, histogram
@@ -61,7 +61,8 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
         assert set_status(project, "top").reviewed_classes == ("cat", "dog", "frog")
 
         assert "final" in lead.get("/review/sets/top/freeze").text
-        short = {"allow_short": "1"} if set_status(project, "top").short else {}
+        assert lead.post("/review/sets/top/freeze", {"confirm": "top"}).status == 400  # never searched
+        short = {"allow": ["short", "unsearched"]}
         assert lead.post("/review/sets/top/freeze", {"confirm": "tip", **short}).status == 400
         assert lead.post("/review/sets/top/freeze", {"confirm": "top", **short}).status == 200
         frozen = verify(project, "top")
@@ -116,14 +117,14 @@ def test_exports_are_what_the_service_says(site: Site) -> None:
         assert lead.get("/lead/frequencies").status == 200
 
 
-def frequency(selected: int, annotations: int, role: str = "candidate") -> ImageFrequency:
-    return ImageFrequency(1, "d", role, "cat", None, selected, annotations)
+def frequency(selected: int, annotations: int, role: str = "candidate") -> CountKind:
+    return CountKind("cat", role, selected, annotations, 1)
 
 
 @pytest.mark.parametrize(
     "selected, annotations, place", [(0, 7, 0), (7, 7, 9), (1, 10, 1), (3, 10, 3), (9, 10, 9), (1, 3, 3)]
 )
 def test_histogram_edges(selected: int, annotations: int, place: int) -> None:
-    bars = histogram([frequency(selected, annotations), frequency(0, 0)])
+    bars = histogram([frequency(selected, annotations)])
     assert [bar.candidates for bar in bars] == [int(i == place) for i in range(BINS)]
     assert bars[place].low <= selected / annotations <= bars[place].high and bars[place].candidate_share == 1

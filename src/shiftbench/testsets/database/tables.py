@@ -16,6 +16,7 @@ from sqlalchemy import (
     CheckConstraint,
     DateTime,
     Dialect,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -96,6 +97,8 @@ class PoolEntry(Base):
         CheckConstraint("role IN ('candidate', 'reference')", name="role"),
         Index(None, "role", "class_key"),
         Index(None, "source", "source_id"),
+        # Covers the histograms of selection frequencies.
+        Index(None, "class_key", "role", "selected", "annotations"),
     )
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
@@ -113,6 +116,9 @@ class PoolEntry(Base):
     url: Mapped[str | None]
     extra: Mapped[dict[str, Any]]
     imported_at: Mapped[datetime]
+    #: The answers that count: kept here by ``frequencies.recount``, so that pages need not count them.
+    selected: Mapped[int] = mapped_column(default=0, server_default="0")
+    annotations: Mapped[int] = mapped_column(default=0, server_default="0")
 
     image: Mapped[Image] = relationship(lazy="joined", innerjoin=True)
 
@@ -128,6 +134,21 @@ class Account(Base):
     made_at: Mapped[datetime]
     excluded_at: Mapped[datetime | None]
     excluded_because: Mapped[str | None]
+
+
+class Worker(Base):
+    """A person recruited by a crowd platform, tied to one account."""
+
+    __tablename__ = "workers"
+    __table_args__ = (UniqueConstraint("platform", "worker"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), unique=True)
+    platform: Mapped[str] = mapped_column(String(16))
+    #: The platform's id of the person.
+    worker: Mapped[str]
+    #: Other ids of the platform: study and session, or HIT, assignment and where its form is submitted.
+    details: Mapped[dict[str, Any]]
 
 
 class Invitation(Base):
@@ -219,6 +240,16 @@ class Assignment(Base):
     leased_at: Mapped[datetime]
     expires_at: Mapped[datetime]
     submitted_at: Mapped[datetime | None]
+    #: What the annotator reports: {"comment": text, "unsure": [slot, ...], "problem": [slot, ...]}.
+    remarks: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    #: Of a submitted answer: how long it took, images seen and selected, and controls of the class and of others.
+    seconds: Mapped[float] = mapped_column(Float, default=0.0, server_default="0")
+    images: Mapped[int] = mapped_column(default=0, server_default="0")
+    selected: Mapped[int] = mapped_column(default=0, server_default="0")
+    positives: Mapped[int] = mapped_column(default=0, server_default="0")
+    positives_selected: Mapped[int] = mapped_column(default=0, server_default="0")
+    negatives: Mapped[int] = mapped_column(default=0, server_default="0")
+    negatives_left: Mapped[int] = mapped_column(default=0, server_default="0")
 
     task: Mapped[Task] = relationship()
 
@@ -230,26 +261,48 @@ class SelectedSlot(Base):
     slot_id: Mapped[int] = mapped_column(ForeignKey("slots.id"), primary_key=True, index=True)
 
 
+class Search(Base):
+    """A dataset that candidates were compared with, and up to which pool entry. The pool itself has no source."""
+
+    __tablename__ = "searches"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(Text, unique=True)
+    #: What opens it again; None: the candidates themselves and the references.
+    source: Mapped[str | None]
+    fingerprint: Mapped[str]
+    images: Mapped[int]
+    last_entry: Mapped[int]
+    at: Mapped[datetime]
+    #: Descriptors, neighbours and thresholds.
+    options: Mapped[dict[str, Any]]
+
+
 class NearPair(Base):
-    """A candidate and a similar image, to be judged by a person."""
+    """A candidate and a similar image, of the pool or of another dataset, to be judged by a person."""
 
     __tablename__ = "near_pairs"
     __table_args__ = (
         UniqueConstraint("entry_id", "other_id"),
+        UniqueConstraint("entry_id", "other_image_id"),
         CheckConstraint("state IN ('open', 'dismissed', 'confirmed')", name="state"),
         Index(None, "state"),
     )
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"))
-    other_id: Mapped[int] = mapped_column(ForeignKey("entries.id"))
+    other_id: Mapped[int | None] = mapped_column(ForeignKey("entries.id"))
+    #: An image that is not in the pool: its file, its dataset and its id there.
+    other_image_id: Mapped[int | None] = mapped_column(ForeignKey("images.id"))
+    other_name: Mapped[str | None]
     distances: Mapped[dict[str, Any]]
     state: Mapped[str] = mapped_column(String(16), default="open")
     decided_by: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     decided_at: Mapped[datetime | None]
 
     entry: Mapped[PoolEntry] = relationship(foreign_keys=[entry_id])
-    other: Mapped[PoolEntry] = relationship(foreign_keys=[other_id])
+    other: Mapped[PoolEntry | None] = relationship(foreign_keys=[other_id])
+    other_image: Mapped[Image | None] = relationship(foreign_keys=[other_image_id])
 
 
 class Mark(Base):

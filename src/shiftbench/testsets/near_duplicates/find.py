@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.base import Executor
 from shiftbench.jobs.blocks import Computation, ComputeOptions, Numbers, PerImage, kept_rows, per_image
+from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.testsets.near_duplicates.descriptors import (
     SIDE,
     Descriptor,
@@ -38,7 +40,7 @@ from shiftbench.testsets.near_duplicates.similarity import aligned_correlation, 
 
 #: Default descriptors; they need no classifier.
 PLAIN = ("pixels", "pixels-normalised")
-NEIGHBOURS = 10
+NEIGHBOURS = 30
 #: Pairs per block.
 _BLOCK = 1024
 #: Part of every cache key; raised when search or comparison change their results.
@@ -161,6 +163,11 @@ def find_near_duplicates(
     search = _Search(candidates, descriptors, k, thresholds or {}, flips, options)
     with nullcontext() if executor is None else executor.kept():
         return search.run(targets)
+
+
+def open_any(source: str, labels: str | None = None) -> Dataset:
+    """A dataset whose classes do not matter unless ``labels`` names them: all its images are compared."""
+    return open_dataset(source, space=labels or (FOLDERS if Path(source).is_dir() else None))
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:

@@ -8,8 +8,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from shiftbench.arrays import FloatArray
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io.paths import Location
+from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
+from shiftbench.runs.results import StoredResults
 
 #: Upper limits of distances and lower limits of similarities for suspected pairs. They come from the ten nearest
 #: training images of each of CIFAR-10's 10,000 test images, of which 004 judged about 800 near-duplicates by eye, and
@@ -170,6 +174,43 @@ class ReviewQueue(Table):
             "pairs": [pair.as_dict() for pair in self.pairs],
             "unreadable": [{"set": name, "image": image, "why": why} for name, image, why in self.unreadable],
         }
+
+
+def duplicate_effect(dataset: Dataset, queue: ReviewQueue, workspace: str | Location, *, level: float = 0.95) -> Table:
+    """Accuracy of every model of a workspace on the dataset, with and without its suspected images (004, B.2.2)."""
+    suspects = set(queue.suspects)
+    run = StoredResults.open(workspace)
+    results = [one for one in run.results if one.spec.dataset.fingerprint == dataset.fingerprint]
+    if not results:
+        raise ShiftbenchError(
+            f"no results on {dataset.name} in the workspace {workspace}",
+            found=f"{len(run.results)} results on other datasets",
+            hint="shiftbench eval MODEL --data A -w WORKSPACE",
+        )
+    rows = []
+    for result in results:
+        one = run.workspace.read(result)
+        kept = np.array([image not in suspects for image in np.asarray(one.ids, dtype=object)[one.valid]], dtype=bool)
+        hits = {"": one.correct, "unique_": one.correct[kept], "duplicate_": one.correct[~kept]}
+        row: dict[str, object] = {"model": result.title, "setting": result.setting}
+        for name, found in hits.items():
+            low, high = clopper_pearson(int(found.sum()), len(found), level)
+            row |= {f"{name}n": len(found), f"{name}accuracy": float(found.mean()) if len(found) else None}
+            row |= {f"{name}low": low, f"{name}high": high}
+        change = float(one.correct[kept].mean() - one.correct.mean()) if kept.any() else None
+        rows.append({**row, "change": change})
+    columns = [Column("model", "model"), Column("setting", "setting", optional=True)]
+    for name, title in (("", "all images"), ("unique_", "without near-duplicates"), ("duplicate_", "near-duplicates")):
+        ends = (f"{name}low", f"{name}high")
+        columns += [
+            Column(f"{name}accuracy", f"{title} %", "number", ends, times=100),
+            Column(f"{name}n", "n", "count", optional=True),
+        ]
+    note = "suspected pairs count as near-duplicates; judge them by eye before reporting these numbers"
+    return Table(
+        [*columns, Column("change", "change", "points", times=100)], rows,
+        title="Accuracy without near-duplicates", notes=[note],
+    )  # fmt: skip
 
 
 def _row(rank: int, pair: SuspectedPair) -> dict[str, object]:

@@ -9,8 +9,8 @@ from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
 from shiftbench.datasets.files import FileDataset
-from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, Mark, PoolEntry
-from shiftbench.testsets.pool.images import MAX_PIXELS
+from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, Image, Mark, PoolEntry
+from shiftbench.testsets.pool.images import MAX_PIXELS, StoredImage
 from shiftbench.testsets.project import Project
 
 #: Databases limit the number of parameters of a query.
@@ -24,6 +24,19 @@ def read_entries(session: Session, numbers: Sequence[int]) -> list[PoolEntry]:
         block = numbers[start : start + _AT_ONCE]
         found.update({entry.id: entry for entry in session.scalars(select(PoolEntry).where(PoolEntry.id.in_(block)))})
     return [found[number] for number in numbers]
+
+
+def image_row(session: Session, stored: StoredImage) -> int:
+    """The id of an image's row, which is added if it is new."""
+    found = session.scalars(select(Image.id).where(Image.digest == stored.digest)).first()
+    if found is not None:
+        return found
+    row = Image(
+        digest=stored.digest, suffix=stored.suffix, width=stored.width, height=stored.height, size=stored.size
+    )  # fmt: skip
+    session.add(row)
+    session.flush()
+    return row.id
 
 
 def pool_dataset(project: Project, role: str) -> FileDataset:

@@ -6,8 +6,10 @@ import hashlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from PIL import Image as Pillow
+from PIL import ImageOps
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.images import bad_image, decode
@@ -29,6 +31,10 @@ _MARKS = (
 )
 
 
+#: How copies become square: the whole image on grey, or its centre.
+CopyFit = Literal["pad", "crop"]
+
+
 @dataclass(frozen=True)
 class StoredImage:
     digest: str
@@ -46,9 +52,9 @@ def image_digest(data: bytes) -> str:
 class ImageStore:
     """``images/`` and ``copies/`` of a project. Files are named by digest, never by untrusted names."""
 
-    def __init__(self, folder: Path, copy_pixels: int) -> None:
+    def __init__(self, folder: Path, copy_pixels: int, copy_fit: CopyFit = "pad") -> None:
         self.originals, self.copies = folder / "images", folder / "copies"
-        self._copy_pixels = copy_pixels
+        self._copy_pixels, self._copy_fit = copy_pixels, copy_fit
 
     def put(self, data: bytes, image_id: str) -> StoredImage:
         """Store an image and its copy; BadImageError if it cannot be used."""
@@ -81,21 +87,25 @@ class ImageStore:
     def _make_copy(self, digest: str, pixels: Pixels) -> None:
         path = self._copy_path(digest)
         if not path.exists():
-            data = annotators_copy(pixels, self._copy_pixels)
+            data = annotators_copy(pixels, self._copy_pixels, self._copy_fit)
             write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
 
     def _copy_path(self, digest: str) -> Path:
-        return self.copies / digest[:2] / f"{digest[2:]}.jpg"
+        return self.copies / digest[:2] / f"{digest[2:]}-{self._copy_fit}-{self._copy_pixels}.jpg"
 
 
-def annotators_copy(pixels: Pixels, longest: int) -> bytes:
-    """A JPEG with no side above ``longest``, encoded from pixels: no EXIF, no location, no hint at its source.
+def annotators_copy(pixels: Pixels, side: int, fit: CopyFit = "pad") -> bytes:
+    """A square JPEG, encoded from pixels: no EXIF, no location, no hint at its source.
 
-    All copies are encoded alike, so that the file does not reveal control images. The pixels are those that a model
-    receives: EXIF orientation is not applied.
+    All copies have the same size and encoding, so that neither reveals control images: the whole image on grey, or its
+    centre ("crop"), which also hides the aspect ratio. The pixels are those that a model receives: EXIF orientation is
+    not applied.
     """
-    image = Pillow.fromarray(pixels)
-    image.thumbnail((longest, longest), Pillow.Resampling.LANCZOS)
+    image, size = Pillow.fromarray(pixels), (side, side)
+    if fit == "crop":
+        image = ImageOps.fit(image, size, Pillow.Resampling.LANCZOS)
+    else:
+        image = ImageOps.pad(image, size, Pillow.Resampling.LANCZOS, color=(128, 128, 128))
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=_QUALITY, subsampling=0)
     return buffer.getvalue()

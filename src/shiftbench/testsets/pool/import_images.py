@@ -20,6 +20,7 @@ from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import worker_count
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.database.tables import Image, PoolEntry
+from shiftbench.testsets.pool.entries import image_row
 from shiftbench.testsets.pool.images import StoredImage
 from shiftbench.testsets.pool.sources import Offer, SourceImages, check_columns, clean, known_details, open_source
 from shiftbench.testsets.project import Project
@@ -163,13 +164,7 @@ def _image_ids(session: Session, images: Sequence[StoredImage]) -> dict[str, int
     unique = {image.digest: image for image in images}
     found = session.execute(select(Image.digest, Image.id).where(Image.digest.in_(unique)))
     ids: dict[str, int] = dict(found.all())
-    for digest in unique.keys() - ids.keys():
-        image = unique[digest]
-        row = Image(digest=digest, suffix=image.suffix, width=image.width, height=image.height, size=image.size)
-        session.add(row)
-        session.flush()
-        ids[digest] = row.id
-    return ids
+    return ids | {digest: image_row(session, unique[digest]) for digest in unique.keys() - ids.keys()}
 
 
 def _row(project: Project, offer: Offer, image_id: int, supply: SourceImages, done: ImportSummary) -> dict[str, object]:

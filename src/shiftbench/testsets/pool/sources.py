@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,25 +135,18 @@ def dataset_offers(dataset: Dataset) -> Iterator[Offer]:
     for index, (image_id, label) in enumerate(zip(dataset.ids, dataset.labels.tolist(), strict=True)):
         key = dataset.space.keys[label] if label >= 0 else None
         details = {column: values[index] for column, values in metadata.items()}
-        yield Offer(image_id, _Bytes(dataset, index), key, details)
+        yield Offer(image_id, partial(image_bytes, dataset, index), key, details)
 
 
-@dataclass(frozen=True)
-class _Bytes:
+def image_bytes(dataset: Dataset, index: int) -> bytes:
     """The image's file, or a PNG of its pixels if it has none."""
-
-    dataset: Dataset
-    index: int
-
-    def __call__(self) -> bytes:
-        dataset, index = self.dataset, self.index
-        if isinstance(dataset, Subset):
-            return _Bytes(dataset.base, int(dataset.indices[index]))()
-        if isinstance(dataset, FileDataset):
-            return _read(dataset.root / dataset.paths[index], dataset.ids[index])
-        if isinstance(dataset, EncodedDataset):
-            return dataset._bytes(index)
-        return as_png(dataset.read(index).pixels)
+    if isinstance(dataset, Subset):
+        return image_bytes(dataset.base, int(dataset.indices[index]))
+    if isinstance(dataset, FileDataset):
+        return _read(dataset.root / dataset.paths[index], dataset.ids[index])
+    if isinstance(dataset, EncodedDataset):
+        return dataset._bytes(index)
+    return as_png(dataset.read(index).pixels)
 
 
 def clean(value: object) -> Any:

@@ -14,8 +14,9 @@ from starlette.responses import JSONResponse, Response
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import Person
 from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.recruiting import worker_status
 from shiftbench.testsets.web.dependencies import Annotator, AppContext, Context, PostedForm, authenticate, see_other
-from shiftbench.testsets.web.security import Form
+from shiftbench.testsets.web.security import Form, allow_form
 
 router = APIRouter(dependencies=[Depends(authenticate)])
 
@@ -23,9 +24,15 @@ router = APIRouter(dependencies=[Depends(authenticate)])
 @router.get("/task")
 def task(request: Request, context: Context, person: Annotator) -> Response:
     """The current grid, or the next one."""
-    grid = annotation.next_task(context.project, person.id)
+    worker = worker_status(context.project, person.id)
+    ended = worker is not None and worker.finished != ""
+    grid = None if ended else annotation.next_task(context.project, person.id)
     if grid is None:
-        return context.page(request, "done.html", own=annotation.progress_of(context.project, person.id))
+        own, last = (read(context.project, person.id) for read in (annotation.progress_of, annotation.last_answer))
+        page = context.page(request, "done.html", own=own, last=last, worker=worker)
+        if worker is not None and worker.submit_to:  # MTurk takes the assignment from a form
+            allow_form(page, worker.submit_to)
+        return page
     return _grid_page(request, context, person, grid)
 
 
@@ -33,7 +40,7 @@ def task(request: Request, context: Context, person: Annotator) -> Response:
 def back_to_grid(request: Request, context: Context, form: PostedForm, person: Annotator, task: str) -> Response:
     """From the check page back to the grid, with the selection unchanged."""
     grid = annotation.current_task(context.project, person.id, task)
-    return _grid_page(request, context, person, grid, selected=form.all("image"))
+    return _grid_page(request, context, person, grid, form)
 
 
 @router.post("/tasks/{task}/check")
@@ -45,17 +52,25 @@ def check(request: Request, context: Context, form: PostedForm, person: Annotato
         selected = []
     elif not selected:
         message = "Select the images that show the class, or choose “None of these”."
-        return _grid_page(request, context, person, grid, message=message)
+        return _grid_page(request, context, person, grid, form, message=message)
     seconds = _seconds_left(context, grid)
-    return context.page(request, "check.html", grid=grid, selected=selected, seconds=seconds)
+    return context.page(request, "check.html", grid=grid, selected=selected, seconds=seconds, remarks=_remarks(form))
 
 
 @router.post("/tasks/{task}/answer")
 def answer(context: Context, form: PostedForm, person: Annotator, task: str) -> Response:
     """Store the answer before redirecting to the next task."""
     context.limits.answers.take(f"{person.id}")
-    annotation.submit(context.project, person.id, task, _selected(form))
+    annotation.submit(context.project, person.id, task, _selected(form), remarks=_remarks(form))
     return see_other("/task")
+
+
+@router.post("/tasks/{task}/undo")
+def undo(request: Request, context: Context, person: Annotator, task: str) -> Response:
+    """Withdraw the last answer and show its grid again, while the lease of the task lasts."""
+    grid, selected = annotation.reopen(context.project, person.id, task)
+    message = "Your answer was withdrawn. Please answer again."
+    return _grid_page(request, context, person, grid, selected=selected, message=message)
 
 
 @router.post("/tasks/{task}/return")
@@ -81,19 +96,26 @@ def _selected(form: Form) -> Collection[str]:
     return selected
 
 
+def _remarks(form: Form) -> annotation.Remarks:
+    return annotation.Remarks(form.text("comment"), frozenset(form.all("unsure")), frozenset(form.all("problem")))
+
+
 def _grid_page(
     request: Request,
     context: AppContext,
     person: Person,
     grid: annotation.AnnotationGrid,
+    form: Form | None = None,
     *,
     selected: Collection[str] = (),
     message: str = "",
 ) -> Response:
     return context.page(
-        request, "task.html", grid=grid, selected=frozenset(selected), message=message,
+        request, "task.html", grid=grid, selected=frozenset(selected if form is None else form.all("image")),
+        remarks=annotation.Remarks() if form is None else _remarks(form), message=message,
         examples=annotation.examples(context.project, person.id, grid.task),
         own=annotation.progress_of(context.project, person.id), seconds=_seconds_left(context, grid),
+        last=annotation.last_answer(context.project, person.id),
     )  # fmt: skip
 
 

@@ -27,12 +27,21 @@ from shiftbench.testsets.errors import (
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.web import annotation_pages, auth, images, lead_pages, review_pages
 from shiftbench.testsets.web.dependencies import AppContext, SignedOutError, see_other
-from shiftbench.testsets.web.security import Application, BodyTooLargeError, SecurityMiddleware, TooManyError
+from shiftbench.testsets.web.security import (
+    Application,
+    BodyTooLargeError,
+    DeadlineProtocol,
+    KnownHosts,
+    SecurityMiddleware,
+    TooManyError,
+    TooSlowError,
+)
 
 #: The first match applies.
 _STATUS: tuple[tuple[type[ShiftbenchError], int], ...] = (
     (TooManyError, 429),
     (BodyTooLargeError, 413),
+    (TooSlowError, 408),
     (UnknownTaskError, 404),
     (LeaseExpiredError, 410),
     (AnsweredError, 409),
@@ -42,10 +51,12 @@ _STATUS: tuple[tuple[type[ShiftbenchError], int], ...] = (
 )
 
 
-def workshop_app(project: Project, *, public_url: str | None = None) -> FastAPI:
-    """The pages without middleware; ``shielded`` adds it."""
+def workshop_app(
+    project: Project, *, public_url: str | None = None, bound: str = "127.0.0.1", recruiting: bool = False
+) -> FastAPI:
+    """The pages without middleware; ``shielded`` adds it. ``bound``: the address that the server listens on."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.context = AppContext(project, public_url)
+    app.state.context = AppContext(project, public_url, recruiting, KnownHosts.of(public_url, bound))
     for router in (  # images first: they are most of the requests
         images.tasks_router, images.review_router, annotation_pages.router, auth.router, lead_pages.router,
         review_pages.router,
@@ -61,7 +72,9 @@ def workshop_app(project: Project, *, public_url: str | None = None) -> FastAPI:
 
 def shielded(app: FastAPI) -> Application:
     context: AppContext = app.state.context
-    return SecurityMiddleware(images.CachedImageMiddleware(app, context), https=context.cookies.secure)
+    return SecurityMiddleware(
+        images.CachedImageMiddleware(app, context), https=context.cookies.secure, hosts=context.hosts
+    )
 
 
 async def _static(request: Request, name: str) -> Response:
@@ -129,14 +142,16 @@ def public_origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def serve(project: Project, listener: socket.socket, *, public_url: str | None = None) -> None:
+def serve(
+    project: Project, listener: socket.socket, *, public_url: str | None = None, recruiting: bool = False
+) -> None:
     """Serve until Ctrl-C. There is no access log, because invitation URLs are secret."""
-    app = workshop_app(project, public_url=public_url)
+    app = workshop_app(project, public_url=public_url, bound=str(listener.getsockname()[0]), recruiting=recruiting)
     # Image requests wait while threads render pages: switch threads more often than every 5 ms.
     sys.setswitchinterval(0.001)
     config = uvicorn.Config(
-        shielded(app), log_level="warning", access_log=False, server_header=False, lifespan="off",
-        proxy_headers=public_url is not None, forwarded_allow_ips="127.0.0.1", timeout_keep_alive=30, backlog=2048,
-        h11_max_incomplete_event_size=32 << 10,
+        shielded(app), http=DeadlineProtocol, log_level="warning", access_log=False, server_header=False,
+        lifespan="off", proxy_headers=public_url is not None, forwarded_allow_ips="127.0.0.1", timeout_keep_alive=30,
+        backlog=2048, h11_max_incomplete_event_size=32 << 10,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listener])

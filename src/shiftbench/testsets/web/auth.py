@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
@@ -14,7 +16,8 @@ from shiftbench.testsets.accounts import (
     leave,
 )
 from shiftbench.testsets.audit import note
-from shiftbench.testsets.errors import NotAllowedError, WorkshopError
+from shiftbench.testsets.errors import NotAllowedError, UnknownTaskError, WorkshopError
+from shiftbench.testsets.recruiting import MTURK_SITES, PLATFORMS, enter_as_worker, read_arrival, recruiting_token
 from shiftbench.testsets.web.dependencies import (
     AppContext,
     Context,
@@ -24,6 +27,7 @@ from shiftbench.testsets.web.dependencies import (
     authenticate,
     see_other,
 )
+from shiftbench.testsets.web.security import allow_framing, device_mark, is_known_device
 
 router = APIRouter(dependencies=[Depends(authenticate)])
 HOMES = {"annotator": "/task", "reviewer": "/review", "lead": "/lead"}
@@ -53,6 +57,34 @@ def join(request: Request, context: Context, form: PostedForm) -> Response:
     return _sign_in(context, request, person, session, "link")
 
 
+@router.get("/recruit/{token}")
+def recruit_page(request: Request, context: Context, token: str) -> Response:
+    """The public link of a crowd platform. MTurk shows it in a frame, where cookies are not sent: it opens a tab."""
+    _check_recruiting(context, token)
+    arrival = read_arrival(request.query_params)
+    page = context.page(
+        request, "recruit.html", arrival=arrival, token=token, rules=context.project.configuration.recruiting
+    )
+    if arrival.platform == "mturk":
+        allow_framing(page, MTURK_SITES)
+    return page
+
+
+@router.post("/recruit/{token}")
+def recruit(request: Request, context: Context, form: PostedForm, token: str) -> Response:
+    _check_recruiting(context, token)
+    arrival = read_arrival({name: form.text(name) for _, (key, more) in PLATFORMS.items() for name in (key, *more)})
+    context.limits.addresses.take(address_of(request))
+    person, session = enter_as_worker(context.project, arrival)
+    return _sign_in(context, request, person, session, arrival.platform)
+
+
+def _check_recruiting(context: AppContext, token: str) -> None:
+    known = recruiting_token(context.project)
+    if not context.recruiting or not hmac.compare_digest(token.encode("utf-8", "replace"), known.encode()):
+        raise UnknownTaskError("unknown link")
+
+
 @router.get("/login")
 def login_page(request: Request, context: Context) -> Response:
     return context.page(request, "login.html", message="")
@@ -61,15 +93,22 @@ def login_page(request: Request, context: Context) -> Response:
 @router.post("/login")
 def login(request: Request, context: Context, form: PostedForm) -> Response:
     name, address = form.text("name"), address_of(request)
-    context.limits.addresses.take(address)
-    context.limits.names.take(name)
+    device = request.cookies.get(context.cookies.device, "")
+    known = is_known_device(context.project, name, device)
+    limits = (
+        ((context.limits.devices, device),)
+        if known
+        else ((context.limits.addresses, address), (context.limits.names, name))
+    )
+    for limit, key in limits:
+        limit.take(key)
     try:
         person, session = enter_by_password(context.project, name, form.secret("password"))
     except NotAllowedError as error:
         context.note_refusal(request, error)
         return context.page(request, "login.html", code=403, message="Wrong name or password.")
-    context.limits.addresses.give_back(address)
-    context.limits.names.give_back(name)
+    for limit, key in limits:
+        limit.give_back(key)
     return _sign_in(context, request, person, session, "password")
 
 
@@ -106,6 +145,8 @@ def _sign_in(context: AppContext, request: Request, person: Person, session: str
     note(context.project, "login", by=person.id, way=by, address=address_of(request))
     response = see_other(HOMES[person.role])
     context.cookies.set_session(response, session)
+    if not is_known_device(context.project, person.name, request.cookies.get(context.cookies.device, "")):
+        context.cookies.set_device(response, device_mark(context.project, person.name))
     return response
 
 

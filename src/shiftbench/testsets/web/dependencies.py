@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
+from fastapi import Path as PathParameter
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
@@ -22,12 +24,22 @@ from shiftbench.testsets.audit import note
 from shiftbench.testsets.errors import NotAllowedError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.web.cache import TaskImageCache
-from shiftbench.testsets.web.security import Cookies, Form, Limits, form_token, new_visitor, origin_of, read_form
+from shiftbench.testsets.web.security import (
+    Cookies,
+    Form,
+    KnownHosts,
+    Limits,
+    form_token,
+    new_visitor,
+    origin_of,
+    read_form,
+)
 
 _HERE = Path(__file__).parent
 _KINDS = {".css": "text/css", ".js": "text/javascript"}
 #: Paths of sign-in forms.
-SIGN_IN_PATHS = ("/join", "/login")
+SIGN_IN_PATHS = ("/join", "/login", "/recruit/")
+T = TypeVar("T")
 log = logging.getLogger("shiftbench.testsets.web")
 
 
@@ -56,6 +68,9 @@ class AppContext:
     project: Project
     #: The URL of the HTTPS proxy in front of the server, if any.
     public_url: str | None = None
+    #: Whether the public link for crowd platforms is open.
+    recruiting: bool = False
+    hosts: KnownHosts = field(default_factory=KnownHosts.of)
     limits: Limits = field(default_factory=Limits)
     static: StaticFiles = field(default_factory=StaticFiles)
     task_images: TaskImageCache = field(default_factory=TaskImageCache)
@@ -78,6 +93,11 @@ class AppContext:
         made.globals.update(project=self.project.configuration, static=self.static.address)
         made.filters.update(part=lambda text: quote(str(text), safe=""), percent=_percent, moment=_moment)
         return made
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Names of the classes by key."""
+        return {"all": "All classes", **{entry.key: entry.title for entry in self.project.configuration.classes}}
 
     def origin(self, request: Request) -> str:
         return origin_of(self.public_url or str(request.base_url))
@@ -120,7 +140,7 @@ def _holders(request: Request, cookies: Cookies) -> list[str]:
     """The sessions that a form may belong to. For sign-in forms also the visitor: SameSite=Strict cookies are not sent
     when an invitation is opened from a mail, but are sent with its form."""
     holders = [_holder(request, cookies)]
-    if request.url.path in SIGN_IN_PATHS:
+    if request.url.path.startswith(SIGN_IN_PATHS):
         holders.append(request.cookies.get(cookies.visitor, ""))
     return [holder for holder in holders if holder]
 
@@ -168,12 +188,33 @@ class RequireRole:
         return person
 
 
+#: An id in a URL: larger numbers fit no database and lead to "not found".
+Id = Annotated[int, PathParameter(ge=0, lt=2**31)]
 Context = Annotated[AppContext, Depends(app_context)]
 PostedForm = Annotated[Form, Depends(form_of)]
 SignedIn = Annotated[Person, Depends(RequireRole(*ROLES))]
 Annotator = Annotated[Person, Depends(RequireRole("annotator", "lead"))]
 Reviewer = Annotated[Person, Depends(RequireRole("reviewer", "lead"))]
 Lead = Annotated[Person, Depends(RequireRole("lead"))]
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pages of a long list: the current one and the last."""
+
+    number: int
+    last: int
+
+
+def one_page(items: Sequence[T], number: int, size: int) -> tuple[Sequence[T], Pages]:
+    """The items of one page; numbers beyond the ends mean the first or the last page.
+
+    >>> one_page("abcde", 2, 2)
+    ('cd', Pages(number=2, last=3))
+    """
+    last = max(1, -(-len(items) // size))
+    number = min(max(1, number), last)
+    return items[(number - 1) * size : number * size], Pages(number, last)
 
 
 def see_other(address: str) -> Response:

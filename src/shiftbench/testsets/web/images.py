@@ -15,8 +15,8 @@ from shiftbench.testsets.accounts import person_of_session
 from shiftbench.testsets.annotation import shown_images
 from shiftbench.testsets.errors import UnknownTaskError
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.review import review_image
-from shiftbench.testsets.web.dependencies import AppContext, Context, Reviewer, SignedOutError, authenticate
+from shiftbench.testsets.review import pair_image, review_image
+from shiftbench.testsets.web.dependencies import AppContext, Context, Id, Reviewer, SignedOutError, authenticate
 from shiftbench.testsets.web.security import Application, Receive, Send
 
 #: Without ``authenticate``: the 48 image requests of a grid share one lookup.
@@ -36,15 +36,21 @@ async def task_image(request: Request, context: Context, task: str, image: str) 
 
 
 @review_router.get("/review/images/{entry}")
-async def review_copy(context: Context, person: Reviewer, entry: int) -> Response:
+async def review_copy(context: Context, person: Reviewer, entry: Id) -> Response:
     return await _image(context, await to_thread.run_sync(review_image, context.project, person.id, entry))
 
 
 @review_router.get("/review/originals/{entry}")
-async def review_original(context: Context, person: Reviewer, entry: int) -> Response:
+async def review_original(context: Context, person: Reviewer, entry: Id) -> Response:
     """The original file."""
     path = await to_thread.run_sync(lambda: review_image(context.project, person.id, entry, original=True))
     return await _image(context, path)
+
+
+@review_router.get("/review/pairs/{pair}/other")
+async def pair_other(context: Context, person: Reviewer, pair: Id) -> Response:
+    """The image of another dataset that a candidate resembles."""
+    return await _image(context, await to_thread.run_sync(pair_image, context.project, person.id, pair))
 
 
 def _images_of(project: Project, session: str, task: str) -> dict[str, Path]:

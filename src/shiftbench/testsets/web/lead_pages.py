@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,19 +16,36 @@ from shiftbench.testsets.audit import audit_log
 from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import (
-    ImageFrequency,
+    CountKind,
+    agreement_with_others,
     annotator_quality,
-    class_summaries,
-    selection_frequencies,
+    answers_of,
+    count_kinds,
+    quality_flags,
+    summarise,
+    write_answers,
     write_frequencies,
 )
-from shiftbench.testsets.web.dependencies import Context, Lead, PostedForm, authenticate, see_other
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.recruiting import pay_table
+from shiftbench.testsets.revisions import unsearched
+from shiftbench.testsets.web.dependencies import (
+    AppContext,
+    Context,
+    Id,
+    Lead,
+    PostedForm,
+    authenticate,
+    one_page,
+    see_other,
+)
 
 router = APIRouter(prefix="/lead", dependencies=[Depends(authenticate)])
 #: Bins of the histogram of selection frequencies: [0, 0.1), ..., [0.9, 1].
 BINS = 10
 _EXPORTS = {"csv": "text/csv", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
 _LOG_LINES = 200
+_CLASSES_ON_A_PAGE, _ANSWERS_ON_A_PAGE = 50, 200
 
 
 @dataclass(frozen=True)
@@ -48,12 +65,15 @@ class Bar:
 
 
 @router.get("")
-def overview(request: Request, context: Context, person: Lead) -> Response:
+def overview(request: Request, context: Context, person: Lead, page: int = 1) -> Response:
     people = {one.id: one for one in accounts.people(context.project)}
+    quality, found = annotator_quality(context.project), progress(context.project)
+    classes, pages = one_page(found, page, _CLASSES_ON_A_PAGE)
+    places, answered = sum(row.places for row in found), sum(row.answered for row in found)
     return context.page(
-        request, "lead.html", people=people, classes=progress(context.project), roles=accounts.ROLES,
-        quality=annotator_quality(context.project), invitations=accounts.invitations(context.project),
-        title=_titles(context),
+        request, "lead.html", people=people, classes=classes, pages=pages, roles=accounts.ROLES, quality=quality,
+        flags=quality_flags(quality), invitations=accounts.invitations(context.project), title=context.titles,
+        places=places, answered=answered, gap=unsearched(context.project),
     )  # fmt: skip
 
 
@@ -66,13 +86,13 @@ def invite(request: Request, context: Context, form: PostedForm, person: Lead) -
 
 
 @router.post("/invitations/{invitation}/revoke")
-def revoke(context: Context, person: Lead, invitation: int) -> Response:
+def revoke(context: Context, person: Lead, invitation: Id) -> Response:
     accounts.revoke_invitation(context.project, invitation, by=person.id)
     return see_other("/lead#invitations")
 
 
 @router.post("/accounts/{account}/exclude")
-def exclude(context: Context, form: PostedForm, person: Lead, account: int) -> Response:
+def exclude(context: Context, form: PostedForm, person: Lead, account: Id) -> Response:
     because = form.text("because")[:500]
     if not because:
         raise WorkshopError(
@@ -86,30 +106,61 @@ def exclude(context: Context, form: PostedForm, person: Lead, account: int) -> R
 
 
 @router.post("/accounts/{account}/readmit")
-def readmit(context: Context, form: PostedForm, person: Lead, account: int) -> Response:
+def readmit(context: Context, form: PostedForm, person: Lead, account: Id) -> Response:
     accounts.readmit(context.project, account, form.text("because")[:500], by=person.id)
     return see_other("/lead#annotators")
 
 
+@router.get("/annotators/{account}")
+def annotator(request: Request, context: Context, person: Lead, account: Id, page: int = 1) -> Response:
+    """All answers of one annotator in time, with their seconds and controls, and the agreement with others."""
+    name = accounts.name_of(context.project, account)
+    found = answers_of(context.project, account)
+    shown, pages = one_page(found, page, _ANSWERS_ON_A_PAGE)
+    flags = quality_flags(annotator_quality(context.project)).get(account, ())
+    return context.page(
+        request, "annotator.html", name=name, answers=shown, total=len(found), pages=pages, flags=flags,
+        agreement=agreement_with_others(context.project, account), title=context.titles,
+    )  # fmt: skip
+
+
+@router.get("/answers.{kind}")
+def raw_answers(context: Context, person: Lead, kind: str) -> Response:
+    return _download(context, "answers", kind, write_answers)
+
+
+@router.get("/workers.{kind}")
+def workers(context: Context, person: Lead, kind: str) -> Response:
+    """Recruited people with their work, quality, code and pay."""
+    return _download(context, "workers", kind, lambda project, path: pay_table(project).write(path))
+
+
 @router.get("/frequencies")
-def frequencies(request: Request, context: Context, person: Lead) -> Response:
-    """The histogram and annotator agreement of each class."""
-    rows = selection_frequencies(context.project)
-    summaries = class_summaries(context.project, rows)
-    shown = [
-        (summary, histogram([row for row in rows if summary.class_key in (row.class_key, "all")]))
-        for summary in [*summaries[-1:], *summaries[:-1]]  # all classes first
-    ]
-    return context.page(request, "frequencies.html", classes=shown, title=_titles(context), exports=tuple(_EXPORTS))
+def frequencies(request: Request, context: Context, person: Lead, page: int = 1) -> Response:
+    """The histogram and annotator agreement of all classes together, and of each class."""
+    keys, pages = one_page(context.project.space.keys, page, _CLASSES_ON_A_PAGE)
+    kinds = count_kinds(context.project, keys)
+    every = kinds if pages.last == 1 else count_kinds(context.project)
+    groups: dict[str, list[CountKind]] = {"all": every, **{key: [] for key in keys}}
+    for kind in kinds:
+        groups[kind.class_key].append(kind)
+    shown = [(summarise(key, found), histogram(found)) for key, found in groups.items() if found]
+    return context.page(
+        request, "frequencies.html", classes=shown, title=context.titles, exports=tuple(_EXPORTS), pages=pages
+    )
 
 
 @router.get("/frequencies.{kind}")
 def export(context: Context, person: Lead, kind: str) -> Response:
+    return _download(context, "frequencies", kind, write_frequencies)
+
+
+def _download(context: AppContext, what: str, kind: str, write: Callable[[Project, Path], Path]) -> Response:
     if kind not in _EXPORTS:
         raise WorkshopError("unknown file format", found=kind[:20], expected=", ".join(_EXPORTS))
     with tempfile.TemporaryDirectory() as folder:
-        data = write_frequencies(context.project, Path(folder) / f"frequencies.{kind}").read_bytes()
-    name = f"{context.project.configuration.name}-frequencies.{kind}"
+        data = write(context.project, Path(folder) / f"{what}.{kind}").read_bytes()
+    name = f"{context.project.configuration.name}-{what}.{kind}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(data, media_type=_EXPORTS[kind], headers=headers)
 
@@ -119,12 +170,11 @@ def log_page(request: Request, context: Context, person: Lead) -> Response:
     return context.page(request, "log.html", lines=audit_log(context.project, last=_LOG_LINES))
 
 
-def histogram(rows: Sequence[ImageFrequency]) -> list[Bar]:
+def histogram(kinds: Sequence[CountKind]) -> list[Bar]:
     """Images with answers by selection frequency; shares of all candidates, and of all references."""
     counts = {role: [0] * BINS for role in (CANDIDATE, REFERENCE)}
-    for row in rows:
-        if row.annotations:
-            counts[row.role][min(BINS - 1, row.selected * BINS // row.annotations)] += 1
+    for kind in kinds:
+        counts[kind.role][min(BINS - 1, kind.selected * BINS // kind.annotations)] += kind.images
     shares = {role: [count / max(1, sum(found)) for count in found] for role, found in counts.items()}
     return [
         Bar(
@@ -133,7 +183,3 @@ def histogram(rows: Sequence[ImageFrequency]) -> list[Bar]:
         )
         for i in range(BINS)
     ]  # fmt: skip
-
-
-def _titles(context: Context) -> dict[str, str]:
-    return {"all": "All classes", **{entry.key: entry.title for entry in context.project.configuration.classes}}

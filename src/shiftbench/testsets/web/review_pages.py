@@ -18,6 +18,7 @@ from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.freeze import freeze
 from shiftbench.testsets.revisions import (
     PER_CLASS,
+    SetStatus,
     difference,
     find_revision,
     revision_images,
@@ -25,20 +26,23 @@ from shiftbench.testsets.revisions import (
     sample,
     set_names,
     set_status,
+    unsearched,
 )
 from shiftbench.testsets.sampling.base import make_sampling, samplings
 from shiftbench.testsets.web.dependencies import (
     AppContext,
     Context,
+    Id,
     Lead,
     PostedForm,
     Reviewer,
     authenticate,
+    one_page,
     see_other,
 )
 
 router = APIRouter(prefix="/review", dependencies=[Depends(authenticate)])
-_PAIRS_ON_A_PAGE = 20
+_PAIRS_ON_A_PAGE, _MARKS_ON_A_PAGE, _CLASSES_ON_A_PAGE = 20, 60, 100
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,10 @@ class ClassState:
 @router.get("")
 def sets(request: Request, context: Context, person: Reviewer) -> Response:
     statuses = [set_status(context.project, name) for name in set_names(context.project)]
-    pairs = len(review.suspicions(context.project))
     return context.page(
-        request, "review.html", statuses=statuses, pairs=pairs, strategies=samplings.names(), per_class=PER_CLASS
-    )
+        request, "review.html", statuses=statuses, pairs=review.count_suspicions(context.project),
+        strategies=samplings.names(), per_class=PER_CLASS, gap=unsearched(context.project),
+    )  # fmt: skip
 
 
 @router.post("/sets")
@@ -71,12 +75,13 @@ def first_revision(context: Context, form: PostedForm, person: Lead) -> Response
 
 
 @router.get("/sets/{name}")
-def one_set(request: Request, context: Context, person: Reviewer, name: str) -> Response:
+def one_set(request: Request, context: Context, person: Reviewer, name: str, page: int = 1) -> Response:
     status = set_status(context.project, name)
     found = revisions(context.project, name)
+    classes, pages = one_page(_class_states(context, status), page, _CLASSES_ON_A_PAGE)
     return context.page(
-        request, "set.html", status=status, classes=_class_states(context, name), revisions=found,
-        steps=list(pairwise(found)),
+        request, "set.html", status=status, classes=classes, pages=pages, revisions=found, steps=list(pairwise(found)),
+        gap=unsearched(context.project), next_class=_next_unreviewed(context, status),
     )  # fmt: skip
 
 
@@ -89,7 +94,7 @@ def next_revision(context: Context, form: PostedForm, person: Reviewer, name: st
 
 
 @router.get("/sets/{name}/differences/{old}/{new}")
-def changes(request: Request, context: Context, person: Reviewer, name: str, old: int, new: int) -> Response:
+def changes(request: Request, context: Context, person: Reviewer, name: str, old: Id, new: Id) -> Response:
     return context.page(request, "difference.html", change=difference(context.project, name, old, new))
 
 
@@ -115,7 +120,7 @@ def mark(context: Context, form: PostedForm, person: Reviewer, name: str, key: s
 
 
 @router.post("/sets/{name}/classes/{key}/marks/{mark_id}/withdraw")
-def withdraw(context: Context, form: PostedForm, person: Reviewer, name: str, key: str, mark_id: int) -> Response:
+def withdraw(context: Context, form: PostedForm, person: Reviewer, name: str, key: str, mark_id: Id) -> Response:
     _check_class(context, key)
     review.withdraw_mark(context.project, mark_id, by=person.id)
     return see_other(f"{_class_address(name, key)}#image-{_count(form.text('entry'))}")
@@ -125,13 +130,16 @@ def withdraw(context: Context, form: PostedForm, person: Reviewer, name: str, ke
 def finish(context: Context, person: Reviewer, name: str, key: str) -> Response:
     _check_class(context, key)
     review.finish_class(context.project, person.id, name, key)
-    return see_other(f"/review/sets/{name}#classes")
+    following = _next_unreviewed(context, set_status(context.project, name), after=key)
+    return see_other(
+        f"/review/sets/{quote(name, safe='')}#classes" if following is None else _class_address(name, following)
+    )
 
 
 @router.get("/sets/{name}/freeze")
 def before_freezing(request: Request, context: Context, person: Lead, name: str) -> Response:
     return context.page(
-        request, "freeze.html", status=set_status(context.project, name), classes=context.project.space.keys
+        request, "freeze.html", status=set_status(context.project, name), gap=unsearched(context.project)
     )
 
 
@@ -141,19 +149,26 @@ def freeze_set(request: Request, context: Context, form: PostedForm, person: Lea
         raise WorkshopError(
             "the set was not frozen", found=repr(form.text("confirm")[:80]), expected=f"its name, {name!r}"
         )
-    frozen = freeze(context.project, name, allow_short=bool(form.text("allow_short")), by=person.id)
+    frozen = freeze(context.project, name, allow=form.all("allow"), by=person.id)
     return context.page(request, "frozen.html", frozen=frozen)
 
 
 @router.get("/pairs")
 def pairs(request: Request, context: Context, person: Reviewer) -> Response:
     """Suspected near-duplicates side by side, the most similar first."""
-    found = review.suspicions(context.project)
-    return context.page(request, "pairs.html", pairs=found[:_PAIRS_ON_A_PAGE], left=len(found))
+    judged = [
+        pair
+        for state in ("confirmed", "dismissed")
+        for pair in review.suspicions(context.project, state, limit=_PAIRS_ON_A_PAGE)
+    ]
+    return context.page(
+        request, "pairs.html", pairs=review.suspicions(context.project, limit=_PAIRS_ON_A_PAGE), judged=judged,
+        left=review.count_suspicions(context.project), title=context.titles,
+    )  # fmt: skip
 
 
 @router.post("/pairs/{pair}")
-def judge(context: Context, form: PostedForm, person: Reviewer, pair: int) -> Response:
+def judge(context: Context, form: PostedForm, person: Reviewer, pair: Id) -> Response:
     verdict = form.text("verdict")
     if verdict not in ("duplicate", "different"):
         raise WorkshopError("missing verdict", expected="duplicate or different")
@@ -161,13 +176,39 @@ def judge(context: Context, form: PostedForm, person: Reviewer, pair: int) -> Re
     return see_other("/review/pairs")
 
 
-def _class_states(context: AppContext, name: str) -> list[ClassState]:
-    status = set_status(context.project, name)
-    images = revision_images(context.project, name)
+@router.post("/pairs/{pair}/undo")
+def undo_judgement(context: Context, person: Reviewer, pair: Id) -> Response:
+    review.undo_judgement(context.project, pair, by=person.id)
+    return see_other("/review/pairs")
+
+
+@router.get("/marks")
+def marks(request: Request, context: Context, person: Reviewer, page: int = 1) -> Response:
+    """All marked images of the project, also those that have left the set."""
+    shown, pages = one_page(review.marked_images(context.project, limit=10_000), page, _MARKS_ON_A_PAGE)
+    return context.page(request, "marks.html", marks=shown, pages=pages, title=context.titles)
+
+
+@router.post("/marks/{mark_id}/withdraw")
+def withdraw_listed(context: Context, person: Reviewer, mark_id: Id) -> Response:
+    review.withdraw_mark(context.project, mark_id, by=person.id)
+    return see_other("/review/marks")
+
+
+def _next_unreviewed(context: AppContext, status: SetStatus, after: str | None = None) -> str | None:
+    """The next class that nobody has reviewed in this revision, in class order after ``after``, then from the start."""
+    keys, done = context.project.space.keys, set(status.reviewed_classes)
+    start = 0 if after is None else keys.index(after) + 1
+    return next((key for key in (*keys[start:], *keys[:start]) if key not in done), None)
+
+
+def _class_states(context: AppContext, status: SetStatus) -> list[ClassState]:
+    images = revision_images(context.project, status.revision.set_name)
     counts = Counter(image.class_key for image in images)
+    reviewed = set(status.reviewed_classes)
     marked = Counter(image.class_key for image in images if image.digest in status.to_remove)
     return [
-        ClassState(entry.key, entry.title, counts[entry.key], marked[entry.key], entry.key in status.reviewed_classes)
+        ClassState(entry.key, entry.title, counts[entry.key], marked[entry.key], entry.key in reviewed)
         for entry in context.project.configuration.classes
     ]
 

@@ -1,14 +1,19 @@
 """Security of the pages: session cookies, CSRF protection, rate limits, headers.
 
 Sessions are random tokens, stored as hashes and sent in HttpOnly, SameSite=Strict cookies. Every form has a token that
-belongs to the session. Rate limits are counted per process.
+belongs to the session. Only known host names are served, which defeats DNS rebinding. Requests must arrive in time.
+Rate limits are counted per process; wrong passwords from browsers that have signed in before are counted separately, so
+that a stranger who guesses cannot lock out the owner of an account.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import ipaddress
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -18,7 +23,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from shiftbench.reports.page.server import host_name, is_loopback
 from shiftbench.testsets.accounts import SESSION_DAYS
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.project import Project
@@ -27,6 +34,9 @@ from shiftbench.testsets.project import Project
 LARGEST_BODY = 64 << 10
 _MOST_FIELDS = 1000
 _MOST_KEYS = 10_000
+_DEVICE_SECONDS = 365 * 86400
+#: Seconds for the headers of a request, and for its body.
+HEADER_SECONDS, BODY_SECONDS = 15.0, 30.0
 # With no-referrer, browsers would send "Origin: null" with our own forms.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
@@ -39,6 +49,23 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     "Cache-Control": "no-store",
 }
+
+
+def allow_form(response: Response, address: str) -> None:
+    """Let one page submit a form to another site."""
+    policy = HEADERS["Content-Security-Policy"]
+    response.headers["Content-Security-Policy"] = policy.replace(
+        "form-action 'self'", f"form-action 'self' {origin_of(address)}"
+    )
+
+
+def allow_framing(response: Response, sites: Iterable[str]) -> None:
+    """Let these sites show one page in a frame, as MTurk does with its tasks."""
+    policy = HEADERS["Content-Security-Policy"]
+    allowed = f"frame-ancestors {' '.join(sites)}"
+    response.headers["Content-Security-Policy"] = policy.replace("frame-ancestors 'none'", allowed)
+    response.headers["X-Frame-Options"] = "ALLOWALL"
+
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -74,6 +101,13 @@ class Cookies:
     def set_visitor(self, response: Response, number: str) -> None:
         self._set(response, self.visitor, number, None)
 
+    @property
+    def device(self) -> str:
+        return self._name("device")
+
+    def set_device(self, response: Response, value: str) -> None:
+        self._set(response, self.device, value, _DEVICE_SECONDS)
+
     def end(self, response: Response) -> None:
         for name in (self.session, self.visitor):
             response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="strict")
@@ -95,6 +129,18 @@ def new_visitor() -> str:
 def form_token(project: Project, holder: str) -> str:
     """The CSRF token of forms; ``holder`` is the session token or the visitor id."""
     return hmac.new(project.secret, b"form/" + holder.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def device_mark(project: Project, name: str, nonce: str | None = None) -> str:
+    """Proves that this browser has signed in to the account before; it is not a login."""
+    nonce = nonce or secrets.token_urlsafe(12)
+    text = f"device/{nonce}/{name}".encode("utf-8", "replace")
+    return f"{nonce}.{hmac.new(project.secret, text, hashlib.sha256).hexdigest()}"
+
+
+def is_known_device(project: Project, name: str, value: str) -> bool:
+    expected = device_mark(project, name, value.partition(".")[0] or "none")
+    return hmac.compare_digest(value.encode("utf-8", "replace"), expected.encode())
 
 
 class Form:
@@ -196,9 +242,10 @@ class Limit:
 
 @dataclass
 class Limits:
-    #: Failed sign-ins, by address and by name.
+    #: Failed sign-ins: by address and by name; from browsers that have signed in before, by browser only.
     addresses: Limit = field(default_factory=lambda: Limit(10, 10))
     names: Limit = field(default_factory=lambda: Limit(10, 2))
+    devices: Limit = field(default_factory=lambda: Limit(10, 2))
     #: Answers per annotator: nobody answers a grid in less than a second.
     answers: Limit = field(default_factory=lambda: Limit(60, 60))
     #: All other POST requests, per account.
@@ -207,11 +254,40 @@ class Limits:
     refusals: Limit = field(default_factory=lambda: Limit(200, 60))
 
 
-class SecurityMiddleware:
-    """Refuses large request bodies without reading them, and sets the headers of every response."""
+@dataclass(frozen=True)
+class KnownHosts:
+    """The host names that the server answers to: this machine, the public URL, and the address it listens on.
 
-    def __init__(self, app: Application, *, https: bool) -> None:
-        self._app = app
+    Bound to all networks it also answers to its own name and to IP addresses, which DNS rebinding cannot fake.
+    """
+
+    names: frozenset[str] = frozenset()
+    any_address: bool = False
+
+    @classmethod
+    def of(cls, public_url: str | None = None, bound: str = "127.0.0.1") -> KnownHosts:
+        names = {"localhost", "127.0.0.1", "::1", bound.lower(), urlsplit(public_url or "").hostname or ""} - {""}
+        if is_loopback(bound):
+            return cls(frozenset(names))
+        return cls(frozenset({*names, socket.gethostname().lower(), socket.getfqdn().lower()}), any_address=True)
+
+    def __contains__(self, host: str) -> bool:
+        return host in self.names or (self.any_address and _is_address(host))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class SecurityMiddleware:
+    """Refuses unknown hosts, and large request bodies without reading them; sets the headers of every response."""
+
+    def __init__(self, app: Application, *, https: bool, hosts: KnownHosts) -> None:
+        self._app, self._hosts = app, hosts
         given = {**HEADERS, "Strict-Transport-Security": "max-age=31536000"} if https else HEADERS
         self._headers = [(name.lower().encode(), value.encode()) for name, value in given.items()]
 
@@ -226,14 +302,21 @@ class SecurityMiddleware:
                 message["headers"] = [*message["headers"], *(one for one in self._headers if one[0] not in present)]
             await send(message)
 
-        if _announced(scope) > LARGEST_BODY:
-            await _refuse_body(scope, receive, send_with_headers)
-            return
-        await self._app(scope, _measured(receive), send_with_headers)
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+        if host_name(host) not in self._hosts:
+            await _refuse(421, "This server does not answer to that host name.", scope, receive, send_with_headers)
+        elif _announced(scope) > LARGEST_BODY:
+            await _refuse(413, "Request too large. Nothing was stored.", scope, receive, send_with_headers)
+        else:
+            await self._app(scope, _measured(receive), send_with_headers)
 
 
 class BodyTooLargeError(WorkshopError):
     """A request body without Content-Length exceeded the limit."""
+
+
+class TooSlowError(WorkshopError):
+    """A request body did not arrive in time."""
 
 
 def _announced(scope: MutableMapping[str, Any]) -> int:
@@ -242,11 +325,19 @@ def _announced(scope: MutableMapping[str, Any]) -> int:
 
 
 def _measured(receive: Receive) -> Receive:
-    size = 0
+    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+    size, complete = 0, False
 
     async def measured() -> Message:
-        nonlocal size
-        message = await receive()
+        nonlocal size, complete
+        if complete:  # waits for the client to disconnect, which may take any time
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise TooSlowError("the request did not arrive in time") from None
+        complete = not message.get("more_body", False)
         size += len(message.get("body", b""))
         if size > LARGEST_BODY:
             raise BodyTooLargeError("request too large", expected=f"at most {LARGEST_BODY >> 10} kB")
@@ -255,6 +346,36 @@ def _measured(receive: Receive) -> Receive:
     return measured
 
 
-async def _refuse_body(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-    answer = Response("Request too large. Nothing was stored.\n", 413, {"Connection": "close"}, media_type="text/plain")
+async def _refuse(status: int, why: str, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    answer = Response(f"{why}\n", status, {"Connection": "close"}, media_type="text/plain")
     await answer(scope, receive, send)
+
+
+class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """Closes connections whose request headers do not arrive in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(HEADER_SECONDS, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        if self._timer is None and self._idle():  # the first bytes of a further request
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+        super().data_received(data)
+        if self._timer is not None and not self._idle():
+            self._stop_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _idle(self) -> bool:
+        """No request whose headers are complete is being answered."""
+        return self.cycle is None or bool(self.cycle.response_complete)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -17,7 +17,7 @@ function showCount() {
 }
 
 function columns() {
-  const tops = tiles.map((tile) => tile.parentElement?.offsetTop ?? 0);
+  const tops = tiles.map((tile) => /** @type {HTMLElement | null} */ (tile.closest(".tile"))?.offsetTop ?? 0);
   const wrap = tops.findIndex((top) => top > tops[0]);
   return wrap < 0 ? tiles.length : wrap;
 }
@@ -32,6 +32,7 @@ function press(id) {
 /** @type {(event: KeyboardEvent) => void} */
 function key(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (document.activeElement?.matches("input:not([type=checkbox])")) return;
   const here = tiles.findIndex((tile) => tile === document.activeElement);
   /** @type {Record<string, number>} */
   const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns(), ArrowDown: columns() };

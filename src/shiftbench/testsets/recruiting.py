@@ -1,0 +1,178 @@
+"""People recruited by a crowd platform: one public link, one account per worker, completion codes, pay.
+
+Prolific appends PROLIFIC_PID, STUDY_ID and SESSION_ID to the link; MTurk's ExternalQuestion appends workerId,
+assignmentId, hitId and turkSubmitTo. Other platforms and mailing lists may pass ``worker``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from sqlalchemy import select
+
+from shiftbench.reports.table import Column, Table
+from shiftbench.testsets.accounts import Person, find_or_create, start_session
+from shiftbench.testsets.audit import record
+from shiftbench.testsets.database.tables import SUBMITTED, Account, Assignment, Worker
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.frequencies import annotator_quality, quality_flags
+from shiftbench.testsets.project import Project
+
+#: Of each platform: the parameter with the worker's id, and further ones.
+PLATFORMS = {
+    "prolific": ("PROLIFIC_PID", ("STUDY_ID", "SESSION_ID")),
+    "mturk": ("workerId", ("assignmentId", "hitId", "turkSubmitTo")),
+    "link": ("worker", ()),
+}
+#: MTurk's assignment id while a worker only looks at a task.
+PREVIEW = "ASSIGNMENT_ID_NOT_AVAILABLE"
+#: Sites whose forms finish an assignment.
+MTURK_SITES = ("https://www.mturk.com", "https://workersandbox.mturk.com")
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a platform says about the person who opens the link."""
+
+    platform: str
+    worker: str
+    details: Mapping[str, str]
+
+    @property
+    def preview(self) -> bool:
+        return self.details.get("assignmentId") == PREVIEW
+
+
+def read_arrival(parameters: Mapping[str, str]) -> Arrival:
+    """The platform, recognised by its parameters."""
+    for platform, (name, more) in PLATFORMS.items():
+        details = {key: parameters[key][:_LONGEST] for key in more if parameters.get(key)}
+        worker = " ".join(parameters.get(name, "").split())
+        if 0 < len(worker) <= 64 and worker.isprintable():
+            return Arrival(platform, worker, details)
+        if details.get("assignmentId") == PREVIEW:
+            return Arrival(platform, "", details)
+    raise WorkshopError(
+        "this link needs the id of the person who opens it",
+        expected="a parameter " + ", ".join(name for name, _ in PLATFORMS.values()),
+    )
+
+
+def recruiting_token(project: Project) -> str:
+    """The secret part of the public link; the same for everybody."""
+    digest = hmac.digest(project.secret, b"recruit", hashlib.sha256)
+    return base64.urlsafe_b64encode(digest[:15]).decode("ascii")
+
+
+def enter_as_worker(project: Project, arrival: Arrival) -> tuple[Person, str]:
+    """(account, token of a new session). The same worker always gets the same account."""
+    if arrival.preview or not arrival.worker:
+        raise WorkshopError("accept the task on the platform first")
+    with project.writing() as session:
+        found = select(Worker).where(Worker.platform == arrival.platform, Worker.worker == arrival.worker)
+        row = session.scalars(found.with_for_update()).first()
+        if row is None:
+            account = find_or_create(project, session, f"{arrival.platform} {arrival.worker}", "annotator")
+            row = Worker(account_id=account.id, platform=arrival.platform, worker=arrival.worker, details={})
+            session.add(row)
+            record(project, session, "recruit", by=account.id, platform=arrival.platform)
+        row.details = dict(arrival.details)
+        session.flush()
+        return start_session(project, session, row.account_id)
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """Where a recruited person stands; ``finished`` says why they get no further task."""
+
+    platform: str
+    finished: str
+    code: str
+    #: Where MTurk's form is submitted, and its assignment.
+    submit_to: str
+    assignment: str
+
+
+def worker_status(project: Project, account: int) -> WorkerStatus | None:
+    """None if the account was not recruited."""
+    rules = project.configuration.recruiting
+    with project.reading() as session:
+        row = session.scalars(select(Worker).where(Worker.account_id == account)).first()
+        if row is None:
+            return None
+        mine = select(Assignment).where(Assignment.account_id == account, Assignment.state == SUBMITTED)
+        done = session.scalars(mine.order_by(Assignment.submitted_at, Assignment.id)).all()
+    finished = ""
+    if done and rules.qualification:
+        first = done[0]
+        right, controls = first.positives_selected + first.negatives_left, first.positives + first.negatives
+        if right < rules.qualification * controls:
+            finished = "The first task was a qualification. Thank you; there are no further tasks for you."
+    if rules.tasks_per_worker and len(done) >= rules.tasks_per_worker:
+        finished = "You have answered all tasks that one person may answer. Thank you!"
+    site = row.details.get("turkSubmitTo", "").rstrip("/")
+    return WorkerStatus(
+        row.platform, finished, completion_code(project, account) if done else "",
+        f"{site}/mturk/externalSubmit" if is_mturk_site(site) else "", row.details.get("assignmentId", ""),
+    )  # fmt: skip
+
+
+def is_mturk_site(site: str) -> bool:
+    """MTurk's own sites; a stand-in on this machine, for tests.
+
+    >>> is_mturk_site("https://www.mturk.com"), is_mturk_site("https://evil.example"), is_mturk_site("")
+    (True, False, False)
+    """
+    parts = urlsplit(site)
+    local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1")
+    return site in MTURK_SITES or (local and parts.path == "")
+
+
+def completion_code(project: Project, account: int) -> str:
+    """The configured code, or one that only this project can make for this account."""
+    if project.configuration.recruiting.completion_code:
+        return project.configuration.recruiting.completion_code
+    digest = hmac.digest(project.secret, f"completed/{account}".encode(), hashlib.sha256)
+    return base64.b32encode(digest[:5]).decode("ascii")
+
+
+def pay_table(project: Project) -> Table:
+    """Every recruited person with answers: ids, work, quality, code and pay."""
+    rules = project.configuration.recruiting
+    with project.reading() as session:
+        query = select(Worker, Account.name).join(Account, Account.id == Worker.account_id).order_by(Worker.id)
+        workers = {row.account_id: row for row, _ in session.execute(query)}
+    quality = annotator_quality(project)
+    flags = quality_flags(quality)
+    rows = [
+        {
+            "platform": workers[one.account].platform, "worker": workers[one.account].worker,
+            "assignment": workers[one.account].details.get("assignmentId", ""), "tasks": one.tasks,
+            "minutes": one.seconds / 60, "accuracy": one.accuracy, "flags": "; ".join(flags[one.account]),
+            "excluded": "excluded" if one.excluded else "", "code": completion_code(project, one.account),
+            "pay": one.tasks * rules.pay_per_task,
+            "per_hour": 3600 * one.tasks * rules.pay_per_task / one.seconds if one.seconds else None,
+        }
+        for one in quality
+        if one.account in workers
+    ]  # fmt: skip
+    return Table(
+        [
+            Column("platform", "platform"), Column("worker", "worker"), Column("tasks", "tasks", "count"),
+            Column("minutes", "minutes", "number", places=1),
+            Column("accuracy", "controls right %", "number", places=1, times=100),
+            Column("pay", f"pay, {rules.currency}", "number", places=2),
+            Column("per_hour", "per hour", "number", places=2, optional=True), Column("code", "code"),
+            Column("assignment", "assignment", optional=True), Column("flags", "flags"), Column("excluded", ""),
+        ],
+        rows,
+        title="Recruited annotators",
+        lead=[f"{len(rows)} of {len(workers)} recruited people answered; "
+              f"{sum(row['tasks'] for row in rows):,} tasks, {sum(row['pay'] for row in rows):,.2f} {rules.currency}"],
+    )  # fmt: skip

@@ -1,0 +1,147 @@
+"""Near-duplicates against original data outside the pool: found, shown, judged, undone, and enforced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from sqlalchemy import select
+
+from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.testsets.accounts import create_account
+from shiftbench.testsets.database.tables import CANDIDATE, NearPair, PoolEntry
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.freeze import freeze
+from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.pool.suspects import suspect_near_duplicates
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.review import finish_class, judge, marked_images, pair_image, suspicions, undo_judgement
+from shiftbench.testsets.revisions import SUSPECTED, UNSEARCHED, exclusions, sample, unsearched
+from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.tasks import make_tasks
+from tests.testsets.conftest import NewProject
+from tests.testsets.helpers import PETS, annotators, cifar, fill, work
+
+ALL = make_sampling("threshold", threshold=0, min_annotations=0)
+
+
+def original_folder(folder: Path, each: int, seed: int) -> Path:
+    """Training images as class folders, stored as PNG."""
+    images = cifar("train", each, seed=seed)
+    for i, label in enumerate(images.labels.tolist()):
+        path = folder / PETS.keys[label] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Pillow.fromarray(images.read(i).pixels).save(path)
+    return folder
+
+
+def plant(project: Project, source: Path, folder: Path, count: int) -> set[str]:
+    """Copies of original images as candidates: brighter, and saved as JPEG."""
+    original = open_dataset(source, space=PETS)
+    for i in range(count):
+        pixels = np.clip(original.read(i).pixels.astype(int) + 6, 0, 255).astype(np.uint8)
+        path = folder / PETS.keys[int(original.labels[i])] / f"planted-{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Pillow.fromarray(pixels).save(path, quality=90)
+    import_images(project, open_dataset(folder, space=PETS), name="planted")
+    with project.reading() as session:
+        return set(session.scalars(select(PoolEntry.id).where(PoolEntry.source == "planted")))
+
+
+@pytest.fixture
+def planted(new_project: NewProject, tmp_path: Path) -> tuple[Project, set[int], Path]:
+    project = new_project()
+    fill(project)
+    source = original_folder(tmp_path / "original", 12, seed=3)
+    return project, plant(project, source, tmp_path / "new", 9), source  # type: ignore[return-value]
+
+
+def test_copies_of_training_images_are_found(planted: tuple[Project, set[int], Path]) -> None:
+    project, copies, source = planted
+    with project.reading() as session:
+        before = session.scalars(select(PoolEntry.id)).all()
+    assert unsearched(project) is not None
+    suspect_near_duplicates(project)
+    with project.reading() as session:
+        assert not copies & exclusions(session).keys()  # the pool alone does not show it
+    assert "training and test sets" in str(unsearched(project))
+    _, new = suspect_near_duplicates(project, against=[str(source)])
+    assert new >= len(copies) and unsearched(project) is None
+    with project.reading() as session:
+        reasons = exclusions(session)
+        assert {entry for entry in copies if reasons.get(entry) == SUSPECTED} == copies
+        assert session.scalars(select(PoolEntry.id)).all() == before  # the original data is not in the pool
+    rita = create_account(project, "rita", "reviewer").id
+    pair = next(pair for pair in suspicions(project) if pair.entry in copies)
+    assert pair.other is None and pair.other_name.startswith(f"{source.name}: ")
+    with Pillow.open(pair_image(project, rita, pair.pair)) as shown:
+        assert shown.format == "JPEG"
+
+
+def test_later_candidates_are_searched_again_or_left_out(
+    planted: tuple[Project, set[int], Path], tmp_path: Path
+) -> None:
+    project, _, source = planted
+    suspect_near_duplicates(project, against=[str(source)])
+    import_images(project, cifar("test", 9, seed=5))
+    assert "imported after" in str(unsearched(project))
+    with project.reading() as session:
+        newest = max(session.scalars(select(PoolEntry.id).where(PoolEntry.role == CANDIDATE)))
+        assert exclusions(session)[newest] == UNSEARCHED
+    suspect_near_duplicates(project)  # the same datasets as before
+    assert unsearched(project) is None
+    with project.reading() as session:
+        assert exclusions(session).get(newest) != UNSEARCHED
+
+
+def test_freezing_needs_review_and_search(planted: tuple[Project, set[int], Path]) -> None:
+    project, _, source = planted
+    rita = create_account(project, "rita", "reviewer").id
+    make_tasks(project)
+    work(project, annotators(project, 1))
+    sample(project, "set", ALL, per_class=3)
+    with pytest.raises(WorkshopError, match="has not been reviewed"):
+        freeze(project, "set")
+    for key in project.space.keys:
+        finish_class(project, rita, "set", key)
+    with pytest.raises(WorkshopError, match="not been compared") as caught:
+        freeze(project, "set")
+    assert "never searched" in str(caught.value.found)
+    suspect_near_duplicates(project, against=[str(source)])
+    sample(project, "set")
+    for key in project.space.keys:
+        finish_class(project, rita, "set", key)
+    card = (freeze(project, "set", allow=["short"]).folder / "README.md").read_text()
+    assert "NOT SEARCHED" not in card and f"{source.name} (36 images" in card
+
+
+def test_one_file_for_two_classes_is_no_pair(new_project: NewProject, tmp_path: Path) -> None:
+    project = new_project()
+    pixels = cifar("test", 1).read(0).pixels
+    for key in ("cat", "dog"):
+        (tmp_path / "two" / key).mkdir(parents=True)
+        Pillow.fromarray(pixels).save(tmp_path / "two" / key / "same.png")
+    (tmp_path / "two" / "frog").mkdir()
+    import_images(project, open_dataset(tmp_path / "two", space=PETS))
+    suspect_near_duplicates(project)
+    with project.reading() as session:
+        assert len(session.scalars(select(PoolEntry)).all()) == 2
+        assert session.scalars(select(NearPair)).all() == []
+
+
+def test_verdicts_are_undone(planted: tuple[Project, set[int], Path]) -> None:
+    project, copies, source = planted
+    suspect_near_duplicates(project, against=[str(source)])
+    rita = create_account(project, "rita", "reviewer").id
+    pair = next(pair for pair in suspicions(project) if pair.entry in copies)
+    judge(project, pair.pair, duplicate=True, by=rita)
+    (marked,) = marked_images(project)
+    assert marked.entry == pair.entry and pair.other_name in marked.note and marked.made_by == "rita"
+    undo_judgement(project, pair.pair, by=rita)
+    assert marked_images(project) == [] and pair in suspicions(project)
+    judge(project, pair.pair, duplicate=False, by=rita)
+    with project.reading() as session:
+        open_pairs = {one.entry for one in suspicions(project)}
+        assert (pair.entry in exclusions(session)) == (pair.entry in open_pairs)

@@ -1,0 +1,152 @@
+"""The counts kept with images and answers equal those counted anew from single answers, whatever happened."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, text
+
+from shiftbench.testsets import annotation
+from shiftbench.testsets.accounts import exclude, readmit
+from shiftbench.testsets.annotation import Remarks, last_answer, next_task, reopen, submit
+from shiftbench.testsets.database.engine import Database, upgrade
+from shiftbench.testsets.database.tables import Account, Assignment, PoolEntry, SelectedSlot, Slot, Task
+from shiftbench.testsets.errors import LeaseExpiredError
+from shiftbench.testsets.frequencies import agreement_with_others, annotator_quality, quality_flags, write_answers
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.tasks import make_tasks
+from tests.testsets.conftest import NewProject
+from tests.testsets.helpers import Clock, annotators, by_share, entries_behind, fill, work
+from tests.testsets.schema_0001 import create_first_tables
+
+
+def brute_force(project: Project) -> dict[int, tuple[int, int]]:
+    """(selected, annotations) of each entry, one answer after another."""
+    with project.reading() as session:
+        gone = set(session.scalars(select(Account.id).where(Account.excluded_at.is_not(None))))
+        chosen = {tuple(row) for row in session.execute(select(SelectedSlot.assignment_id, SelectedSlot.slot_id))}
+        keys = dict(session.execute(select(Task.id, Task.class_key)).all())
+        slots = defaultdict(list)
+        for slot, task, entry, key in session.execute(
+            select(Slot.id, Slot.task_id, Slot.entry_id, PoolEntry.class_key).join(PoolEntry)
+        ):
+            if key == keys[task]:
+                slots[task].append((slot, entry))
+        done = session.scalars(select(Assignment).where(Assignment.state == "submitted")).all()
+        counts = {entry: [0, 0] for entry in session.scalars(select(PoolEntry.id))}
+    seen = set()
+    for one in sorted(done, key=lambda one: (one.submitted_at, one.id)):
+        for slot, entry in slots[one.task_id]:
+            if one.account_id not in gone and (one.account_id, entry) not in seen:
+                seen.add((one.account_id, entry))
+                counts[entry][0] += (one.id, slot) in chosen
+                counts[entry][1] += 1
+    return {entry: (yes, total) for entry, (yes, total) in counts.items()}
+
+
+def kept(project: Project) -> dict[int, tuple[int, int]]:
+    with project.reading() as session:
+        found = session.execute(select(PoolEntry.id, PoolEntry.selected, PoolEntry.annotations))
+        return {entry: (yes, total) for entry, yes, total in found}
+
+
+def test_through_answers_exclusions_and_undone_answers(new_project: NewProject) -> None:
+    project = new_project()
+    fill(project, 20, 8)
+    project.configuration = project.configuration.with_rules(references_per_class=8)
+    make_tasks(project)  # references appear in several grids of their class
+    people = annotators(project, 3)
+    work(project, people, by_share)
+    assert kept(project) == brute_force(project) and max(total for _, total in kept(project).values()) == 3
+    exclude(project, people[0], "a test")
+    assert kept(project) == brute_force(project)
+    readmit(project, people[0], "a test")
+    assert kept(project) == brute_force(project)
+    task = last_answer(project, people[1])
+    assert task is not None
+    grid, before = reopen(project, people[1], task)
+    assert set(before) <= set(grid.images) and kept(project) == brute_force(project)
+    again = next_task(project, people[1])
+    assert again is not None and again.task == task
+    submit(project, people[1], task, [image for image in grid.images if image not in before])
+    assert kept(project) == brute_force(project)
+
+
+def test_answers_are_final_after_the_lease(project: Project) -> None:
+    clock = project.now = Clock()
+    (anna,) = annotators(project, 1)
+    grid = next_task(project, anna)
+    assert grid is not None
+    clock.pass_minutes(2)
+    submit(project, anna, grid.task, grid.images[:2], remarks=Remarks(" blurred ", {grid.images[0], "x"}, ()))
+    (row,) = annotator_quality(project)
+    assert (row.seconds, row.selected, row.images) == (120, 2, len(grid.images))
+    held = next_task(project, anna)
+    assert reopen(project, anna, grid.task)[1] == grid.images[:2]
+    assert held is not None and annotation.current_task(project, anna, grid.task).images == grid.images
+    submit(project, anna, grid.task, [])
+    clock.pass_minutes(60)
+    assert last_answer(project, anna) is None
+    with pytest.raises(LeaseExpiredError):
+        reopen(project, anna, grid.task)
+
+
+def test_flags_and_agreement(project: Project) -> None:
+    clock = project.now = Clock()
+    people = annotators(project, 3)
+    for number, person in enumerate(people):
+        while (grid := next_task(project, person)) is not None:
+            clock.pass_minutes(0.5 if number else 0.01)
+            behind = entries_behind(project, grid)
+            good = [image for image in grid.images if behind[image].class_key == grid.class_key]
+            submit(project, person, grid.task, good if number else [])
+    flags = quality_flags(annotator_quality(project))
+    assert all("controls" not in reason and "fast" not in reason for one in people[1:] for reason in flags[one])
+    for reason, expected in zip(flags[people[0]], ("too fast", "too few", "fails controls"), strict=True):
+        assert expected in reason
+    # On images of the class, one of the two others agrees; the first agrees with nobody.
+    assert [agreement_with_others(project, person) for person in people] == [0, 0.5, 0.5]
+
+
+def test_raw_answers(annotated: Project, tmp_path: Path) -> None:
+    from pyarrow import csv, parquet
+
+    rows = parquet.read_table(write_answers(annotated, tmp_path / "a.parquet")).to_pylist()
+    assert len(rows) == sum(row.images for row in annotator_quality(annotated))
+    assert sum(row["selected"] for row in rows) == sum(row.selected for row in annotator_quality(annotated))
+    assert csv.read_csv(write_answers(annotated, tmp_path / "a.csv")).num_rows == len(rows)
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_projects_of_the_first_version_get_their_counts(annotated: Project, tmp_path: Path) -> None:
+    """The rows of a project in the first schema, upgraded: the counts are those of a project of today."""
+    from alembic.operations import Operations
+    from alembic.runtime.migration import MigrationContext
+
+    old = Database("sqlite", tmp_path)
+    with old.engine.begin() as connection:
+        create_first_tables(Operations(MigrationContext.configure(connection)))
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('0001')"))
+        tables = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars().all()
+        columns = {
+            name: [row[1] for row in connection.execute(text(f"PRAGMA table_info({name})"))]
+            for name in tables
+            if name != "alembic_version"
+        }
+    raw = old.engine.raw_connection()
+    raw.execute("PRAGMA foreign_keys = OFF")
+    raw.execute(f"ATTACH '{annotated.folder / 'testset.sqlite'}' AS new")
+    for name, found in columns.items():
+        raw.execute(f"INSERT INTO main.{name} SELECT {', '.join(found)} FROM new.{name}")
+    raw.commit()
+    raw.close()
+    upgrade(old)
+    counts = "SELECT id, images, selected, positives, positives_selected, negatives, negatives_left FROM assignments"
+    for query in ("SELECT id, selected, annotations FROM entries", counts):
+        with old.reading() as session, annotated.reading() as today:
+            rows = session.execute(text(query)).all()
+            assert rows == today.execute(text(query)).all() and sum(row[1] for row in rows) > 0
+    old.close()

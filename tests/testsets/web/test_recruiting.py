@@ -1,0 +1,131 @@
+"""One public link for crowd platforms: accounts, limits, codes and pay, with a stand-in for MTurk."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+
+from shiftbench.testsets.annotation import next_task, submit
+from shiftbench.testsets.configuration import write_configuration
+from shiftbench.testsets.errors import TooFastError, WorkshopError
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.recruiting import enter_as_worker, pay_table, read_arrival, recruiting_token, worker_status
+from tests.testsets.conftest import NewProject
+from tests.testsets.helpers import Clock, entries_behind, fill
+from tests.testsets.web.conftest import Site, served
+
+
+def recruiting_project(new_project: NewProject, **rules: Any) -> Project:
+    project = new_project()
+    fill(project)
+    project.configuration = replace(
+        project.configuration, recruiting=replace(project.configuration.recruiting, **rules)
+    )  # fmt: skip
+    write_configuration(project.folder, project.configuration)
+    return project
+
+
+class MTurk(HTTPServer):
+    """Speaks what MTurk expects of an ExternalQuestion: a form posted to /mturk/externalSubmit."""
+
+    def __init__(self) -> None:
+        received: list[tuple[str, dict[str, str]]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                received.append((self.path, {name: values[0] for name, values in parse_qs(body).items()}))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.received, self.address = received, f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_a_worker_of_mturk_from_preview_to_pay(new_project: NewProject) -> None:
+    project = recruiting_project(new_project, tasks_per_worker=2, pay_per_task=0.25)
+    platform = MTurk()
+    link = f"/recruit/{recruiting_token(project)}"
+    with served(project, "--recruit") as site, site.visitor() as worker:
+        preview = worker.get(f"{link}?assignmentId=ASSIGNMENT_ID_NOT_AVAILABLE&hitId=h")
+        assert preview.status == 200 and "preview" in preview.text and 'id="begin"' not in preview.text
+        policy = preview.headers["content-security-policy"]
+        assert "frame-ancestors https://www.mturk.com" in policy and "frame-ancestors 'none'" not in policy
+        given = {"workerId": "A1B2", "assignmentId": "as-1", "hitId": "h", "turkSubmitTo": platform.address}
+        worker.get(f"{link}?{urlencode(given)}")
+        assert worker.post(link, given).headers["location"] == "/task"
+        for _ in range(2):
+            grid = worker.get("/task")
+            assert grid.is_grid and "frame-ancestors 'none'" in grid.headers["content-security-policy"]
+            worker.answer(grid.images[:2])
+        done = worker.get("/task")
+        assert not done.is_grid and f"form-action 'self' {platform.address}" in done.headers["content-security-policy"]
+        action = re.search(r'action="(http[^"]+)"', done.text)
+        assert action and action[1] == f"{platform.address}/mturk/externalSubmit"
+        fields = dict(re.findall(r'name="(assignmentId|code|tasks)" value="([^"]*)"', done.text))
+        worker.http.post(action[1], data=fields)
+        (row,) = pay_table(project).rows
+        sent = {"assignmentId": "as-1", "code": row["code"], "tasks": "2"}
+        assert platform.received == [("/mturk/externalSubmit", sent)]
+        assert (row["worker"], row["tasks"], row["pay"]) == ("A1B2", 2, 0.5)
+        with site.person("lead") as lead:
+            assert "A1B2" in lead.http.get("/lead/workers.csv").text
+            assert worker.get("/lead/workers.csv").status == 403
+    platform.shutdown()
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_the_link_of_prolific(new_project: NewProject) -> None:
+    project = recruiting_project(new_project, tasks_per_worker=1, completion_code="C0DE")
+    link = f"/recruit/{recruiting_token(project)}"
+    with served(project, "--recruit") as site, site.visitor() as one, site.visitor() as again:
+        for visitor in (one, again):
+            assert visitor.get(f"{link}?PROLIFIC_PID=p%3Cb%3E1&STUDY_ID=s&SESSION_ID=x").status == 200
+            assert "p&lt;b&gt;1" in visitor.sheet.text
+            assert visitor.post(link, {"PROLIFIC_PID": "p<b>1", "STUDY_ID": "s"}).status == 303
+        task = one.get("/task").task
+        assert again.get("/task").task == task  # the same person in another browser: one account
+        one.answer(one.get("/task").images[:1])
+        assert "submissions/complete?cc=C0DE" in again.get("/task").text
+        assert one.get(f"{link}?nothing=1").status == 400
+        assert one.get("/recruit/wrong?PROLIFIC_PID=p").status == 404
+
+
+def test_closed_without_the_option(site: Site) -> None:
+    with site.visitor() as visitor:
+        assert visitor.get(f"/recruit/{recruiting_token(site.project)}?worker=w").status == 404
+
+
+def test_qualification_and_minimum_time(new_project: NewProject) -> None:
+    project = recruiting_project(new_project, qualification=0.9, minimum_seconds=20)
+    clock = project.now = Clock()
+    for name, good in (("careful", True), ("careless", False)):
+        person, _ = enter_as_worker(project, read_arrival({"worker": name}))
+        grid = next_task(project, person.id)
+        assert grid is not None
+        behind = entries_behind(project, grid)
+        chosen = [image for image in grid.images if (behind[image].class_key == grid.class_key) == good]
+        clock.pass_minutes(0.2)
+        with pytest.raises(TooFastError):
+            submit(project, person.id, grid.task, chosen)
+        clock.pass_minutes(0.2)
+        submit(project, person.id, grid.task, chosen)
+        status = worker_status(project, person.id)
+        assert status is not None and bool(status.finished) != good and len(status.code) == 8
+
+
+@pytest.mark.parametrize("parameters", [{}, {"worker": ""}, {"workerId": "x" * 65}, {"PROLIFIC_PID": "a\x00b"}])
+def test_arrivals_without_an_id(parameters: dict[str, str]) -> None:
+    with pytest.raises(WorkshopError, match="needs the id"):
+        read_arrival(parameters)
