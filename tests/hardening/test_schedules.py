@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import itertools
 
 import pytest
@@ -65,3 +66,18 @@ def test_invalid_schedules_are_refused(table: dict[str, object], key: str) -> No
     with pytest.raises(ShiftbenchError, match=key) as caught:
         decode(table, Schedule, "[schedule]")
     assert caught.value.found is not None and caught.value.expected is not None
+
+
+def test_poly_and_tanh_are_timms() -> None:
+    from shiftbench.classifiers.timm_ import import_timm
+
+    import_timm()
+    timm = importlib.import_module("timm.scheduler")
+    for name, kind in (("poly", timm.PolyLRScheduler), ("tanh", timm.TanhLRScheduler)):
+        optimizer = torch.optim.SGD([torch.zeros(1)], 0.4)
+        theirs = kind(optimizer, t_initial=20, lr_min=0.01)
+        ours = decode({"name": name, "floor": 0.01}, Schedule, "the schedule")
+        for step in range(20):
+            theirs.step(step)
+            found = ours.rate(step, highest=0.4, epochs=4, steps_per_epoch=5)
+            assert found == pytest.approx(optimizer.param_groups[0]["lr"])

@@ -140,3 +140,31 @@ def test_impossible_adversaries_are_refused() -> None:
         make_scheme("pgd", steps=0)
     with pytest.raises(ShiftbenchError, match="'pgd'"):
         make_scheme("pgdd")
+
+
+def test_wong_starts_at_random_and_stays_within_one_radius(
+    model: nn.Module, images: torch.Tensor, targets: torch.Tensor
+) -> None:
+    epsilon = 4 / 255
+    wong = schemes.get("fgsm")(epsilon=epsilon, step=1.25, random_radius=False, random_start=True)
+    moved = wong.moved(model, images, targets, seeded(2))
+    assert ((moved - images).abs() <= epsilon + 1e-6).all() and moved.min() >= 0 and moved.max() <= 1
+    # By hand: a step of 5/255 from the start, projected.
+    model.eval()
+    start = uniform_noise(images, torch.full((16, 1, 1, 1), epsilon), seeded(2)).requires_grad_(True)
+    soft_cross_entropy(model(start), targets).backward()  # type: ignore[no-untyped-call]
+    assert start.grad is not None
+    stepped = start.detach() + 1.25 * epsilon * start.grad.sign()
+    by_hand = torch.maximum(torch.minimum(stepped, images + epsilon), images - epsilon).clamp(0, 1)
+    assert torch.allclose(moved, by_hand, atol=1e-6)
+
+
+def test_either_takes_one_views_loss_by_even_odds(
+    model: nn.Module, images: torch.Tensor, targets: torch.Tensor
+) -> None:
+    model.eval()
+    views = [images, images.flip(3)]
+    losses = [float(soft_cross_entropy(model(view), targets).detach()) for view in views]
+    taken = [float(make_scheme("either")(model, views, targets, seeded(seed)).loss.detach()) for seed in range(200)]
+    first = sum(abs(one - losses[0]) < 1e-6 for one in taken)
+    assert 70 < first < 130 and all(min(abs(one - loss) for loss in losses) < 1e-6 for one in taken)

@@ -11,5 +11,7 @@ from .recipe import load_recipe as load_recipe
 from .training.train import train as train
 from .training_schemes import SchemeOutput as SchemeOutput
 from .training_schemes import schemes as schemes
+from .transforms import Augment as Augment
+from .transforms import JsdCrossEntropy as JsdCrossEntropy
 
 __all__: list[str]

@@ -79,9 +79,9 @@ def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, ob
     }
 
 
-def save_network(folder: Path, network: nn.Module, recipe: Recipe, about: Mapping[str, object]) -> None:
+def save_network(folder: Path, state: Mapping[str, Any], recipe: Recipe, about: Mapping[str, object]) -> None:
     """The weights first and the description last: a folder with a description is finished."""
-    weights = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
+    weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
     write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
     save_finished(folder, recipe, about)
 

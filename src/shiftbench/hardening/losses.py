@@ -1,11 +1,12 @@
 """Losses on logits, each a plain function that can be used alone.
 
-Targets are probabilities (N, classes), because mixing two images mixes their labels; for multi-label images
-they are zeros and ones.
+Targets are class indices (N,), probabilities (N, classes) where two images were mixed, and zeros and ones (N, classes)
+for multi-label images.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -24,33 +25,24 @@ class Criterion(Protocol):
 
 
 def soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """-sum_k t_k log softmax(z)_k, the mean over the batch.
+    """-sum_k t_k log softmax(z)_k, the mean over the batch, for both kinds of targets.
 
     Args:
         logits: (batch, classes).
-        targets: (batch, classes) probabilities.
+        targets: (batch, classes) probabilities, or (batch,) class indices.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0]])
-        >>> hard = functional.cross_entropy(logits, torch.tensor([0]))
+        >>> hard = soft_cross_entropy(logits, torch.tensor([0]))
         >>> torch.equal(soft_cross_entropy(logits, torch.tensor([[1.0, 0.0]])), hard)
         True
     """
-    return -(targets * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
+    return functional.cross_entropy(logits, targets)
 
 
 def binary_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """For images with several labels: every class is a question of its own; the mean over all of them."""
-    return functional.binary_cross_entropy_with_logits(logits, targets)
-
-
-def smoothed(targets: torch.Tensor, amount: float) -> torch.Tensor:
-    """Label smoothing: (1 - a) t + a / classes.
-
-    >>> smoothed(torch.tensor([[1.0, 0.0]]), 0.1)
-    tensor([[0.9500, 0.0500]])
-    """
-    return (1 - amount) * targets + amount / targets.shape[1]
+    return functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
 
 
 def jensen_shannon(*logits: torch.Tensor) -> torch.Tensor:
@@ -95,4 +87,4 @@ def make_criterion(name: str = "cross-entropy", smoothing: float = 0.0) -> Crite
         raise UnknownNameError("loss", name, ("cross-entropy", "binary"))
     if not smoothing:
         return soft_cross_entropy
-    return lambda logits, targets: soft_cross_entropy(logits, smoothed(targets, smoothing))
+    return partial(functional.cross_entropy, label_smoothing=smoothing)

@@ -66,6 +66,9 @@ class TrainingData(Struct, frozen=True):
     empty_classes: bool = False
     #: Decoded images are kept in memory up to this size; beyond it they are read again in every epoch.
     memory_gb: float = 4.0
+    #: Shuffle chunks of 1,024 neighbouring images, and images only within so many of them, so that shards are read
+    #: nearly in order; 0: shuffle all images.
+    window: Annotated[int, Meta(ge=0)] = 0
 
 
 class Loss(Struct, frozen=True):
@@ -78,13 +81,20 @@ class Loss(Struct, frozen=True):
 class Optimizer(Struct, frozen=True):
     """The optimizer and its settings."""
 
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    #: Of timm's: sgd, adam, adamw, lamb, lion, ...
+    name: str = "sgd"
     lr: NonNegative = 0.1
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: NonNegative = 5e-4
     #: The learning rate of all layers but the last, as a multiple of ``lr``: below 1 for fine-tuning.
     backbone_factor: NonNegative = 1.0
+    #: Each layer's learning rate as a multiple of the next one's (timm's layer decay); 1: the same for all.
+    layer_decay: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    #: Apply weight decay to biases and norms, too, as the papers do.
+    decay_norms: bool = True
+    #: Further keyword arguments of timm's optimizer.
+    options: dict[str, Any] = {}
     #: Gradients are scaled down to this norm; 0: no clipping.
     clip: NonNegative = 0.0
 
@@ -93,12 +103,29 @@ class Train(Struct, frozen=True):
     """Epochs, batches and seed."""
 
     epochs: Count = 100
+    #: Images per step of the optimizer, over all devices.
     batch_size: Annotated[int, Meta(ge=2)] = 128
+    #: Parts of a batch: computed one after the other (gradient accumulation), on as many devices, or both. The result
+    #: depends on the parts, which batch norms see one at a time, and not on the devices.
+    splits: Count = 1
     seed: int = 0
+    #: auto: bfloat16 on GPUs that have it, float16 with loss scaling on older ones, float32 on a CPU.
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    #: Batch norms see a part of the batch (part), the parts on all devices (sync; GPUs only), or the views of each
+    #: image apart from each other (split; for the scheme jsd).
+    batch_norm: Literal["part", "sync", "split"] = "part"
+    compile: bool = False
+    channels_last: bool = True
+    #: How often each image comes in a batch, augmented differently; an epoch then has fewer different images.
+    repeats: Count = 1
     #: Decay of a running mean of the weights, which is then what is saved; 0: none.
     ema: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    #: Let the decay rise from 0 (timm's warm-up).
+    ema_warmup: bool = False
     #: Save the weights of the last epoch, or of the best one by accuracy on the validation data.
     keep: Literal["last", "best"] = "last"
+    #: Also keep the weights of this many epochs with the best accuracy on the validation data, in top/.
+    top: Annotated[int, Meta(ge=0)] = 0
     #: With copies: as many steps as without them, so that variants differ in their data only.
     equal_steps: bool = False
     #: Seconds between checkpoints within an epoch; one is also written after every epoch.

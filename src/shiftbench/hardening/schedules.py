@@ -1,14 +1,17 @@
 """Learning rates as functions of the step: nothing to store, nothing to resume.
 
 The warm-up rises in a straight line to the full rate; ``cosine`` then falls at every step, ``step`` by a factor at
-each milestone, which is counted in epochs from the beginning, warm-up included (as in 003).
+each milestone, which is counted in epochs from the beginning, warm-up included (as in 003). ``poly`` (of power
+0.5) and ``tanh`` are timm's, in steps.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal
+from functools import lru_cache
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -19,9 +22,9 @@ from shiftbench.io.schema import NonNegative
 class Schedule(Struct, frozen=True):
     """The shape of the learning rate; ``epochs`` may be fractions."""
 
-    name: Literal["constant", "cosine", "step"] = "cosine"
+    name: Literal["constant", "cosine", "step", "poly", "tanh"] = "cosine"
     warmup_epochs: NonNegative = 0.0
-    #: cosine: the learning rate at the end.
+    #: cosine, poly, tanh: the learning rate at the end.
     floor: NonNegative = 1e-6
     #: step: the epochs at which the rate falls, and by what factor.
     milestones: tuple[float, ...] = ()
@@ -59,8 +62,26 @@ def _step(schedule: Schedule, step: int, highest: float, warm: float, total: int
     return float(highest * schedule.factor**passed)
 
 
+def _of_timm(schedule: Schedule, step: int, highest: float, warm: float, total: int, per_epoch: int) -> float:
+    made = _timm_schedule(schedule.name, highest, schedule.floor, max(1, int(total - warm)))
+    return float(made._get_lr(int(step - warm))[0])
+
+
+@lru_cache(maxsize=8)
+def _timm_schedule(name: str, highest: float, floor: float, steps: int) -> Any:
+    import torch
+
+    from shiftbench.classifiers.timm_ import import_timm
+
+    import_timm()
+    factory = importlib.import_module("timm.scheduler").create_scheduler_v2
+    return factory(torch.optim.SGD([torch.zeros(1)], highest), name, num_epochs=steps, min_lr=floor, decay_rate=0.5)[0]
+
+
 _SHAPES: dict[str, Callable[[Schedule, int, float, float, int, int], float]] = {
     "constant": _constant,
     "cosine": _cosine,
     "step": _step,
+    "poly": _of_timm,
+    "tanh": _of_timm,
 }

@@ -14,12 +14,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from torch import nn
 
-from shiftbench.classifiers.torch_ import evaluating
+from shiftbench.classifiers.torch_ import evaluating, unwrapped
 from shiftbench.errors import ShiftbenchError
 from shiftbench.hardening.losses import Criterion, jensen_shannon, soft_cross_entropy, stability
 from shiftbench.registry import Registry
@@ -58,14 +58,17 @@ def pgd(
     *,
     steps: int = 10,
     step_share: float | None = None,
+    start: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Steps of ``step_share`` * radius along the sign of the gradient, projected back into the ball and to pixels.
 
-    The share is 1 / sqrt(steps), as in 003, unless said. It starts at the image itself, as 003 writes it. The
-    model is in eval mode meanwhile: half-made attacks must not move the statistics of its batch norms.
+    The share is 1 / sqrt(steps), as in 003, unless said. It starts at the image itself, as 003 writes it, or at
+    ``start``. The model is in eval mode meanwhile: half-made attacks must not move the statistics of its batch norms.
     """
     share = steps**-0.5 if step_share is None else step_share
-    moved = images.detach()
+    # Data-parallel training would wait for a gradient of the weights, which an attack does not take.
+    model = cast("nn.Module", unwrapped(model))
+    moved = (images if start is None else start).detach()
     low, high = (images - radii).clamp(min=0), (images + radii).clamp(max=1)
     with evaluating(model), torch.enable_grad():
         for _ in range(steps):
@@ -134,6 +137,24 @@ class JensenShannon:
         return SchemeOutput(self.criterion(clean, targets) + self.weight * jensen_shannon(clean, *others), clean)
 
 
+@schemes.register("either")
+@dataclass(frozen=True)
+class Either:
+    """The loss of the clean view or of the augmented one, by even odds for a batch; batch norms see both.
+
+    So the released code of 000 trains AugMix on DeepFashion Remixed.
+    """
+
+    views: ClassVar[int] = 2
+    criterion: Criterion = soft_cross_entropy
+
+    def __call__(
+        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
+    ) -> SchemeOutput:
+        chosen = model(torch.cat(list(views))).chunk(2)[int(torch.randint(2, (), generator=generator))]
+        return SchemeOutput(self.criterion(chosen, targets), chosen)
+
+
 @dataclass(frozen=True)
 class _Perturbed(ABC):
     """What the schemes of 003 share: each image moved within a ball of radius U[0, 1] * ``epsilon``."""
@@ -173,12 +194,19 @@ class Noise(_Perturbed):
 @schemes.register("fgsm")
 @dataclass(frozen=True)
 class Fgsm(_Perturbed):
-    """The adversary of one step."""
+    """The adversary of one step, ``step`` radii long. Wong et al. (2020): a random start, and one radius for all."""
+
+    random_radius: bool = True
+    random_start: bool = False
+    step: float = 1.0
 
     def moved(
         self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
     ) -> torch.Tensor:
-        return fgsm(model, images, targets, random_radii(images, self.epsilon, generator), self.criterion)
+        radii = random_radii(images, self.epsilon, generator) if self.random_radius else self.epsilon
+        radii = radii if isinstance(radii, torch.Tensor) else torch.full_like(images[:, :1, :1, :1], radii)
+        start = uniform_noise(images, radii, generator) if self.random_start else None
+        return pgd(model, images, targets, radii, self.criterion, steps=1, step_share=self.step, start=start)
 
 
 @schemes.register("pgd")

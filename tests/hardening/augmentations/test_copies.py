@@ -137,6 +137,7 @@ def test_options_are_written_down_with_their_defaults(source: Path, tmp_path: Pa
         "depth": -1,
         "alpha": 1.0,
         "all_operations": False,
+        "fill": 0,
     }
 
 

@@ -13,10 +13,24 @@ from scipy.stats import linregress
 
 from shiftbench.api import evaluate
 from shiftbench.datasets import from_arrays
-from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, PaperClaim, Variant, experiments
+from shiftbench.hardening.experiments.base import (
+    Experiment,
+    ExperimentScale,
+    PaperClaim,
+    Variant,
+    experiment_names,
+    load_experiment,
+)
 from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs
 from shiftbench.hardening.experiments.report import experiment_table
-from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
+from shiftbench.hardening.experiments.study import (
+    ExperimentStudy,
+    _direction,
+    _evidence,
+    _Measured,
+    _number,
+    study_runs,
+)
 from shiftbench.hardening.recipe import Part, Recipe, load_recipe
 from shiftbench.labels import label_space
 from shiftbench.settings.base import Setting
@@ -126,11 +140,34 @@ def test_accuracies_are_means_over_seeds_and_settings(
         assert one.clean.low < one.clean.value < one.clean.high
 
 
-def test_intervals_are_as_wide_as_the_law_says(study: ExperimentStudy, hits: dict[str, NDArray[np.bool_]]) -> None:
-    one = study.variants[0]
-    per_image = np.mean([hits[f"standard-s{seed}"][0] for seed in range(SEEDS)], axis=0)
-    half = 1.96 * per_image.std(ddof=1) / np.sqrt(IMAGES)
-    assert (one.clean.high - one.clean.low) / 2 == pytest.approx(half, rel=0.1)
+def test_intervals_cover_images_and_seeds() -> None:
+    """By simulation: seeds and images drawn anew from a known law, the truth is covered about as often as said."""
+    rng = np.random.default_rng(0)
+    covered = over_images_only = 0
+    for _ in range(300):
+        skill = 0.6 + 0.04 * rng.standard_normal((3, 1))
+        found = _number((rng.random((3, 400)) < skill).astype(float), 0.95)
+        covered += found.low <= 0.6 <= found.high
+        over_images_only += abs(found.value - 0.6) <= 1.96 * np.sqrt(0.6 * 0.4 / 1200)
+    assert 0.9 <= covered / 300 <= 1.0
+    assert over_images_only / 300 < 0.8
+
+
+def test_one_seed_and_chance_level_give_no_verdict(study: ExperimentStudy) -> None:
+    clear = study.directions[0]
+    assert clear.verdict == "appears"
+    assert replace(clear, seeds=1, seeds_for=1).verdict == "no verdict: one seed"
+    assert replace(clear, at_chance=True).verdict == "no verdict: at chance level"
+
+
+def test_networks_that_guess_are_at_chance_level() -> None:
+    rng = np.random.default_rng(1)
+    names = [f"{variant}-s{seed}" for seed in range(SEEDS) for variant in SKILLS]
+    guessed = (rng.random((len(names), IMAGES)) < 0.1).astype(float)
+    measured = _Measured(names, guessed, guessed, {}, True, 0.1)
+    notes: list[str] = []
+    assert _evidence(MADE_UP, measured, SEEDS, 0.95, notes) == [] and "chance" in notes[0]
+    assert _direction(MADE_UP.claims[0], measured, SEEDS, 0.95).verdict == "no verdict: at chance level"
 
 
 def test_rho_is_the_distance_from_the_line_of_the_baseline(
@@ -190,10 +227,10 @@ def test_one_seed_has_no_spread(study: ExperimentStudy) -> None:
     assert "standard" in experiment_table(one).to_text(120)
 
 
-@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize("name", experiment_names())
 @pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
 def test_every_run_of_every_experiment_has_a_recipe_that_can_be_followed(name: str, scale: str, tmp_path: Path) -> None:
-    experiment = experiments.get(name)
+    experiment = load_experiment(name)
     runs = plan_runs(experiment, scale, tmp_path)
     assert len({run.folder for run in runs}) == len(runs) == len(experiment.variants) * experiment.scales[scale].seeds
     known = {variant.name for variant in experiment.variants}
@@ -203,11 +240,33 @@ def test_every_run_of_every_experiment_has_a_recipe_that_can_be_followed(name: s
 
 
 def test_the_paper_scale_leaves_the_recipes_alone(tmp_path: Path) -> None:
-    runs = {run.variant: run.recipe for run in plan_runs(experiments.get("cifar-corruptions"), "paper", tmp_path)}
+    runs = {run.variant: run.recipe for run in plan_runs(load_experiment("cifar-corruptions"), "paper", tmp_path)}
     assert runs["augmix"] == load_recipe("cifar-augmix", ["train.seed=2"])
     assert runs["pgd"].scheme.options["steps"] == 10
 
 
 def test_changes_of_the_user_come_last(tmp_path: Path) -> None:
-    runs = plan_runs(experiments.get("size"), "small", tmp_path, seeds=1, changes=["train.epochs=2"])
+    runs = plan_runs(load_experiment("size"), "small", tmp_path, seeds=1, changes=["train.epochs=2"])
     assert {run.recipe.train.epochs for run in runs} == {2}
+
+
+def test_an_experiment_of_ones_own(tmp_path: Path) -> None:
+    from importlib import resources
+
+    from shiftbench.errors import UnknownNameError
+    from shiftbench.hardening.errors import RecipeError
+
+    text = resources.files("shiftbench.hardening.experiments").joinpath("size.toml").read_text()
+    (tmp_path / "mine.toml").write_text(text.replace('better = "resnet-56"', 'better = "wrn-16-4"'))
+    mine = load_experiment(tmp_path / "mine.toml")
+    assert (mine.name, mine.claims[0].better) == ("mine", "wrn-16-4")
+    (tmp_path / "typo.toml").write_text(text.replace("[[claims]]", "[[claim]]"))
+    with pytest.raises(RecipeError, match="claim"):
+        load_experiment(tmp_path / "typo.toml")
+    (tmp_path / "unknown.toml").write_text(text.replace('better = "resnet-56"', 'better = "resnet-65"'))
+    with pytest.raises(UnknownNameError, match="resnet-56"):
+        load_experiment(tmp_path / "unknown.toml")
+    line = text.replace('"resnet-20-half", "resnet-20-third"]', '"resnet-56"]')
+    (tmp_path / "line.toml").write_text(line)
+    with pytest.raises(RecipeError, match="baseline"):
+        load_experiment(tmp_path / "line.toml")

@@ -70,7 +70,7 @@ def test_copies_triple_the_data_and_equal_steps_keep_the_length(tiny: Tiny) -> N
     equal_steps = batches_of(tiny(copies, "train.equal_steps=true"))
     assert (len(equal_steps.pictures), equal_steps.count) == (288, 3)
     clean, noisy = longer.pictures.picture(5), longer.pictures.picture(96 + 5)
-    assert longer.pictures.targets[5].tolist() == longer.pictures.targets[96 + 5].tolist()
+    assert longer.pictures.targets[5] == longer.pictures.targets[96 + 5]
     difference = np.abs(clean.astype(int) - noisy).mean()
     assert 1 < difference < 60
     # Kept in the cache, and the same for every seed.
@@ -148,3 +148,40 @@ def test_validation_data_of_other_classes_is_refused(tiny: Tiny) -> None:
 
     with pytest.raises(LabelError, match="cifar-10"):
         prepare_validation(tiny(), open_named("demo"), label_space("cifar-10"))
+
+
+def test_ranks_and_parts_divide_the_same_batches(tiny: Tiny) -> None:
+    recipe = tiny("train.splits=4", "data.sample=75")
+    pictures, ready = prepare_training(recipe)
+    whole = batches_of(tiny("data.sample=75"))
+    ranks = [list(Batches(pictures, ready, 1, rank=rank, world=2).epoch(1)) for rank in range(2)]
+    for i, batch in enumerate(whole.epoch(1)):
+        parts = [*ranks[0][2 * i : 2 * i + 2], *ranks[1][2 * i : 2 * i + 2]]
+        assert torch.equal(torch.cat([part.targets for part in parts]), batch.targets)
+        assert torch.equal(torch.cat([part.views[0] for part in parts]), batch.views[0])
+        assert sum(part.share for part in parts) == pytest.approx(1)
+        assert [part.share * len(batch.targets) for part in parts] == pytest.approx([len(p.targets) for p in parts])
+    assert [len(rank) for rank in ranks] == [6, 6]
+
+
+def test_validation_is_divided_among_ranks_without_loss(tiny: Tiny) -> None:
+    pictures, ready = prepare_training(tiny("data.sample=67"))
+    seen = [
+        batch.targets
+        for rank in range(3)
+        for batch in Batches(pictures, ready, 1, rank=rank, world=3, shuffled=False).epoch(0)
+    ]
+    assert sorted(torch.cat(seen).tolist()) == sorted(pictures.targets.tolist())
+
+
+def test_a_window_keeps_neighbours_together_and_repeats_differ(tiny: Tiny) -> None:
+    windowed = batches_of(tiny("data.window=16")).order
+    order = windowed.indices()
+    assert sorted(order.tolist()) == list(range(96))
+    assert all(sorted(order[i : i + 16].tolist()) == list(range(i, i + 16)) for i in range(0, 96, 16))
+    repeated = batches_of(tiny("train.repeats=3", 'augmentations=["flip", {name="speckle", probability=1.0}]'))
+    order = repeated.order.indices() % 96
+    assert len(order) == 96 and len(set(order.tolist())) == 32
+    first = next(iter(repeated.epoch(0)))
+    assert torch.equal(first.targets[0::3][:10], first.targets[1::3][:10])
+    assert not torch.equal(first.views[0][0], first.views[0][1])

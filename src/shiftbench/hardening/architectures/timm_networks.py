@@ -19,11 +19,17 @@ from shiftbench.io.schema import Count
 
 @architectures.register("timm")
 def timm_network(
-    *, classes: Count, model: str = "resnet50", pretrained: bool = False, weights: str | None = None
+    *,
+    classes: Count,
+    model: str = "resnet50",
+    pretrained: bool = False,
+    weights: str | None = None,
+    options: dict[str, Any] | None = None,
 ) -> nn.Module:
     """Any network of timm, for images of 224 pixels; with random weights unless others are requested.
 
     ``weights``: a file (.safetensors, or tensors saved by torch); of other classes, all but its head is used.
+    ``options``: keyword arguments of timm's ``create_model``, such as ``drop_path_rate``.
     """
     if pretrained and weights is not None:
         raise ArchitectureError(
@@ -34,20 +40,21 @@ def timm_network(
     timm = import_timm()
     if not timm.is_model(model):
         raise UnknownNameError("timm model", model, timm.list_models())
+    given = options or {}
     if weights is None:
-        network: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes)
+        network: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes, **given)
         return network
-    return _with_weights(timm, model, classes, Path(weights))
+    return _with_weights(timm, model, classes, Path(weights), given)
 
 
-def _with_weights(timm: ModuleType, model: str, classes: int, path: Path) -> nn.Module:
+def _with_weights(timm: ModuleType, model: str, classes: int, path: Path, given: Mapping[str, Any]) -> nn.Module:
     state = load_weights(path)
-    network = timm.create_model(model, num_classes=classes)
+    network = timm.create_model(model, num_classes=classes, **given)
     trained = _classes_of(state, network.pretrained_cfg.get("classifier"))
     if trained in (None, classes):
         fill(network, state, path.name)
     else:
-        network = timm.create_model(model, num_classes=trained)
+        network = timm.create_model(model, num_classes=trained, **given)
         fill(network, state, path.name)
         network.reset_classifier(classes)
     made: nn.Module = network

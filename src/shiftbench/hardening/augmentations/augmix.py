@@ -17,7 +17,14 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.hardening.augmentations.augmix_operations import MAX_LEVEL, OPERATIONS, WITHHELD, Operation
+from shiftbench.hardening.augmentations.augmix_operations import (
+    GEOMETRIC,
+    MAX_LEVEL,
+    OPERATIONS,
+    WITHHELD,
+    Operation,
+    filled,
+)
 from shiftbench.hardening.augmentations.base import Concentration, ImageAugmentation, image_augmentations
 from shiftbench.hardening.errors import AugmentationError
 from shiftbench.native import kernel
@@ -35,20 +42,23 @@ def augmix(
     depth: Annotated[int, Meta(ge=-1, le=100)] = -1,
     alpha: Concentration = 1.0,
     all_operations: bool = False,
+    fill: Annotated[int, Meta(ge=0, le=255)] = 0,
 ) -> ImageAugmentation:
     """``width`` chains, each of ``depth`` operations (-1: one to three), levels U(0.1, ``severity``).
 
     Severity is 3 for CIFAR and 1 for ImageNet. ``all_operations`` adds colour, contrast, brightness and sharpness,
-    which overlap the corruptions of ImageNet-C. Paper 000 on DeepFashion Remixed: severity 10, width 5, all of them.
+    which overlap the corruptions of ImageNet-C. ``fill`` is the grey level of what rotating, shearing and moving
+    uncover. Paper 000 on DeepFashion Remixed: severity 10, width 5, all operations, fill 128.
     """
     if depth == 0:
         raise AugmentationError("invalid option 'depth'", found=depth, expected="-1, or at least 1")
+    chosen = {**OPERATIONS, **WITHHELD} if all_operations else OPERATIONS
     return AugMix(
         severity=severity,
         width=width,
         depth=None if depth == -1 else depth,
         alpha=alpha,
-        operations=tuple(({**OPERATIONS, **WITHHELD} if all_operations else OPERATIONS).values()),
+        operations=[filled(one, fill) if fill and one in GEOMETRIC else one for one in chosen.values()],
     )
 
 

@@ -111,6 +111,18 @@ OPERATIONS: dict[str, Operation] = {
 WITHHELD: dict[str, Operation] = {
     operation.__name__: operation for operation in (color, contrast, brightness, sharpness)
 }
+#: Those that uncover a part of the image.
+GEOMETRIC = (rotate, shear_x, shear_y, translate_x, translate_y)
+
+
+def filled(operation: Operation, level_outside: int) -> Operation:
+    """A geometric operation that fills what it uncovers with a grey level in place of black."""
+
+    def run(image: Pixels, level: float, sign: int) -> Pixels:
+        inside = operation(np.full_like(image, 255), level, sign) > 0
+        return np.where(inside, operation(image, level, sign), np.uint8(level_outside))
+
+    return run
 
 
 def _enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance], image: Pixels, level: float) -> Pixels:

@@ -49,6 +49,7 @@ image_augmentations: Registry[Callable[..., ImageAugmentation]] = Registry(
         "shiftbench.hardening.augmentations.augmix",
         "shiftbench.hardening.augmentations.deepaugment.augmentation",
         "shiftbench.hardening.augmentations.stylize",
+        "shiftbench.hardening.augmentations.policies",
     ),
 )
 batch_augmentations: Registry[Callable[..., BatchAugmentation]] = Registry(

@@ -10,7 +10,7 @@ from msgspec import Meta
 from PIL import Image
 
 from shiftbench.arrays import Pixels
-from shiftbench.hardening.augmentations.base import ImageAugmentation, Ratio, Share, ascending, image_augmentations
+from shiftbench.hardening.augmentations.base import ImageAugmentation, Ratio, ascending, image_augmentations
 from shiftbench.io.schema import Probability
 
 #: How often a box of a drawn area and shape may fail to fit, before the middle of the image is taken.
@@ -44,13 +44,14 @@ def crop(padding: Annotated[int, Meta(ge=0, le=4096)] = 4) -> ImageAugmentation:
 @image_augmentations.register("resized-crop")
 def resized_crop(
     size: Annotated[int, Meta(ge=1, le=16384)] | None = None,
-    scale: tuple[Share, Share] = (0.08, 1.0),
+    scale: tuple[Ratio, Ratio] = (0.08, 1.0),
     ratio: tuple[Ratio, Ratio] = (3 / 4, 4 / 3),
 ) -> ImageAugmentation:
     """A window of random area and shape, resized: the custom of ImageNet.
 
     The area is uniform over ``scale`` of the image's, the logarithm of width / height uniform over ``ratio``;
-    a window that never fits gives the middle. ``size`` is the side of the result, by default that of the image.
+    a window that never fits (an area above 1 never does) gives the middle. ``size`` is the side of the result, by
+    default that of the image.
     """
     ascending("scale", scale)
     ascending("ratio", ratio)

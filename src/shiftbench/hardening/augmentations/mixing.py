@@ -58,6 +58,24 @@ def cutmix(alpha: Concentration = 1.0, probability: Probability = 0.5) -> BatchA
     return mixed
 
 
+@batch_augmentations.register("mixup-cutmix")
+def mixup_or_cutmix(
+    mixup_alpha: Concentration = 0.8,
+    cutmix_alpha: Concentration = 1.0,
+    probability: Probability = 1.0,
+    switch: Probability = 0.5,
+) -> BatchAugmentation:
+    """Mixup, or with the probability ``switch`` CutMix, drawn for each batch; the defaults are DeiT's."""
+    kinds = mixup(mixup_alpha, probability), cutmix(cutmix_alpha, probability)
+
+    def mixed(
+        images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return kinds[numpy_generator(generator).random() < switch](images, targets, generator)
+
+    return mixed
+
+
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:
     """NumPy's distributions (torch draws no Beta from a generator), named by the next number of torch's."""
     word = torch.randint(2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)

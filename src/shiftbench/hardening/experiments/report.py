@@ -66,7 +66,7 @@ def _data(study: ExperimentStudy) -> dict[str, object]:
 
 def _verdicts(study: ExperimentStudy) -> Table:
     table = hypotheses_table(study.evidence, study.level)
-    table.notes.append("intervals and p-values are over images, for the networks that were trained; not over seeds")
+    table.notes.append("intervals and p-values are over images and seeds, both taken as random")
     return table
 
 
@@ -84,8 +84,8 @@ def variants_table(study: ExperimentStudy) -> Table:
     level = formatting.level_text(study.level)
     line = [f"line: {', '.join(line_text(study.line))}"] if study.line is not None else []
     notes = [
-        f"accuracy in percent, the mean over {count_of(study.seeds, 'seed')}; {level} intervals over images; "
-        "± seeds: standard deviation over seeds",
+        f"accuracy in percent, the mean over {count_of(study.seeds, 'seed')}; {level} intervals over "
+        f"images{' and seeds' if study.seeds > 1 else ''}; ± seeds: standard deviation over seeds",
         f"rho: effective robustness, against the line through {', '.join(study.experiment.baseline)}; "
         "tau: relative robustness, accuracy under shift minus the base variant's; percentage points",
         *line,
@@ -140,7 +140,8 @@ def directions_table(study: ExperimentStudy) -> Table:
     ]
     notes = [
         "accuracy under shift, or clean where said; here: the first minus the second, points; "
-        f"{formatting.level_text(study.level)} intervals over images; clear where they and every seed say the same"
+        f"{formatting.level_text(study.level)} intervals over images and seeds; clear where they and every "
+        "seed say the same; no verdict with one seed, or where both are at chance level"
     ]
     rows = [_direction_row(one) for one in study.directions]
     return Table(fields, rows, title="do the papers' directions appear?", notes=notes)

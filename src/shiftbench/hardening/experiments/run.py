@@ -17,7 +17,7 @@ from shiftbench.datasets.catalogue import named_datasets
 from shiftbench.errors import SettingError
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError, TrainingError
-from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, experiments
+from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, load_experiment
 from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs, scale_of
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.training.checkpoint import refuse_other
@@ -53,7 +53,7 @@ class _Training(Job[int]):
 
 
 def run_experiment(
-    which: str | Experiment,
+    which: str | Path | Experiment,
     *,
     scale: str = "small",
     seeds: int | None = None,
@@ -71,7 +71,7 @@ def run_experiment(
 
     ``executor`` trains the runs, by default in processes of this machine, and evaluates them.
     """
-    experiment = experiments.get(which) if isinstance(which, str) else which
+    experiment = which if isinstance(which, Experiment) else load_experiment(which)
     chosen, folder = scale_of(experiment, scale), default_folder(experiment, scale) if out is None else Path(out)
     source = _training_data(experiment, data)
     runs = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes)

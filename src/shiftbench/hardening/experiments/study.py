@@ -1,23 +1,26 @@
 """What an experiment found: accuracy without and under shift, effective and relative robustness, verdicts.
 
-A number of a variant is the mean over its seeds. Its interval is over the images, drawn anew for all runs at once;
-how much the seeds differ is shown beside it, as a standard deviation. The two are different uncertainties, and a
-difference between variants should stand out from both.
+A number of a variant is the mean over its seeds. Its interval is over images and seeds, both taken as random: the
+variance is that of the mean over images (by bootstrap, drawn anew for all runs at once) plus that of the mean over
+seeds, with Student's t at Satterthwaite's degrees of freedom. With one seed it is over images only, and no verdict is
+given; nor where the networks compared are at chance level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from shiftbench.api import Run
 from shiftbench.hardening.experiments.base import Experiment, PaperClaim
 from shiftbench.hardening.experiments.plan import PlannedRun, run_name
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
+from shiftbench.metrics.paired import holm
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.fits import Fit
@@ -28,12 +31,14 @@ from shiftbench.studies.robustness import Effective
 #: (runs, images): the share of settings in which an image is answered right.
 Hits = NDArray[Any]
 RESAMPLES = 2000
+#: A network is above chance level if its interval is above this multiple of it.
+CLEAR = 2.0
 ALL = "all"
 
 
 @dataclass(frozen=True)
 class SeedMean:
-    """The mean over the seeds, its interval over images, and the standard deviation over the seeds."""
+    """The mean over the seeds, its interval over images and seeds, and the standard deviation over the seeds."""
 
     value: float
     low: float
@@ -70,10 +75,16 @@ class Direction:
     #: In how many seeds the difference has the paper's sign.
     seeds_for: int
     seeds: int
+    #: Whether neither of the two is clearly better than guessing.
+    at_chance: bool = False
 
     @property
     def verdict(self) -> str:
-        """Clear where the images and every seed say the same."""
+        """Clear where the interval and every seed say the same."""
+        if self.seeds == 1:
+            return "no verdict: one seed"
+        if self.at_chance:
+            return "no verdict: at chance level"
         if self.difference.low > 0 and self.seeds_for == self.seeds:
             return "appears"
         return "the opposite appears" if self.difference.high < 0 and not self.seeds_for else "not clear"
@@ -108,6 +119,8 @@ class _Measured:
     shifted: Hits
     groups: dict[str, Hits]
     paired: bool
+    #: Accuracy of guessing.
+    chance: float
 
     def of(self, hits: Hits, variant: str, seeds: int) -> Hits:
         rows = [self.names.index(run_name(variant, seed)) for seed in range(seeds)]
@@ -142,7 +155,7 @@ def study_runs(
         (reference, *shifted),
         [_variant(one.name, one.base, measured, seeds, rho, level) for one in experiment.variants],
         [_direction(claim, measured, seeds, level) for claim in experiment.claims],
-        _evidence(experiment, measured, seeds, level),
+        _evidence(experiment, measured, seeds, level, notes),
         line,
         notes,
     )
@@ -161,7 +174,9 @@ def _measure(names: list[str], evaluated: Run, reference: str, shifted: Sequence
     groups = {}
     for group, settings in _groups(shifted).items():
         groups[group], _ = _hits(names, evaluated, settings)
-    return _Measured(names, clean, moved, groups, clean_ids == ids)
+    answered = next(result for result in evaluated.results if result.setting == reference)
+    classes = len(evaluated.workspace.read(answered, top_k=1, confidence=False, scores=False).space)
+    return _Measured(names, clean, moved, groups, clean_ids == ids, 1 / classes)
 
 
 def _groups(settings: Sequence[str]) -> dict[str, list[str]]:
@@ -211,11 +226,25 @@ def _variant(
 
 def _number(hits: Hits, level: float) -> SeedMean:
     """Of (seeds, images)."""
-    draws = resampled_means(hits.mean(axis=0)[:, None].astype(np.float64), resamples=RESAMPLES)
-    low, high = percentile_interval(draws, level)
-    by_seed = hits.mean(axis=1)
-    spread = float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None
-    return SeedMean(float(hits.mean()), float(low[0]), float(high[0]), spread)
+    value, by_seed = float(hits.mean()), hits.mean(axis=1)
+    if len(by_seed) == 1:
+        draws = resampled_means(hits.mean(axis=0)[:, None].astype(np.float64), resamples=RESAMPLES)
+        low, high = percentile_interval(draws, level)
+        return SeedMean(value, float(low[0]), float(high[0]), None)
+    error, freedom = _standard_error(hits)
+    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    return SeedMean(value, value - half, value + half, float(by_seed.std(ddof=1)))
+
+
+def _standard_error(hits: Hits) -> tuple[float, float]:
+    """Of the mean of (seeds, images), both random, and its degrees of freedom."""
+    seeds, images = hits.shape
+    over_images = float(hits.mean(axis=0).var(ddof=1)) / images
+    over_seeds = float(hits.mean(axis=1).var(ddof=1)) / seeds
+    total = over_images + over_seeds
+    if not total:
+        return 0.0, 1.0
+    return total**0.5, total**2 / (over_seeds**2 / (seeds - 1) + over_images**2 / (images - 1))
 
 
 def _rho(name: str, seeds: int, rows: Mapping[str, Effective]) -> SeedMean | None:
@@ -255,10 +284,13 @@ def _direction(claim: PaperClaim, measured: _Measured, seeds: int, level: float)
     better, worse = measure(claim.better), measure(claim.worse)
     side = 0 if claim.measure == "clean" else 1
     difference = better[side] - worse[side]
-    return Direction(claim, _number(difference, level), int((difference.mean(axis=1) > 0).sum()), seeds)
+    sure = any(_number(one[side], level).low > CLEAR * measured.chance for one in (better, worse))
+    return Direction(claim, _number(difference, level), int((difference.mean(axis=1) > 0).sum()), seeds, not sure)
 
 
-def _evidence(experiment: Experiment, measured: _Measured, seeds: int, level: float) -> list[Evidence]:
+def _evidence(
+    experiment: Experiment, measured: _Measured, seeds: int, level: float, notes: list[str]
+) -> list[Evidence]:
     """Each hypothesis by its pairs, seed by seed, on all shifts together and on each group."""
     pairs: dict[str, list[tuple[str, str]]] = {}
     for variant in experiment.variants:
@@ -267,6 +299,13 @@ def _evidence(experiment: Experiment, measured: _Measured, seeds: int, level: fl
             pairs.setdefault(variant.hypothesis, []).extend(made)
     if not pairs:
         return []
+    if seeds == 1:
+        notes.append("no verdicts on hypotheses: one seed says nothing of the chance of training")
+        return []
+    if all(_number(measured.of(measured.clean, variant.name, seeds), level).low <= CLEAR * measured.chance
+           for variant in experiment.variants):  # fmt: skip
+        notes.append("no verdicts on hypotheses: all networks are at chance level")
+        return []
 
     def by_run(hits: Hits) -> dict[str, Hits]:
         return dict(zip(measured.names, hits, strict=True))
@@ -274,4 +313,32 @@ def _evidence(experiment: Experiment, measured: _Measured, seeds: int, level: fl
     clean = by_run(measured.clean)
     data = [HitData(name, by_run(hits), clean) for name, hits in {ALL: measured.shifted, **measured.groups}.items()]
     found = weigh_hypotheses([Hypothesis(name, tuple(both)) for name, both in pairs.items()], data, level=level)
-    return sorted(found, key=lambda one: list(pairs).index(one.hypothesis))
+    found.sort(key=lambda one: list(pairs).index(one.hypothesis))
+    return _over_seeds(found, {ALL: measured.shifted, **measured.groups}, pairs, measured, seeds, level)
+
+
+def _over_seeds(
+    found: Sequence[Evidence],
+    hits: Mapping[str, Hits],
+    pairs: Mapping[str, Sequence[tuple[str, str]]],
+    measured: _Measured,
+    seeds: int,
+    level: float,
+) -> list[Evidence]:
+    """Intervals and p-values over images and seeds; what they do not support is no evidence."""
+    made = []
+    for one in found:
+        rows = np.array([[measured.names.index(name) for name in pair] for pair in pairs[one.hypothesis]])
+        # Pairs come variant by variant, each in all seeds: their mean in each seed.
+        gains = (hits[one.dataset][rows[:, 0]].astype(float) - hits[one.dataset][rows[:, 1]]).reshape(
+            -1, seeds, hits[one.dataset].shape[1]
+        ).mean(axis=0)  # fmt: skip
+        error, freedom = _standard_error(gains)
+        number = _number(gains, level).times(100)
+        p = float(2 * stats.t.sf(abs(gains.mean()) / error, freedom)) if error else 1.0
+        made.append(replace(one, low=number.low, high=number.high, p=p))
+    adjusted = holm([one.p if one.p is not None else np.nan for one in made])
+    return [
+        replace(one, p_holm=float(p), verdict=one.verdict if p <= 1 - level else "0")
+        for one, p in zip(made, adjusted, strict=True)
+    ]

@@ -1,18 +1,21 @@
 """Batches: the order of an epoch, and the views of every image, made here or ahead of time in worker processes.
 
 The order comes from (seed, epoch), an image's augmentation from (seed, epoch, image id): neither the number of workers
-nor a stop and a fresh start in the middle of an epoch changes a pixel. Workers are processes, because augmentations of
-small images are Python for the most part, which threads do not speed up.
+and devices nor a stop and a fresh start in the middle of an epoch changes a pixel. Workers are processes, because
+augmentations of small images are Python for the most part, which threads do not speed up.
 """
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from shiftbench.arrays import Pixels
@@ -20,46 +23,80 @@ from shiftbench.errors import BadImageError
 from shiftbench.hardening.augmentations.base import Chain, make_image_augmentation, stream
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Part, Recipe
+from shiftbench.hardening.training import mapped
 from shiftbench.hardening.training.data import Pictures
+
+#: Neighbouring images that are read one after the other where data.window is set.
+_CHUNK = 1024
+_VALIDATION_BATCH = 256
 
 
 class Batch(NamedTuple):
+    """A batch, or the part of it that is computed at once."""
+
     #: One uint8 (N, H, W, 3) tensor for each view.
     views: list[torch.Tensor]
-    #: (N, classes)
+    #: Class indices (N,), or zeros and ones (N, classes).
     targets: torch.Tensor
     #: Images that could not be read, and why.
     left_out: list[str]
+    #: Of the images of the whole batch.
+    share: float = 1.0
 
 
 class Order:
-    """Which images make up which batch of the epoch that is to come next."""
+    """Which images make up which batch of the epoch that is to come next, and which parts of it are this rank's."""
 
-    def __init__(self, count: int, images: int, size: int, seed: int) -> None:
-        self.count, self.images, self.size, self.seed = count, images, size, seed
+    def __init__(self, count: int, images: int, recipe: Recipe, rank: int, world: int, *, shuffled: bool) -> None:
+        train = recipe.train
+        self.count, self.images, self.recipe, self.shuffled = count, images, recipe, shuffled
+        self.size, self.splits = (train.batch_size, train.splits) if shuffled else (_VALIDATION_BATCH * world, world)
+        self.parts = self.splits // world
+        self.mine = slice(rank * self.parts, (rank + 1) * self.parts)
         self.epoch = self.start = 0
-        # Batch norm cannot learn from a single image: a last batch of one is left out.
-        self.batches = max(1, -(-images // size) - (images % size == 1))
+        # Batch norm cannot learn from a single image: a last batch that is too small is left out.
+        too_few = shuffled and 0 < images % self.size < 2 * self.splits
+        self.batches = max(1, -(-images // self.size) - too_few)
 
     def __len__(self) -> int:
-        return self.batches - self.start
+        return (self.batches - self.start) * self.parts
 
-    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
-        order = stream(self.seed, "order", self.epoch).permutation(self.count)[: self.images]
+    def __iter__(self) -> Iterator[tuple[int, list[int], float]]:
+        order = self.indices() if self.shuffled else np.arange(self.images)
         for i in range(self.start, self.batches):
-            yield self.epoch, order[i * self.size : (i + 1) * self.size].tolist()
+            rows = order[i * self.size : (i + 1) * self.size]
+            for part in np.array_split(rows, self.splits)[self.mine]:
+                yield self.epoch, part.tolist(), len(part) / len(rows)
+
+    def indices(self) -> NDArray[np.int64]:
+        """All images in the order of the epoch; a further appearance of image i is ``i + count``, ``i + 2 * count``."""
+        numbers = stream(self.recipe.train.seed, "order", self.epoch)
+        window, repeats = self.recipe.data.window, self.recipe.train.repeats
+        if window:
+            chunks = [np.arange(i, min(i + _CHUNK, self.count)) for i in range(0, self.count, _CHUNK)]
+            order = np.concatenate([chunks[i] for i in numbers.permutation(len(chunks))])
+            order = np.concatenate([numbers.permutation(order[i : i + window]) for i in range(0, self.count, window)])
+        else:
+            order = numbers.permutation(self.count)
+        if repeats > 1:
+            order = (order[:, None] + self.count * np.arange(repeats)).ravel()
+        return order[: self.images]
 
 
 class Batches(Dataset[Batch]):
-    """All batches of all epochs: (epoch, image numbers) to views and targets."""
+    """All batches of all epochs: (epoch, image numbers) to views and targets. Not shuffled: for validation."""
 
-    def __init__(self, pictures: Pictures, recipe: Recipe, views: int) -> None:
+    def __init__(
+        self, pictures: Pictures, recipe: Recipe, views: int, *, rank: int = 0, world: int = 1, shuffled: bool = True
+    ) -> None:
         self.pictures, self.recipe, self.views = pictures, recipe, views
         self.seed, self.side = recipe.train.seed, recipe.data.size
-        self._first, self._further = _chain(recipe.augmentations), _chain(recipe.views)
+        self._first, self._further = _chain(recipe.augmentations if shuffled else ()), _chain(recipe.views)
         images = pictures.originals if recipe.train.equal_steps else len(pictures)
-        self.order = Order(len(pictures), images, recipe.train.batch_size, self.seed)
+        self.order = Order(len(pictures), images, recipe, rank, world, shuffled=shuffled)
+        self._made = (views, rank, world, shuffled)
         self._loader: DataLoader[Batch] | None = None
+        self._shared: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def count(self) -> int:
@@ -67,7 +104,7 @@ class Batches(Dataset[Batch]):
         return self.order.batches
 
     def epoch(self, number: int, start: int = 0, *, workers: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from the ``start``-th on; workers live from the first epoch to the last."""
+        """This rank's parts of all batches from the ``start``-th on; workers live from the first epoch to the last."""
         if self._loader is None or self._loader.num_workers != workers:
             self._loader = DataLoader(
                 self,
@@ -75,6 +112,8 @@ class Batches(Dataset[Batch]):
                 sampler=self.order,
                 num_workers=workers,
                 persistent_workers=workers > 0,
+                prefetch_factor=4 if workers else None,
+                pin_memory=torch.cuda.is_available(),
                 multiprocessing_context="spawn" if workers else None,
                 collate_fn=_as_it_is,
             )
@@ -84,23 +123,28 @@ class Batches(Dataset[Batch]):
                 warnings.warn(f"left out: {trouble}", stacklevel=2)
             yield batch
 
-    def __getitem__(self, which: tuple[int, Sequence[int]]) -> Batch:
-        epoch, indices = which
+    def __getitem__(self, which: tuple[int, Sequence[int], float]) -> Batch:
+        epoch, indices, share = which
         rows, kept, left_out = [], [], []
         for index in indices:
             try:
                 rows.append(self.views_of(epoch, index))
-                kept.append(index)
+                kept.append(index % len(self.pictures))
             except BadImageError as error:
-                left_out.append(f"{self.pictures.ids[index]}: {error.message}")
-        if not rows:
+                left_out.append(f"{self.pictures.ids[index % len(self.pictures)]}: {error.message}")
+        if left_out and not rows:
             raise TrainingError("no image of a batch can be read", found=left_out[0])
-        stacked = [torch.from_numpy(np.stack([row[view] for row in rows])) for view in range(self.views)]
-        return Batch(stacked, torch.from_numpy(self.pictures.targets[kept]), left_out)
+        stacked = [
+            torch.from_numpy(np.stack([row[view] for row in rows])) if rows else torch.empty(0, dtype=torch.uint8)
+            for view in range(self.views)
+        ]
+        targets = torch.from_numpy(self.pictures.targets[kept])
+        return Batch(stacked, targets.long() if targets.ndim == 1 else targets, left_out, share)
 
     def views_of(self, epoch: int, index: int) -> list[Pixels]:
         """The first view, and what the further augmentations make of it."""
-        generator = stream(self.seed, "augment", epoch, self.pictures.ids[index])
+        again, index = divmod(index, len(self.pictures))
+        generator = stream(self.seed, "augment", epoch, self.pictures.ids[index], *([again] if again else []))
         first = self._sized(self._first(self.pictures.picture(index), generator))
         return [first, *(self._sized(self._further(first, generator)) for _ in range(self.views - 1))]
 
@@ -115,8 +159,15 @@ class Batches(Dataset[Batch]):
         return image
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Augmentations are closures: a worker makes its own.
-        return Batches, (self.pictures, self.recipe, self.views)
+        # Augmentations are closures: a worker makes its own. Names, labels and pixels are mapped into its memory.
+        if self._shared is None:
+            self._shared = tempfile.TemporaryDirectory(prefix="shiftbench-")
+            mapped.save(Path(self._shared.name), self.pictures)
+        return _in_worker, (self._shared.name, self.recipe, *self._made)
+
+
+def _in_worker(folder: str, recipe: Recipe, views: int, rank: int, world: int, shuffled: bool) -> Batches:
+    return Batches(mapped.load(Path(folder)), recipe, views, rank=rank, world=world, shuffled=shuffled)
 
 
 def _chain(parts: Sequence[Part]) -> Chain:

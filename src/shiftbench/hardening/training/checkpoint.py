@@ -17,7 +17,7 @@ from shiftbench.hardening.recipe import Recipe, differing_keys, recipe_from
 from shiftbench.io.atomic import write_atomically
 
 CHECKPOINT = "checkpoint.pt"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass
@@ -26,15 +26,19 @@ class Position:
 
     epoch: int = 0
     batch: int = 0
-    loss: float = 0.0
-    hits: float = 0.0
-    images: int = 0
     seconds: float = 0.0
     best: float = -1.0
+    #: Of each rank: loss times images, right answers, images.
+    sums: list[list[float]] = field(default_factory=list)
 
     def next_epoch(self) -> None:
-        self.epoch, self.batch = self.epoch + 1, 0
-        self.loss, self.hits, self.images, self.seconds = 0.0, 0.0, 0, 0.0
+        self.epoch, self.batch, self.seconds = self.epoch + 1, 0, 0.0
+
+    def sums_of(self, rank: int, world: int) -> list[float]:
+        """A rank's own sums; where there were more or fewer ranks before, the first one takes all."""
+        if len(self.sums) == world:
+            return self.sums[rank]
+        return [0.0] * 3 if rank else [sum(column) for column in zip(*self.sums, strict=True)]
 
 
 @dataclass

@@ -6,7 +6,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from shiftbench.datasets.subset import of_classes, per_class, sample
 from shiftbench.errors import BadImageError, LabelError, listed
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import TrainingData
+from shiftbench.io.hashing import digest
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.catalogue import find_label_space
@@ -26,6 +27,12 @@ from shiftbench.labels.space import LabelSpace
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+#: Images of a dataset up to which its content is hashed; more are identified by their names and labels.
+_HASHED = 200_000
+
+Targets = NDArray[np.int32] | NDArray[np.uint8]
 
 
 class ImageSource(Protocol):
@@ -67,6 +74,28 @@ class JoinedImages:
 
 
 @dataclass(frozen=True)
+class JoinedIds(Sequence[str]):
+    """Names of images and of their copies (``name@1``), made when they are asked for."""
+
+    parts: tuple[Sequence[str], ...]
+    starts: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.starts[-1] + len(self.parts[-1])
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(len(self))[index]]
+        which = bisect_right(self.starts, index) - 1
+        name = self.parts[which][index - self.starts[which]]
+        return f"{name}@{which}" if which else name
+
+
+@dataclass(frozen=True)
 class Pictures:
     """Labelled images ready for training."""
 
@@ -74,8 +103,8 @@ class Pictures:
     space: LabelSpace
     fingerprint: str
     ids: Sequence[str]
-    #: (N, classes), zeros and ones.
-    targets: NDArray[np.float32]
+    #: Class indices (N,); zeros and ones (N, classes) for multi-label images.
+    targets: Targets
     picture: ImageSource
     #: Of the ids, how many are no copies of others.
     originals: int
@@ -87,9 +116,6 @@ class Pictures:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    def stacked(self, rows: Sequence[int]) -> Pixels:
-        return np.stack([self.picture(row) for row in rows])
 
     def describe(self) -> dict[str, object]:
         """JSON-able provenance."""
@@ -105,7 +131,7 @@ class Pictures:
         """With copies below; the ids of theirs say which copy they are."""
         parts = [self, *copies]
         starts = tuple(np.cumsum([0, *(len(part) for part in parts[:-1])]).tolist())
-        ids = [*self.ids, *(f"{one}@{number}" for number, part in enumerate(copies, 1) for one in part.ids)]
+        ids = JoinedIds(tuple(part.ids for part in parts), starts)
         source = JoinedImages(tuple(part.picture for part in parts), starts)
         return replace(self, ids=ids, targets=np.concatenate([part.targets for part in parts]), picture=source)
 
@@ -140,9 +166,9 @@ def open_in_space(spec: str | Dataset, space: LabelSpace | str | None) -> Datase
     return of_classes(opened, space) if isinstance(space, LabelSpace) and opened.space.keys != space.keys else opened
 
 
-def check_classes(dataset: Dataset, targets: NDArray[np.float32], *, empty_allowed: bool) -> None:
+def check_classes(dataset: Dataset, targets: Targets, *, empty_allowed: bool) -> None:
     """Each class has images: none is an error, one is a warning."""
-    counts = targets.sum(axis=0)
+    counts = targets.sum(axis=0) if targets.ndim == 2 else np.bincount(targets, minlength=len(dataset.space))
     empty = [dataset.space.names[i] for i in np.flatnonzero(counts == 0)]
     single = [dataset.space.names[i] for i in np.flatnonzero(counts == 1)]
     if empty and not empty_allowed:
@@ -165,7 +191,7 @@ def load_pictures(
 ) -> Pictures:
     """Decoded into memory if all have the size that ``geometry`` gives and the recipe's bound allows it."""
     targets, read = _targets(dataset), DatasetImages(dataset, geometry)
-    kept = Pictures(dataset.name, dataset.space, dataset.fingerprint, dataset.ids, targets, read, len(dataset))
+    kept = Pictures(dataset.name, dataset.space, identity(dataset), dataset.ids, targets, read, len(dataset))
     side = data.size
     if geometry is None or len(dataset) * side * side * 3 > data.memory_gb * 1e9:
         return kept
@@ -189,9 +215,18 @@ def load_pictures(
     return replace(kept, picture=ImagesInMemory(pixels))
 
 
-def _targets(dataset: Dataset) -> NDArray[np.float32]:
-    targets = np.zeros((len(dataset), len(dataset.space)), np.float32)
+def identity(dataset: Dataset) -> str:
+    """The fingerprint of the content; of large datasets a hash of names and labels, which takes seconds, not hours."""
+    if len(dataset) <= _HASHED:
+        return dataset.fingerprint
+    sets = dataset.labels.tobytes() if dataset.label_sets is None else repr(dataset.label_sets).encode()
+    names = "\n".join(dataset.ids).encode("utf-8", "surrogateescape")
+    return "names:" + digest(dataset.space.fingerprint, names, sets)
+
+
+def _targets(dataset: Dataset) -> Targets:
     if dataset.label_sets is not None:
+        targets = np.zeros((len(dataset), len(dataset.space)), np.uint8)
         for row, classes in zip(targets, dataset.label_sets, strict=True):
             row[list(classes)] = 1
         return targets
@@ -202,5 +237,4 @@ def _targets(dataset: Dataset) -> NDArray[np.float32]:
             found=dataset.ids[int(unknown[0])],
             expected="a class for every training image",
         )
-    targets[np.arange(len(dataset)), dataset.labels] = 1
-    return targets
+    return dataset.labels

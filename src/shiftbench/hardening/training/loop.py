@@ -1,34 +1,40 @@
 """The training loop.
 
     for every epoch, for every batch:
-        views, targets = the batch, augmented          (seed, epoch, image id) decide
-        loss = scheme(model, views, targets)           standard, jsd, noise, fgsm, pgd, stability
+        for every part of it that is this rank's:
+            views, targets = the part, augmented       (seed, epoch, image id) decide
+            loss = scheme(model, views, targets)       standard, jsd, noise, fgsm, pgd, stability
         step of the optimizer at the schedule's rate   a pure function of the step
     checkpoint at every epoch's end and every few minutes; the log has one line per epoch
 
-Every step draws its random numbers from (seed, step), so that a run which is stopped at any moment, even by
-``kill -9``, goes on from its last checkpoint to the same weights.
+Every part draws its random numbers from (seed, step, part), so that a run which is stopped at any moment, even by
+``kill -9``, goes on from its last checkpoint to the same weights. Rank 0 writes all files.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
+from safetensors.torch import save_file
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.nn import functional
 
+from shiftbench.classifiers.timm_ import import_timm
 from shiftbench.classifiers.torch_ import evaluating
 from shiftbench.hardening.architectures.base import Normalised
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.classifier import build_network, describe, save_network, write_recipe
 from shiftbench.hardening.errors import DivergedError
 from shiftbench.hardening.losses import make_criterion
-from shiftbench.hardening.recipe import Optimizer, Recipe
+from shiftbench.hardening.recipe import Optimizer, Recipe, Train
 from shiftbench.hardening.training.batches import Batch, Batches, to_pixels
 from shiftbench.hardening.training.checkpoint import (
     CHECKPOINT,
@@ -38,12 +44,16 @@ from shiftbench.hardening.training.checkpoint import (
     write_checkpoint,
 )
 from shiftbench.hardening.training.data import Pictures
+from shiftbench.hardening.training.devices import Devices, Statistics
 from shiftbench.hardening.training.log import write_log
 from shiftbench.hardening.training_schemes import make_scheme
+from shiftbench.integrations.sinks import Sink
+from shiftbench.io.atomic import write_atomically
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.shifts.seeds import derive_seed
 
-_VALIDATION_BATCH = 256
+#: Steps between checks of the loss on a GPU, which has to be waited for.
+_CHECK_EVERY = 50
 
 
 class Trained(NamedTuple):
@@ -64,36 +74,49 @@ class TrainingRun:
         name: str,
         pictures: Pictures,
         held_out: Pictures | None,
-        device: str,
+        devices: Devices,
+        sinks: Sequence[Sink] = (),
     ) -> None:
-        self.recipe, self.folder, self.name, self.device = recipe, folder, name, device
-        self.pictures, self.held_out, self.seed = pictures, held_out, recipe.train.seed
+        self.recipe, self.folder, self.name, self.devices, self.sinks = recipe, folder, name, devices, sinks
+        self.held_out: Batches | None = None
+        self.pictures, self.seed, self.device = pictures, recipe.train.seed, devices.device
+        devices.check_splits(recipe.train.splits)
         self.scheme = make_scheme(recipe.scheme.name, make_criterion(recipe.loss.name, recipe.loss.smoothing),
                                   **recipe.scheme.options)  # fmt: skip
         self.mixing = [make_batch_augmentation(part.name, **part.options) for part in recipe.batch_augmentations]
-        self.batches = Batches(pictures, ready, self.scheme.views)
+        rank, world = devices.rank, devices.world
+        self.batches = Batches(pictures, ready, self.scheme.views, rank=rank, world=world)
+        if held_out is not None:
+            self.held_out = Batches(held_out, ready, 1, rank=rank, world=world, shuffled=False)
         torch.manual_seed(derive_seed(self.seed, "weights"))
-        network = build_network(recipe, len(pictures.space))
-        self.model = Normalised(network, recipe.data.mean, recipe.data.std).to(device)
-        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.optimizer = make_optimizer(self.model, recipe.optimizer)
-        self.mean = make_mean(self.model, recipe.train.ema)
-        self.half = device.startswith("cuda")
-        self.precision = torch.bfloat16 if self.half and torch.cuda.is_bf16_supported() else torch.float16
-        # Only float16 has gradients too small to be written.
-        self.scaler = torch.amp.GradScaler("cuda", enabled=self.half and self.precision == torch.float16)
+        network = _with_norms(build_network(recipe, len(pictures.space)), recipe.train.batch_norm, self.scheme.views)
+        #: Without what data-parallel training and torch.compile put around it.
+        self.model = Normalised(network, recipe.data.mean, recipe.data.std).to(self.device)
+        if recipe.train.channels_last:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = make_optimizer(self.model, recipe.optimizer)
+        whole: Any = torch.compile(self.model) if recipe.train.compile else self.model
+        self.wrapped, self.optimizer = devices.prepare(whole, optimizer)
+        self.statistics = Statistics(self.model, devices, recipe.train.splits)
+        self.mean = make_mean(self.model, recipe.train)
+        self.scaler = devices.accelerator.scaler
         self.position, self.log, self.best = Position(), list[dict[str, Any]](), dict[str, object]()
+        #: Of this rank in this epoch: loss times images, right answers, images.
+        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         self._resume()
 
     def go(self, workers: int, progress: bool, console: Console | None, report: Advance | None) -> Trained:
         epochs, done = self.recipe.train.epochs, self.position
         total, before = epochs * self.batches.count, done.epoch * self.batches.count + done.batch
-        with progress_bar(self.name, total, before, show=progress, console=console) as advance:
+        shown = progress and self.devices.first
+        with progress_bar(self.name, total, before, show=shown, console=console) as advance:
             while self.position.epoch < epochs:
                 self._epoch(workers, advance)
                 if report is not None:
                     report(1)
-        self._finish()
+        if self.devices.first:
+            self._finish()
+        self.devices.accelerator.wait_for_everyone()
         return Trained(self.folder, self.log)
 
     def _epoch(self, workers: int, advance: Advance) -> None:
@@ -101,40 +124,61 @@ class TrainingRun:
         began = saved = time.monotonic()
         earlier = at.seconds
         self.model.train()
-        for batch in self.batches.epoch(at.epoch, at.batch, workers=workers):
-            loss, hits = self.step(at.epoch * self.batches.count + at.batch, batch)
-            at.batch, at.images = at.batch + 1, at.images + len(batch.targets)
-            at.loss, at.hits = at.loss + loss * len(batch.targets), at.hits + hits
+        parts = self.batches.epoch(at.epoch, at.batch, workers=workers)
+        while batch := list(islice(parts, self.batches.order.parts)):
+            self.step(at.epoch * self.batches.count + at.batch, batch)
+            at.batch += 1
             at.seconds = earlier + time.monotonic() - began
-            if time.monotonic() - saved > self.recipe.train.checkpoint_seconds and at.batch < self.batches.count:
+            # Ranks save together, when rank 0's clock says so.
+            due = time.monotonic() - saved > self.recipe.train.checkpoint_seconds and at.batch < self.batches.count
+            if self.devices.gathered([due])[0][0] if self.devices.world > 1 else due:
                 self._save()
                 saved = time.monotonic()
             advance(1)
-        self._end_epoch()
+        self._end_epoch(workers)
 
-    def step(self, number: int, batch: Batch) -> tuple[float, float]:
-        """One step of the optimizer; the loss, and how many of the images were answered right."""
-        torch.manual_seed(derive_seed(self.seed, "step", number))
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "scheme", number))
-        views, targets = [to_pixels(view.to(self.device)) for view in batch.views], batch.targets.to(self.device)
+    def step(self, number: int, batch: Sequence[Batch]) -> None:
+        """One step of the optimizer, from this rank's parts of the batch."""
+        rate = self._rate(number)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group.get("lr_scale", 1.0)
+        self.statistics.begin()
+        self.optimizer.zero_grad(set_to_none=True)
+        for i, part in enumerate(batch):
+            last = i == len(batch) - 1
+            with self.devices.accumulating(self.wrapped, last):
+                self._part(number, self.batches.order.mine.start + i, part)
+            self.statistics.add(last)
+        self.statistics.end()
+        if self.recipe.optimizer.clip:
+            self.devices.accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.optimizer.clip)
+        self.optimizer.step()
+        if self.mean is not None:
+            self.mean.update(self.model, number + 1)
+        if self.device.type == "cpu" or number % _CHECK_EVERY == 0:
+            self._check(number)
+
+    def _part(self, number: int, index: int, part: Batch) -> None:
+        """Loss and gradient of a part of a batch."""
+        own = (number, index) if self.recipe.train.splits > 1 else (number,)
+        torch.manual_seed(derive_seed(self.seed, "step", *own))
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "scheme", *own))
+        views = [to_pixels(view.to(self.device, non_blocking=True)) for view in part.views]
+        labels = targets = part.targets.to(self.device, non_blocking=True)
+        if self.mixing and targets.ndim == 1:
+            targets = functional.one_hot(targets, len(self.pictures.space)).float()
         for mix in self.mixing:
             views[0], targets = mix(views[0], targets, generator)
-        set_rate(self.optimizer, self._rate(number))
-        with torch.autocast(self.device.split(":")[0], self.precision, enabled=self.half):
-            loss, logits = self.scheme(self.model, views, targets, generator)
-        value = float(loss.detach())
+        loss, logits = self.scheme(self.wrapped, views, targets, generator)
+        # Ranks average their gradients, so that the parts' shares of the batch sum to one again.
+        self.devices.accelerator.backward(loss * (part.share * self.devices.world))
+        hits = self._hits(logits.detach(), labels)
+        self.sums += torch.stack([loss.detach().double() * len(labels), hits.double(), hits.new_tensor(len(labels))])
+
+    def _check(self, number: int) -> None:
+        value = float(self.sums[0])
         if not math.isfinite(value):
             raise self._diverged(number, value)
-        self.optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        if self.recipe.optimizer.clip:
-            self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optimizer.clip)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        if self.mean is not None:
-            self.mean.update_parameters(self.model)
-        return value, self._hits(logits.detach(), batch.targets.to(self.device))
 
     def _rate(self, number: int) -> float:
         return self.recipe.schedule.rate(
@@ -144,11 +188,11 @@ class TrainingRun:
             steps_per_epoch=self.batches.count,
         )
 
-    def _hits(self, logits: torch.Tensor, targets: torch.Tensor) -> float:
+    def _hits(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Images whose best class is theirs; with several labels, the share of all questions answered right."""
-        if self.recipe.loss.name == "binary":
-            return float(((logits > 0) == (targets > 0.5)).float().mean(dim=1).sum())
-        return float((logits.argmax(dim=1) == targets.argmax(dim=1)).sum())
+        if targets.ndim == 2:
+            return ((logits > 0) == (targets > 0)).float().mean(dim=1).sum()
+        return (logits.argmax(dim=1) == targets).float().sum()
 
     def _diverged(self, number: int, value: float) -> DivergedError:
         kept = (self.folder / CHECKPOINT).is_file()
@@ -159,43 +203,81 @@ class TrainingRun:
             + ("; the last good checkpoint is kept" if kept else ""),
         )
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, workers: int) -> None:
         at = self.position
         last = (at.epoch + 1) * self.batches.count - 1
+        self._check(last)
+        loss, hits, images = self.devices.summed(self.sums.tolist())
         line = {
-            "epoch": at.epoch + 1, "step": last + 1, "loss": at.loss / at.images, "accuracy": at.hits / at.images,
+            "epoch": at.epoch + 1, "step": last + 1, "loss": loss / images, "accuracy": hits / images,
             "lr": self._rate(last), "seconds": round(at.seconds, 3),
         }  # fmt: skip
         if self.held_out is not None:
-            line["validation_accuracy"] = accuracy = self._validate(self.held_out)
-            if self.recipe.train.keep == "best" and accuracy > at.best:
-                at.best = accuracy
-                self.best = {key: value.clone() for key, value in self._kept().state_dict().items()}
+            line |= self._validate(self.held_out, workers)
+            if self.recipe.train.keep == "best" and line["validation_accuracy"] > at.best:
+                at.best = line["validation_accuracy"]
+                self.best = {key: value.clone() for key, value in self._kept().items()}
         self.log.append(line)
         at.next_epoch()
+        self.sums.zero_()
         self._save()
+        if not self.devices.first:
+            return
         write_log(self.folder, self.log)
+        self._keep_top()
+        for sink in self.sinks:
+            sink.log({f"train/{key}": value for key, value in line.items() if key != "step"}, last + 1)
 
-    def _kept(self) -> nn.Module:
-        """The network whose weights are kept: of the running mean, where there is one."""
-        model: Any = self.model if self.mean is None else self.mean.module
-        network: nn.Module = model.network
-        return network
+    def _kept(self) -> dict[str, torch.Tensor]:
+        """The weights that are kept: of the running mean, where there is one, and without split batch norms' others."""
+        model = self.model if self.mean is None else self.mean.module
+        state: Mapping[str, torch.Tensor] = model.network.state_dict()
+        return {key: value for key, value in state.items() if ".aux_bn." not in key}
+
+    def _keep_top(self) -> None:
+        """Weights of the best epochs so far; the log knows which they are, so that there is nothing to restore."""
+        if not self.recipe.train.top or self.held_out is None:
+            return
+        ranked = sorted(self.log, key=lambda line: (-line["validation_accuracy"], line["epoch"]))
+        wanted = {f"epoch-{line['epoch']:04}.safetensors" for line in ranked[: self.recipe.train.top]}
+        (self.folder / "top").mkdir(exist_ok=True)
+        newest = f"epoch-{self.log[-1]['epoch']:04}.safetensors"
+        if newest in wanted:
+            weights = {key: value.detach().cpu().contiguous() for key, value in self._kept().items()}
+            write_atomically(self.folder / "top" / newest, lambda path: save_file(weights, path))
+        for path in (self.folder / "top").glob("epoch-*.safetensors"):
+            if path.name not in wanted:
+                path.unlink()
 
     @torch.inference_mode()
-    def _validate(self, pictures: Pictures) -> float:
-        model: Any = self.model if self.mean is None else self.mean.module
-        hits = 0.0
+    def _validate(self, batches: Batches, workers: int) -> dict[str, float]:
+        """Accuracy, top-5 accuracy and loss on the validation data, each rank on its share of the images."""
+        model = self.model if self.mean is None else self.mean.module
+        criterion = make_criterion(self.recipe.loss.name)
+        sums = torch.zeros(4, dtype=torch.float64, device=self.device)
         with evaluating(model):
-            for start in range(0, len(pictures), _VALIDATION_BATCH):
-                rows = range(start, min(start + _VALIDATION_BATCH, len(pictures)))
-                images = to_pixels(torch.from_numpy(pictures.stacked(rows)).to(self.device))
-                hits += self._hits(model(images), torch.from_numpy(pictures.targets[rows]).to(self.device))
-        return hits / len(pictures)
+            for batch in batches.epoch(0, workers=workers):
+                if not len(batch.targets):
+                    continue
+                targets = batch.targets.to(self.device)
+                logits = model(to_pixels(batch.views[0].to(self.device))).float()
+                loss = criterion(logits, targets) * len(targets)
+                among = self._hits(logits, targets) if targets.ndim == 2 else _in_top(logits, targets, 5)
+                seen = targets.new_tensor(len(targets))
+                sums += torch.stack([one.double() for one in (self._hits(logits, targets), among, loss, seen)])
+        hits, among_top, total, images = self.devices.summed(sums.tolist())
+        return {
+            "validation_accuracy": hits / images,
+            **({} if batches.pictures.targets.ndim == 2 else {"validation_top5": among_top / images}),
+            "validation_loss": total / images,
+        }
 
     def _save(self) -> None:
         if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
             raise self._diverged(self.position.epoch * self.batches.count, math.nan)
+        self.position.sums = self.devices.gathered(self.sums.tolist())
+        if not self.devices.first:
+            return
         states: dict[str, Any] = {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -208,53 +290,74 @@ class TrainingRun:
 
     def _resume(self) -> None:
         found = read_checkpoint(self.folder, self.recipe, self.pictures.fingerprint)
+        self.devices.accelerator.wait_for_everyone()
         if found is None:
-            write_recipe(self.folder, self.recipe)
+            if self.devices.first:
+                write_recipe(self.folder, self.recipe)
             return
         self.position, self.log, self.best = found.position, found.log, found.states["best"]
+        self.sums += torch.tensor(found.position.sums_of(self.devices.rank, self.devices.world), device=self.device)
         self.model.load_state_dict(found.states["model"])
         self.optimizer.load_state_dict(found.states["optimizer"])
-        self.scaler.load_state_dict(found.states["scaler"])
+        if self.scaler is not None and "scaler" in found.states:
+            self.scaler.load_state_dict(found.states["scaler"])
         if self.mean is not None:
             self.mean.load_state_dict(found.states["ema"])
-        write_log(self.folder, self.log)
+        if self.devices.first:
+            write_log(self.folder, self.log)
 
     def _finish(self) -> None:
-        network = self._kept()
-        if self.best:
-            network.load_state_dict(self.best)
         about = describe(self.name, self.recipe, self.pictures.space, self.pictures.describe())
-        save_network(self.folder, network, self.recipe, about)
+        save_network(self.folder, self.best or self._kept(), self.recipe, about)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
 
+def _with_norms(network: nn.Module, kind: str, views: int) -> nn.Module:
+    """Batch norms over all devices, or apart for each view (timm's split batch norm)."""
+    if kind == "sync":
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+    if kind == "split" and views > 1:
+        network = _timm("layers").convert_splitbn_model(network, views)
+    return network
+
+
+def _in_top(logits: torch.Tensor, targets: torch.Tensor, count: int) -> torch.Tensor:
+    best = logits.topk(min(count, logits.shape[1]), dim=1).indices
+    return (best == targets[:, None]).any(dim=1).sum()
+
+
 def make_optimizer(model: nn.Module, chosen: Optimizer) -> torch.optim.Optimizer:
-    """All weights in one group; with a ``backbone_factor``, the last linear layer in a group of its own."""
-    groups = [{"params": list(model.parameters()), "factor": 1.0}]
+    """timm's optimizer of this name; with a ``backbone_factor``, the last linear layer has a group of its own."""
+    weights: object = model
     if chosen.backbone_factor != 1:
         head = [part for part in model.modules() if isinstance(part, nn.Linear)][-1:]
         own = {id(one) for part in head for one in part.parameters()}
-        groups = [
-            {"params": [p for p in model.parameters() if id(p) not in own], "factor": chosen.backbone_factor},
-            {"params": [p for p in model.parameters() if id(p) in own], "factor": 1.0},
+        weights = [
+            {"params": [p for p in model.parameters() if id(p) not in own], "lr_scale": chosen.backbone_factor},
+            {"params": [p for p in model.parameters() if id(p) in own], "lr_scale": 1.0},
         ]
-    if chosen.name == "sgd":
-        nesterov = chosen.nesterov and chosen.momentum > 0
-        return torch.optim.SGD(
-            groups, chosen.lr, momentum=chosen.momentum, nesterov=nesterov, weight_decay=chosen.weight_decay
-        )
-    kind = torch.optim.Adam if chosen.name == "adam" else torch.optim.AdamW
-    return kind(groups, chosen.lr, weight_decay=chosen.weight_decay)
+    # timm's "sgd" has Nesterov momentum, its "momentum" has not.
+    plain = chosen.name == "sgd" and not (chosen.nesterov and chosen.momentum > 0)
+    made: torch.optim.Optimizer = _timm("optim").create_optimizer_v2(
+        weights,
+        "momentum" if plain else chosen.name,
+        lr=chosen.lr,
+        weight_decay=chosen.weight_decay,
+        momentum=chosen.momentum,
+        filter_bias_and_bn=not chosen.decay_norms,
+        layer_decay=None if chosen.layer_decay == 1 else chosen.layer_decay,
+        **chosen.options,
+    )
+    return made
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["factor"]
-
-
-def make_mean(model: nn.Module, decay: float) -> AveragedModel | None:
+def make_mean(model: nn.Module, train: Train) -> Any:
     """The running mean of weights and statistics; None where the recipe wants none."""
-    if not decay:
+    if not train.ema:
         return None
-    average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-    return AveragedModel(model, multi_avg_fn=average, use_buffers=True)
+    return _timm("utils").ModelEmaV3(model, decay=train.ema, use_warmup=train.ema_warmup)
+
+
+def _timm(part: str) -> Any:
+    import_timm()
+    return importlib.import_module(f"timm.{part}")

@@ -1,0 +1,129 @@
+"""Devices and ranks, by Hugging Face Accelerate: one process per device, started by torchrun or ``--devices``.
+
+Everything that depends on the number of ranks is here. A step's gradient is the mean over the parts of its batch, so it
+is the same whether one rank computes the parts one after the other or each of several ranks computes some of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.state import AcceleratorState
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from shiftbench.hardening.errors import TrainingError
+
+_PRECISIONS = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
+#: The first generation of NVIDIA's GPUs that computes in bfloat16; torch emulates it on older ones.
+_NATIVE_BFLOAT16 = (8, 0)
+
+
+class Devices:
+    """This rank's device, and what it shares with the other ranks."""
+
+    def __init__(self, device: str, precision: str) -> None:
+        if device not in ("cpu", "cuda"):
+            os.environ["ACCELERATE_TORCH_DEVICE"] = device
+        # Accelerate keeps its state for the whole process, in which an earlier run may have had another device.
+        AcceleratorState._reset_state(reset_partial_state=True)
+        # Buffers are averaged below: the default would copy rank 0's batch norm statistics over the others'.
+        buffers = DistributedDataParallelKwargs(broadcast_buffers=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "OMP_NUM_THREADS")
+            self.accelerator = Accelerator(
+                cpu=device == "cpu", mixed_precision=_mixed(device, precision), kwargs_handlers=[buffers]
+            )
+        self.rank: int = self.accelerator.process_index
+        self.world: int = self.accelerator.num_processes
+        self.device = self.accelerator.device
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def check_splits(self, splits: int) -> None:
+        if splits % self.world:
+            raise TrainingError(
+                "a batch can't be divided evenly among the devices",
+                found=f"train.splits = {splits} on {self.world} devices",
+                expected="a multiple of the number of devices",
+                hint=f"--set train.splits={self.world}",
+            )
+
+    def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*broadcast_buffers", FutureWarning)
+            found: tuple[nn.Module, Any] = self.accelerator.prepare(model, optimizer)
+        return found
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """Gradients are exchanged with the last part that a rank computes."""
+        return nullcontext() if last else self.accelerator.no_sync(model)
+
+    def summed(self, values: Sequence[float]) -> list[float]:
+        """Of all ranks."""
+        return [sum(column) for column in zip(*self.gathered(values), strict=True)]
+
+    def gathered(self, values: Sequence[float]) -> list[list[float]]:
+        """Each rank's values, in the order of the ranks."""
+        own = torch.tensor([values], dtype=torch.float64, device=self.device)
+        rows: list[list[float]] = self.accelerator.gather(own).tolist()
+        return rows
+
+
+def _mixed(device: str, precision: str) -> str:
+    if precision == "auto":
+        if not device.startswith("cuda"):
+            return "no"
+        return "bf16" if torch.cuda.get_device_capability() >= _NATIVE_BFLOAT16 else "fp16"
+    return _PRECISIONS[precision]
+
+
+class Statistics:
+    """Batch norm statistics of a batch in several parts: those after each part, from the same start, averaged."""
+
+    def __init__(self, model: nn.Module, devices: Devices, splits: int) -> None:
+        norms = [part for part in model.modules() if isinstance(part, _BatchNorm) and part.running_mean is not None]
+        self.buffers = [b for part in norms for b in (part.running_mean, part.running_var) if b is not None]
+        self.counts = [part.num_batches_tracked for part in norms if part.num_batches_tracked is not None]
+        self.devices, self.splits, self.needed = devices, splits, splits > 1 and bool(norms)
+
+    def begin(self) -> None:
+        if self.needed:
+            self.start = [b.clone() for b in self.buffers], [c.clone() for c in self.counts]
+            self.total = [torch.zeros_like(b) for b in self.buffers]
+
+    def add(self, last: bool) -> None:
+        """After a part."""
+        if not self.needed:
+            return
+        torch._foreach_add_(self.total, self.buffers)
+        if not last:
+            torch._foreach_copy_([*self.buffers, *self.counts], [*self.start[0], *self.start[1]])
+
+    def end(self) -> None:
+        if not self.needed:
+            return
+        flat = torch.cat([b.flatten() for b in self.total])
+        flat = self.devices.accelerator.reduce(flat, "sum") / self.splits
+        mean = flat.split([b.numel() for b in self.buffers])
+        torch._foreach_copy_(self.buffers, [m.view_as(b) for m, b in zip(mean, self.buffers, strict=True)])
+
+
+def launch(devices: int) -> None:
+    """Run this very command once per device, by torchrun; returns when all have ended."""
+    from torch.distributed.run import main
+
+    main(["--standalone", f"--nproc-per-node={devices}", *sys.argv])
+
+
+def is_launched() -> bool:
+    return "RANK" in os.environ

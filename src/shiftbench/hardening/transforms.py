@@ -1,0 +1,88 @@
+"""Augmentations and AugMix's loss for other training loops: timm's train.py, Lightning, the HF Trainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
+from shiftbench.hardening.losses import jensen_shannon, make_criterion
+from shiftbench.shifts.corruptions.image_kinds import unpack
+
+
+class Augment:
+    """An augmentation as a transform, for DataLoaders and ``torchvision.transforms`` (v1 and v2).
+
+    Images may be PIL, NumPy or torch, as for ``sb.Corrupt``; what comes out has the same kind. Random numbers come from
+    torch's global generator, so ``torch.manual_seed`` repeats a run and loader workers differ.
+
+    Args:
+        name: An image augmentation: "augmix", "deepaugment-edsr", "stylize", ... (``shiftbench harden list``).
+        views: 1 for the augmented image; n > 1 for a list of the image and n - 1 augmented ones (AugMix).
+        **options: Its options.
+
+    Example:
+        >>> import numpy as np
+        >>> augmix = Augment("augmix", severity=3, views=3)
+        >>> augmix
+        Augment('augmix', views=3, severity=3)
+        >>> [view.shape for view in augmix(np.zeros((32, 32, 3), np.uint8))]
+        [(32, 32, 3), (32, 32, 3), (32, 32, 3)]
+    """
+
+    def __init__(self, name: str, *, views: int = 1, **options: Any) -> None:
+        self.name, self.views, self.options = name, views, options
+        self._augment = make_image_augmentation(name, **options)
+
+    def __call__(self, image: Any, *others: Any) -> Any:
+        """Augment an image or a batch.
+
+        Args:
+            image: The image or batch.
+            *others: Returned as they are, behind the image.
+        """
+        made = [self._once(image) for _ in range(max(1, self.views - 1))]
+        found = made[0] if self.views == 1 else [image, *made]
+        return (found, *others) if others else found
+
+    def _once(self, image: Any) -> Any:
+        seed = int(torch.randint(2**63 - 1, ()))
+        return unpack(image).map(lambda pixels, i: self._augment(pixels, stream(seed, i)))
+
+    def __repr__(self) -> str:
+        shown = "".join(f", {key}={value!r}" for key, value in {"views": self.views, **self.options}.items())
+        return f"Augment({self.name!r}{shown})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Augmentations are closures: a loader's worker makes its own.
+        return _made, (self.name, self.views, self.options)
+
+
+def _made(name: str, views: int, options: dict[str, Any]) -> Augment:
+    return Augment(name, views=views, **options)
+
+
+class JsdCrossEntropy(nn.Module):
+    """AugMix's loss of a batch in which the views stand one after the other: all clean images, then each further view.
+
+    Args:
+        views: Views of every image.
+        weight: Of the Jensen-Shannon divergence.
+        smoothing: Label smoothing of the clean view's cross-entropy.
+    """
+
+    def __init__(self, views: int = 3, weight: float = 12.0, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.views, self.weight, self.criterion = views, weight, make_criterion("cross-entropy", smoothing)
+
+    def forward(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The loss; of ``targets`` those of the first view count.
+
+        Args:
+            logits: (views * batch, classes).
+            targets: (batch,) or more class indices, or probabilities.
+        """
+        clean, *others = logits.chunk(self.views)
+        return self.criterion(clean, targets[: len(clean)]) + self.weight * jensen_shannon(clean, *others)

@@ -1,0 +1,58 @@
+"""The same losses and augmentations in other people's training loops."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from shiftbench.classifiers.timm_ import import_timm
+from shiftbench.hardening import Augment, JsdCrossEntropy
+
+PHOTO = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_timms(smoothing: float) -> None:
+    import_timm()
+    theirs = importlib.import_module("timm.loss").JsdCrossEntropy(num_splits=3, alpha=12, smoothing=smoothing)
+    logits, targets = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)), torch.arange(4) % 5
+    ours = JsdCrossEntropy(smoothing=smoothing)
+    assert torch.allclose(ours(logits, targets), theirs(logits.clone(), targets), atol=1e-5)
+    assert torch.allclose(ours(logits, targets.repeat(3)), ours(logits, targets))
+
+
+def test_a_transform_keeps_the_kind_and_follows_torchs_seed() -> None:
+    transform = Augment("augmix")
+    for image in (Image.fromarray(PHOTO), PHOTO, torch.from_numpy(PHOTO.copy()).permute(2, 0, 1)):
+        found = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            found.append(np.asarray(transform(image)))
+        assert isinstance(transform(image), type(image)) and found[0].shape == np.asarray(image).shape
+        assert np.array_equal(found[0], found[1]) and not np.array_equal(found[0], found[2])
+
+
+def test_views_begin_with_the_image_and_labels_pass() -> None:
+    views, label = Augment("augmix", severity=3, views=3)(PHOTO, 7)
+    assert label == 7 and len(views) == 3 and np.array_equal(views[0], PHOTO)
+    assert not np.array_equal(views[1], views[2])
+
+
+def test_it_works_in_a_composition_and_in_a_loaders_workers() -> None:
+    from shiftbench.classifiers.torchvision_ import import_torchvision
+
+    import_torchvision()
+    from torchvision.transforms import v2
+
+    chain = v2.Compose([v2.ToImage(), Augment("augmix", severity=1), v2.ToDtype(torch.float32, scale=True)])
+    assert chain(Image.fromarray(PHOTO)).shape == (3, 24, 32)
+    again = pickle.loads(pickle.dumps(Augment("augmix", severity=1)))
+    assert repr(again) == "Augment('augmix', views=1, severity=1)"
+    batch = next(iter(DataLoader([again(PHOTO) for _ in range(4)], batch_size=4)))  # type: ignore[arg-type]
+    assert batch.shape == (4, 24, 32, 3)

@@ -1,0 +1,149 @@
+"""Ranks on one machine, by torchrun and gloo: the weights do not depend on how many share the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from shiftbench.datasets.catalogue import open_named
+from shiftbench.datasets.subset import sample
+from shiftbench.hardening.errors import TrainingError
+from shiftbench.hardening.recipe import Recipe
+from shiftbench.hardening.training.devices import Devices, Statistics
+from shiftbench.hardening.training.log import read_log
+from shiftbench.hardening.training.train import train
+from shiftbench.io.schema import to_toml
+from tests.hardening.training.conftest import same_weights, steps_of
+
+Tiny = Callable[..., Recipe]
+TARGET = Path(__file__).with_name("kill_target.py")
+
+
+def start(recipe: Path, folder: Path, ranks: int = 2) -> subprocess.Popen[bytes]:
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(TARGET)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, *command, str(recipe), str(folder), "--validate"], env=environment)
+
+
+@pytest.mark.slow
+def test_two_ranks_one_killed_and_resumed_give_the_weights_of_one_rank(tiny: Tiny, tmp_path: Path) -> None:
+    """Bit for bit: halving and adding two gradients is exact in the same order, in one process or in two."""
+    recipe = tiny("train.epochs=4", "train.checkpoint_seconds=0", "train.splits=2", "train.ema=0.9", "data.sample=70",
+                  "train.ema_warmup=true", recipe="cifar-augmix")  # fmt: skip
+    (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
+    first = start(tmp_path / "recipe.toml", tmp_path / "ranks")
+    deadline = time.monotonic() + 240
+    while not len(read_log(tmp_path / "ranks")):
+        assert first.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(int((tmp_path / "ranks.pid1").read_text()), signal.SIGKILL)
+    assert first.wait(timeout=240) != 0
+    assert not (tmp_path / "ranks" / "classifier.json").exists()
+    assert start(tmp_path / "recipe.toml", tmp_path / "ranks").wait(timeout=240) == 0
+    alone = train(recipe, tmp_path / "alone", progress=False, validation=sample(open_named("cifar-10-test"), 51))
+    assert same_weights(tmp_path / "ranks", alone.folder)
+    together = read_log(tmp_path / "ranks")
+    assert [line[0] for line in steps_of(together)] == [line[0] for line in steps_of(alone.log)]
+    for ours, theirs in zip(together, alone.log, strict=True):
+        # Sums over images are taken in another order; the counts are exact.
+        for key in ("loss", "validation_loss"):
+            assert ours[key] == pytest.approx(theirs[key], rel=1e-6)
+        for key in ("accuracy", "validation_accuracy", "validation_top5"):
+            assert ours[key] == theirs[key]
+
+
+@pytest.mark.filterwarnings("ignore:classes with one")
+def test_accumulation_without_batch_norm_is_the_whole_batch(tiny: Tiny, tmp_path: Path) -> None:
+    """Only batch norms see parts: without them the mean of the parts' gradients is the batch's, up to rounding."""
+    from safetensors.torch import load_file
+
+    network = 'architecture={name="timm", model="test_vit"}'
+    size = ("data.size=160", "data.sample=20", "train.batch_size=10", "train.epochs=1", "augmentations=[]",
+            "optimizer.lr=0.01")  # fmt: skip
+    folders = [
+        train(tiny(network, *size, f"train.splits={splits}"), tmp_path / str(splits), progress=False).folder
+        for splits in (1, 3)
+    ]
+    whole, parts = (load_file(folder / "model.safetensors") for folder in folders)
+    assert all(torch.allclose(whole[key], parts[key], atol=1e-5) for key in whole)
+    assert any(not torch.equal(whole[key], parts[key]) for key in whole)
+
+
+def test_statistics_of_parts_are_averaged_from_the_same_start() -> None:
+    """By hand: r + 0.1 (mean of the parts' means - r), counted as one batch."""
+    norm = nn.BatchNorm1d(3)
+    norm.running_mean = torch.tensor([1.0, 2.0, 3.0])
+    statistics = Statistics(norm, Devices("cpu", "float32"), 2)
+    parts = [torch.randn(8, 3, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+    statistics.begin()
+    for i, part in enumerate(parts):
+        norm(part)
+        statistics.add(last=i == 1)
+    statistics.end()
+    assert norm.running_mean is not None and norm.num_batches_tracked is not None
+    means = torch.stack([part.mean(dim=0) for part in parts]).mean(dim=0)
+    assert torch.allclose(norm.running_mean, 0.9 * torch.tensor([1.0, 2.0, 3.0]) + 0.1 * means)
+    assert int(norm.num_batches_tracked) == 1
+
+
+def test_parts_that_the_devices_cannot_share_are_refused() -> None:
+    devices = Devices("cpu", "float32")
+    devices.world = 4
+    with pytest.raises(TrainingError) as caught:
+        devices.check_splits(6)
+    assert caught.value.found == "train.splits = 6 on 4 devices" and "train.splits=4" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_precision_is_of_the_forward_pass(tiny: Tiny, tmp_path: Path, precision: str) -> None:
+    log = train(tiny(f"train.precision={precision}", "train.epochs=1"), tmp_path, progress=False).log
+    assert 1 < log[0]["loss"] < 4
+    kept = json.loads((tmp_path / "classifier.json").read_text())
+    assert kept["name"] == tmp_path.name
+
+
+def test_split_batch_norms_leave_a_network_of_the_usual_kind(tiny: Tiny, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    from shiftbench.classifiers import load_classifier
+
+    recipe = tiny("train.epochs=1", recipe="cifar-augmix")
+    split = tiny("train.epochs=1", "train.batch_norm=split", recipe="cifar-augmix")
+    folders = [train(one, tmp_path / str(i), progress=False).folder for i, one in enumerate((recipe, split))]
+    usual, apart = (load_file(folder / "model.safetensors") for folder in folders)
+    assert usual.keys() == apart.keys()
+    # The statistics that are kept are the clean view's.
+    key = next(name for name in usual if name.endswith("running_mean"))
+    assert not torch.allclose(usual[key], apart[key])
+    load_classifier(f"hardened:{folders[1]}", engine="torch")
+
+
+def test_the_best_epochs_are_kept_and_each_is_logged(tiny: Tiny, tmp_path: Path) -> None:
+    seen: list[tuple[int, float]] = []
+
+    class Sink:
+        def log(self, metrics: Mapping[str, float], step: int) -> None:
+            seen.append((step, metrics["train/validation_top5"]))
+
+        def close(self) -> None:
+            seen.append((-1, 0.0))
+
+    recipe = tiny("train.epochs=4", "train.top=2")
+    trained = train(
+        recipe, tmp_path, validation=sample(open_named("cifar-10-test"), 51), progress=False, sinks=[Sink()]
+    )
+    ranked = sorted(trained.log, key=lambda line: (-line["validation_accuracy"], line["epoch"]))
+    expected = sorted(f"epoch-{line['epoch']:04}.safetensors" for line in ranked[:2])
+    assert sorted(path.name for path in (tmp_path / "top").iterdir()) == expected
+    assert seen == [(line["step"], line["validation_top5"]) for line in trained.log] + [(-1, 0.0)]
+    assert all(line["validation_top5"] >= line["validation_accuracy"] for line in trained.log)
