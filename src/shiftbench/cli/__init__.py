@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
-    """Entry point of ``shiftbench``: a known error becomes a message, not a traceback."""
+    """Entry point of ``shiftbench``: an error becomes a message; ``--debug`` shows the traceback, too."""
     from shiftbench.cli.app import app
     from shiftbench.cli.console import errors, titled
-    from shiftbench.errors import ShiftbenchError
 
     try:
-        app()
-    except ShiftbenchError as error:
-        errors.print(titled("error:", error))
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        errors.print(titled("error:", _explained(error)))
+        with suppress(OSError):  # what could not be written to a full disk or closed pipe is not tried again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _explained(error: Exception) -> str:
+    from shiftbench.errors import ShiftbenchError
+
+    if isinstance(error, ShiftbenchError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
+    if isinstance(error, MemoryError):
+        return "out of memory\n  try:      fewer --workers, or a smaller --batch-size"
+    text = f"{type(error).__name__}: {error}"
+    return (
+        f"{text}\n  try:      the same command with --debug, which shows where; if the input is valid, please report it"
+    )

@@ -18,6 +18,8 @@ COMMANDS = {
     "import": ("import_", "import_command", "Import predictions made elsewhere into a workspace."),
     "table": ("table", "table_command", "Scores of a workspace, with intervals."),
     "compare": ("compare", "compare_command", "Compare models image by image."),
+    "history": ("history", "history_command", "The versions of a model over time."),
+    "gate": ("gate", "app", "Is a new model worse than its predecessor? A verdict for CI, with exit codes."),
     "groups": ("groups", "groups_command", "Accuracy by group, and of the worst group."),
     "detect": ("detect", "detect_command", "Out-of-distribution detection: AUPR, AUROC, FPR95."),
     "calibrate": ("calibrate", "calibrate_command", "Calibration, before and after temperature scaling."),
@@ -26,11 +28,13 @@ COMMANDS = {
     "figure": ("figure", "app", "Figures for papers: SVG, PDF or PNG."),
     "report": ("report", "report_command", "Write everything about a workspace into one HTML file."),
     "serve": ("report", "serve_command", "Serve the report, live while a run goes on."),
+    "baselines": ("baselines", "app", "Public result tables to compare with: download them."),
     "reproduce": ("reproduce", "reproduce_command", "Recompute a paper's numbers beside the published ones."),
     "corrupt": ("corrupt", "corrupt_command", "Write corrupted copies of a dataset."),
     "preview": ("corrupt", "preview_command", "Show all corruptions and severities of one image."),
     "list": ("list", "list_command", "List suites, settings, corruptions, metrics, models, datasets, label spaces."),
     "describe": ("describe", "describe_command", "What is known about a model, and where each fact comes from."),
+    "doctor": ("doctor", "doctor_command", "Find wrong preprocessing or labels; compare an export with its original."),
     "check": ("check", "app", "Check that a classifier, dataset or attack keeps its contract."),
     "data": ("data", "app", "Inspect and check datasets; assemble icons."),
     "store": ("store", "app", "Inspect, verify, compact and export a workspace."),
@@ -66,7 +70,10 @@ class _LazyCommands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         ctx.meta[_ARGUMENTS] = list(args)
-        return super().parse_args(ctx, args)
+        # Where people add it: at the end of the command that failed.
+        end = args.index("--") if "--" in args else len(args)
+        before = [one for one in args[:end] if one != "--debug"]
+        return super().parse_args(ctx, ["--debug"] * (len(before) < end) + before + args[end:])
 
     def list_commands(self, ctx: object) -> list[str]:
         return list(COMMANDS)
@@ -115,6 +122,9 @@ def _version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error. May also follow the command.")
     ] = False,
 ) -> None:
     pass

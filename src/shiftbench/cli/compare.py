@@ -7,13 +7,22 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import output, print_json
-from shiftbench.cli.options import DEFAULT_WORKSPACE, Json, Level, ModelNames, TableOptions, WorkspacePath, grouped
+from shiftbench.cli.options import DEFAULT_WORKSPACE, Json, Level, ModelNames, TableOptions, grouped
+from shiftbench.io.paths import place
 
 
 @grouped
 def compare_command(
-    workspace: WorkspacePath = DEFAULT_WORKSPACE,
-    setting: Annotated[str | None, typer.Option("--setting", "-s", help="Setting (default: the first one).")] = None,
+    workspace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--workspace", "-w", metavar="PATH|URL", help="The workspace that `eval` wrote to; several are compared."
+        ),
+    ] = None,
+    setting: Annotated[
+        str | None,
+        typer.Option("--setting", "-s", help="Setting, or family such as imagenet-c (default: the first setting)."),
+    ] = None,
     classifier: ModelNames = None,
     level: Level = 0.95,
     *,
@@ -22,12 +31,24 @@ def compare_command(
     """Compare models image by image.
 
     Exact McNemar test on the same images, with Holm's correction for the number of pairs, and the paired bootstrap
-    interval of the difference.
+    interval of the difference. For a family of settings: the difference in mean accuracy, also as a design
+    (docs/designs.md) estimates it.
+
+    \b
+    Examples:
+      shiftbench compare -w W --setting val
+      models of two workspaces, on the same images
+        shiftbench compare -w A -w B --setting val
     """
     from shiftbench.api import Run
+    from shiftbench.reports.comparisons import compare_runs
 
-    run = Run.open(workspace, classifier or (), [setting] if setting else ())
-    shown.show(run.compare(setting, level=level))
+    places = [place(one) for one in workspace] if workspace else [DEFAULT_WORKSPACE]
+    if len(places) == 1:
+        shown.show(Run.open(places[0], classifier or ()).compare(setting, level=level))
+        return
+    runs = [Run.open(one) for one in places]
+    shown.show(compare_runs(runs, setting, classifier or (), level=level))
 
 
 def images_needed_command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from shiftbench.cli import data_factors, data_icons
+from shiftbench.cli import data_duplicates, data_factors, data_icons
 from shiftbench.cli.console import output, print_json
 from shiftbench.cli.options import AllowOutside, Json, Labels, TableOptions, grouped, path_or_url
 from shiftbench.io.paths import Location
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Check datasets before using them; rebuild Icons-50.")
 app.command("icons")(data_icons.icons_command)
 app.command("factors")(data_factors.factors_command)
+app.command("duplicates")(data_duplicates.duplicates_command)
 
 
 @app.callback()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,9 +50,11 @@ def describe_command(
       shiftbench describe model.onnx --write \\
         --preprocess size=32,mean=0.49,0.48,0.45,std=0.25
     """
+    from shiftbench.classifiers.options import write_sidecar
+
     classifier = _load(model, labels, preprocess, data, trust)
     notes = _notes(model, classifier)
-    written = _write(model, classifier, force) if write else None
+    written = write_sidecar(model, classifier, force) if write else None
     if json:
         print_json(_as_data(model, classifier, notes, written))
         return
@@ -84,7 +85,7 @@ def _load(spec: str, labels: str | None, preprocess: str | None, data: str | Non
 def _rows(classifier: Classifier) -> list[dict[str, str]]:
     from shiftbench.classifiers.options import UNKNOWN_CLASSES
 
-    facts = {fact.name: (_text(fact.value), _SOURCES[fact.source]) for fact in classifier.facts}
+    facts = {fact.name: (fact_text(fact.value), _SOURCES[fact.source]) for fact in classifier.facts}
     labels, outputs = facts.pop("labels"), facts.pop("outputs")
     if classifier.space.name == UNKNOWN_CLASSES:
         labels = ("not named; state them by --labels", "")
@@ -110,7 +111,7 @@ def _input(classifier: Classifier) -> str:
     return f"float (N, 3, {height}, {width})" if first else f"float (N, {height}, {width}, 3)"
 
 
-def _text(value: object) -> str:
+def fact_text(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{part:g}" for part in value)
     return "1/255" if value == 1 / 255 else f"{value:g}" if isinstance(value, float) else str(value)
@@ -131,28 +132,6 @@ def _notes(model: str, classifier: Classifier) -> list[str]:
             f"name a sidecar {path.name}.json"
         )
     return notes
-
-
-def _write(model: str, classifier: Classifier, force: bool) -> Path:
-    from shiftbench.classifiers.description import flat_description
-    from shiftbench.classifiers.options import UNKNOWN_CLASSES, sidecar_path
-    from shiftbench.errors import ClassifierError
-    from shiftbench.labels.catalogue import label_spaces
-
-    path = sidecar_path(model)
-    if not Path(model).is_file():
-        raise ClassifierError(f"{model} is no file, so nothing can be written beside it", expected="a model file")
-    if path.exists() and not force:
-        raise ClassifierError(f"{path.name} exists", hint="edit it, or replace it with --force")
-    content: dict[str, Any] = {} if classifier.name == Path(model).stem else {"name": classifier.name}
-    if classifier.space.name in label_spaces:
-        content["labels"] = classifier.space.name
-    elif classifier.space.name != UNKNOWN_CLASSES:
-        content["labels"] = list(classifier.space.keys)
-    content["outputs"] = classifier.outputs
-    content |= flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
-    path.write_text(json_format.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return path
 
 
 def _as_data(model: str, classifier: Classifier, notes: list[str], written: Path | None) -> dict[str, Any]:

@@ -11,48 +11,47 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli import complete
+from shiftbench.cli.configuration import changes_since, with_configuration
 from shiftbench.cli.console import errors, output, print_json, stoppable, titled
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
     AllowOutside,
     CorruptionOptions,
+    DataSources,
     ExecutorOptions,
     Labels,
     ModelOptions,
     OutputOptions,
     SubsetOptions,
+    SuiteNames,
     WorkspacePath,
     grouped,
+    parse_data,
 )
 from shiftbench.errors import ResultWarning, listed
 
 if TYPE_CHECKING:
     from shiftbench.api import Run
+    from shiftbench.runs.dry_run import DryRun
+
+#: Settings that a dry run names.
+_LISTED = 10
 
 
 @grouped
 def evaluate_command(
+    context: typer.Context,
     classifiers: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="timm:NAME, torchvision:NAME, hf:FOLDER, model.onnx, model.pt2, model.py:factory, predictions.csv, "
             "demo:efficientnet-lite0 ...",
             show_default=False,
             autocompletion=complete.models,
         ),
-    ],
-    suite: Annotated[
-        str,
-        typer.Option(
-            *("--suite", "-s"),
-            autocompletion=complete.suites,
-            help="One or more suites, separated by commas; see `list suites`.",
-        ),
-    ] = "clean",
-    data: Annotated[
-        list[str] | None,
-        typer.Option("--data", "-d", help="A folder, file or URL; ROLE=FOLDER for suites of several datasets."),
     ] = None,
+    suite: SuiteNames = "clean",
+    data: DataSources = None,
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     *,
     labels: Labels = None,
@@ -70,6 +69,13 @@ def evaluate_command(
             help="JOB/JOBS, such as 3/8: compute only this job's blocks, for job arrays; the last job joins all."
         ),
     ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Seconds to wait for blocks that another run computes before computing them, too (default: no limit).",
+        ),
+    ] = None,
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Store all scores, not only the top five classes.")
     ] = False,
@@ -79,6 +85,19 @@ def evaluate_command(
             "--strict",
             help="Exit with code 3 if there are warnings: permuted labels, chance level, assumed preprocessing, "
             "skipped images. Results are printed and stored all the same.",
+        ),
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take what is not given here from a file: TOML with the arguments of `evaluate`, or the record of an "
+            "earlier run, WORKSPACE/runs/ID.json, which is repeated exactly."
+        ),
+    ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Only print settings, images, forward passes and the estimated time; nothing is written."
         ),
     ] = False,
     shown: OutputOptions,
@@ -97,6 +116,8 @@ def evaluate_command(
           --preprocess size=32,mean=0.49,0.48,0.45,std=0.25
       ImageNet-C, made in memory
         shiftbench eval timm:resnet50 model.onnx --suite imagenet-c --data val/
+      an estimate of it from two forward passes per image (docs/designs.md)
+        shiftbench eval model.onnx --suite imagenet-c --data val/ --design one-pass
       ImageNet-C, the released files
         shiftbench eval model.onnx --suite imagenet-c --source on-disk --data ImageNet-C/
       DeepFashion Remixed; a table of your own, split by factors (`data factors`)
@@ -115,33 +136,45 @@ def evaluate_command(
           --executor ray --address HOST:6379 --gpus 1
         shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
           --shard $SLURM_ARRAY_TASK_ID/8
+      an earlier run again, with another model
+        shiftbench eval new.onnx --config shiftbench-workspace/runs/ID.json
     """
-    from shiftbench.api import IncompleteRunError, StrictRunError, evaluate
+    from shiftbench.api import IncompleteRunError, StrictRunError, dry_run, evaluate
 
-    chosen = executor.executor()
+    arguments, record = with_configuration(
+        config,
+        context,
+        {
+            "classifiers": classifiers,
+            "suite": suite,
+            "data": parse_data(data or []),
+            "workspace": workspace,
+            "labels": labels,
+            "allow_outside": allow_outside,
+            **corruptions.options(),
+            **subset.options(),
+            "defences": defence,
+            **models.options(),
+            "executor": executor.executor(),
+            "shard": shard,
+            "wait": wait,
+            "keep_scores": keep_scores,
+            "strict": strict,
+        },
+    )
+    if not arguments["classifiers"]:
+        raise typer.BadParameter("name at least one model", param_hint="CLASSIFIERS")
+    if plan:
+        print_plan(dry_run(**arguments), as_json=shown.json)
+        return
     failed: IncompleteRunError | StrictRunError | None = None
     with stoppable(), kept_warnings() as warned:
         try:
-            run = evaluate(
-                classifiers,
-                suite,
-                parse_data(data or []),
-                workspace,
-                labels=labels,
-                allow_outside=allow_outside,
-                **corruptions.options(),
-                **subset.options(),
-                defences=defence,
-                **models.options(),
-                executor=chosen,
-                shard=shard,
-                keep_scores=keep_scores,
-                progress=not shown.quiet,
-                console=errors,
-                strict=strict,
-            )
+            run = evaluate(**arguments, progress=not shown.quiet, console=errors)
         except (IncompleteRunError, StrictRunError) as error:
             run, failed = error.run, error
+    if record is not None:
+        warned += changes_since(record, run.results)
     if isinstance(failed, StrictRunError):
         warned += [one for one in failed.warnings if one.code != "assumed-preprocessing"]  # loading warned of it
     report_run(run, warned, shown.level, as_json=shown.json)
@@ -150,6 +183,17 @@ def evaluate_command(
         raise typer.Exit(3)
     if failed is not None:
         raise failed
+
+
+def print_plan(plan: DryRun, *, as_json: bool) -> None:
+    if as_json:
+        print_json(plan.as_dict())
+        return
+    for one in plan.settings[:_LISTED]:
+        output.print(f"{one.name}: {one.images:,} images" + (f", {one.done} done" if one.done else ""))
+    if len(plan.settings) > _LISTED:
+        output.print(f"... and {len(plan.settings) - _LISTED} more settings (--json lists all)", style="dim")
+    output.print(f"\n{plan}")
 
 
 @contextmanager
@@ -211,15 +255,3 @@ def print_problems(run: Run, most: int = 10) -> None:
             errors.print(f"  {problem['id']}: {problem['why']}", style="dim", markup=False, highlight=False)
         if len(found) > most:
             errors.print(f"  ... and {len(found) - most} more (--json lists all)", style="dim")
-
-
-def parse_data(values: Sequence[str]) -> str | dict[str, str] | None:
-    """``FOLDER`` or several ``ROLE=FOLDER``."""
-    if not values:
-        return None
-    if len(values) == 1 and ("=" not in values[0] or Path(values[0]).exists()):
-        return values[0]
-    pairs = dict(value.split("=", 1) for value in values if "=" in value)
-    if len(pairs) != len(values):
-        raise typer.BadParameter("several --data need the form ROLE=FOLDER, each role once")
-    return pairs

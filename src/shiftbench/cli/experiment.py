@@ -8,15 +8,20 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.eval import kept_warnings, parse_data, print_warnings
+from shiftbench.cli.eval import kept_warnings, print_warnings
 from shiftbench.cli.extras import needing
-from shiftbench.cli.options import ExecutorOptions, OutputOptions, grouped
+from shiftbench.cli.options import ExecutorOptions, OutputOptions, grouped, parse_data
 
 
 @grouped
 @needing("hardening", "an experiment")
 def experiment_command(
-    name: Annotated[str, typer.Argument(help="icons-style, icons-subtype, cifar-corruptions, size or self-attention.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="icons-style, icons-subtype, cifar-corruptions, size, self-attention, enhancements, or a TOML file."
+        ),
+    ],
     scale: Annotated[
         str, typer.Option(help="tiny (a smoke test), small (minutes on a CPU) or paper (as published).")
     ] = "small",
@@ -52,6 +57,7 @@ def experiment_command(
       shiftbench experiment cifar-corruptions
       shiftbench experiment icons-style --data icons=icons/ --seeds 3
       shiftbench experiment size --set train.epochs=30 --markdown size.md
+      shiftbench experiment my.toml --scale small
     """
     from shiftbench.hardening.experiments.report import experiment_table
     from shiftbench.hardening.experiments.run import run_experiment

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors
-from shiftbench.cli.options import Level, grouped
+from shiftbench.cli.console import errors, print_json
+from shiftbench.cli.options import Json, Level, grouped
 from shiftbench.cli.study.lines import all_measures
 from shiftbench.cli.study.new_test_sets import Bins, New, Original, binned_accuracies, reproducibility_of
 from shiftbench.cli.study.options import (
     LineOptions,
     MinX,
-    Own,
+    OwnOptions,
     Pivot,
     ResultsOptions,
     Scale,
+    Shifts,
     SizeX,
     SizeY,
     WorkspaceOption,
-    choose_shift,
-    open_study,
-    place_own,
+    choose_shifts,
+    open_with_own,
     predictions_in,
     set_sizes,
 )
@@ -45,6 +45,7 @@ app = typer.Typer(
 
 Classifiers = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these models (repeatable).")]
 Named = Annotated[list[str] | None, typer.Option("--name", help="Model to label by name (repeatable).")]
+ColourBy = Annotated[str, typer.Option("--colour-by", help="Column of the table of models that decides colours.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--setting", "-s", help="Settings to draw (repeatable; default: the only one).")
 ]
@@ -63,6 +64,10 @@ class Drawn:
     ] = ""
     notes: Annotated[bool, typer.Option("--notes/--no-notes", help="Print notes below the figure too.")] = True
     dpi: Annotated[float, typer.Option(min=50, max=1200, help="Dots per inch of a .png.")] = 300
+    title: Annotated[str, typer.Option(help="Title above the figure.")] = ""
+    x_label: Annotated[str, typer.Option(help="Label of the x axes, instead of the setting's name.")] = ""
+    y_label: Annotated[str, typer.Option(help="Label of the y axes.")] = ""
+    json: Json = False
 
     def width_or(self, default: str) -> str:
         return self.width or default
@@ -76,18 +81,19 @@ class Drawn:
 
     def write(self, draw: Callable[[], PaperFigure], workspace: Location | None) -> None:
         """Draw, mark models of a workspace of which something was assumed, and write the file."""
-        from shiftbench.reports.figures.style import marking
-        from shiftbench.reports.models import assumed_models, assumed_notes
+        from shiftbench.reports.figures.style import labelled, marking
+        from shiftbench.reports.models import assumed_models, figure_notes
         from shiftbench.runs.results import StoredResults
 
-        if workspace is None:
+        run = None if workspace is None else StoredResults.open(workspace)
+        marks = (assumed_models(run), figure_notes(run)) if run else ((), ())
+        with marking(*marks), labelled(self.title, self.x_label, self.y_label):
             figure = draw()
-        else:
-            run = StoredResults.open(workspace)
-            with marking(assumed_models(run), assumed_notes(run, run.results)):
-                figure = draw()
         path = figure.write(self.output, dpi=self.dpi)
         wide, high = (2.54 * inches for inches in figure.get_size_inches())
+        if self.json:
+            print_json({"file": str(path), "width_cm": wide, "height_cm": high, "notes": list(figure.notes)})
+            return
         errors.print(f"written: {path} ({wide:.1f} x {high:.1f} cm)", style="dim", highlight=False, soft_wrap=True)
         for note in figure.notes:
             errors.print(f"note: {note}", style="dim", highlight=False, markup=False)
@@ -98,50 +104,92 @@ class Drawn:
 def scatter_command(
     drawn: Drawn,
     table: ResultsOptions,
-    own: Own = None,
+    own: OwnOptions,
     *,
     kinds: LineOptions,
-    shift: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shift", help="A panel: a testbed shift (imagenetv2), SETTING@REFERENCE, or a setting (repeatable)."
-        ),
-    ] = None,
+    shift: Shifts = None,
     x: Annotated[str | None, typer.Option("--x", help="Reference setting (default: val).")] = None,
     y: Annotated[str | None, typer.Option("--y", help="The setting under shift, for one panel.")] = None,
     scale: Scale = "logit",
     min_x: MinX = None,
     pivot: Pivot = None,
+    classifier: Classifiers = None,
     name: Named = None,
+    colour_by: ColourBy = "category",
     n_x: SizeX = None,
     n_y: SizeY = None,
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples of the models, for the band.")] = 1000,
     level: Level = 0.95,
+    point_level: Annotated[
+        float | None,
+        typer.Option(help="Confidence level of the points' intervals (default: 0.995 for the testbed, else --level)."),
+    ] = None,
 ) -> None:
-    """Accuracy under shift against accuracy without, one point per model.
+    """Accuracy under shift against accuracy without, one point per model and one panel per --shift.
 
     With the baseline models' line and its bootstrap band, y = x, and exact intervals where the numbers of images are
     known. Your own models (--own) are drawn on top and named.
 
     \b
-    shiftbench figure scatter -r results.csv -m models.csv --shift imagenetv2 --own mine.csv -o scatter.svg
+    shiftbench figure scatter -r imagenet-testbed/ --shift imagenetv2 --own WORKSPACE -o scatter.svg
+    shiftbench figure scatter -r results.csv -m models.csv --y imagenet-sketch --own mine.csv -o sketch.svg
     shiftbench figure scatter -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear -o fog.pdf
     """
     drawn.check()
     from shiftbench.reports.figures import scatter
 
-    study = open_study(table, kinds)
-    mine = place_own(study, own)
-    if shift and len(shift) > 1 and y is not None:
-        raise typer.BadParameter("several panels are named by --shift alone", param_hint="--y")
-    names: list[str | None] = list(shift) if shift else [None]
-    chosen = [choose_shift(study, x=x, y=y, name=one, min_x=min_x, pivot=pivot) for one in names]
+    study, mine = open_with_own(table, kinds, own)
+    chosen = list(choose_shifts(study, shift, x=x, y=y, min_x=min_x, pivot=pivot).values())
+    own.check(study, mine, chosen)
     for one in chosen:
         set_sizes(study, {one.x: n_x, one.y: n_y})
     drawn.write(
         lambda: scatter(
-            study, chosen, scale=scale, own=mine, named=name or (), level=level, resamples=resamples,
+            study, chosen, scale=scale, own=mine, named=name or (), models=classifier or (), colour_by=colour_by,
+            level=level, point_level=point_level, resamples=resamples,
             width=drawn.width_or("single" if len(chosen) == 1 else "double"), show_notes=drawn.notes,
+        ),
+        table.workspace,
+    )  # fmt: skip
+
+
+@app.command("robustness")
+@grouped
+def robustness_command(
+    drawn: Drawn,
+    shift: Annotated[str, typer.Option("--shift", help="A testbed shift (`list shifts`), or SETTING@REFERENCE.")],
+    table: ResultsOptions,
+    own: OwnOptions,
+    kinds: LineOptions,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Another shift, for the x axis (default: tau against rho).")
+    ] = None,
+    scale: Scale = "logit",
+    classifier: Classifiers = None,
+    name: Named = None,
+    colour_by: ColourBy = "category",
+    level: Level = 0.95,
+) -> None:
+    """Effective robustness to one shift against another, or relative against effective robustness.
+
+    With --against both axes are effective robustness (rho); without, x is rho and y is relative robustness (tau,
+    against the base model) on the same shift: both positive means a robust model that lost no accuracy.
+
+    \b
+    shiftbench figure robustness -r imagenet-testbed/ --shift imagenetv2 --against corruptions -o rho.svg
+    shiftbench figure robustness -r imagenet-testbed/ --shift imagenetv2 -o rho-tau.pdf
+    """
+    drawn.check()
+    from shiftbench.reports.figures import robustness
+
+    study, mine = open_with_own(table, kinds, own)
+    one, other = ((text, study.shift(text)) if text else None for text in (shift, against))
+    assert one is not None
+    own.check(study, mine, [pair[1] for pair in (one, other) if pair])
+    drawn.write(
+        lambda: robustness(
+            study, one, other, own=mine, named=name or (), models=classifier or (), colour_by=colour_by, scale=scale,
+            level=level, width=drawn.width_or("single"), show_notes=drawn.notes,
         ),
         table.workspace,
     )  # fmt: skip
@@ -182,7 +230,7 @@ def _severity_grid(
     if table.workspace is not None and table.results is None:
         run = Run.open(table.workspace, models)
         return severity_grid_of_run(run, family, clean=clean, level=level, metric=table.metric)
-    results = table.read()
+    results = table.open().results
     clean = clean or ("val" if "val" in results.settings else None)
     return severity_grid(results, family=family, clean=clean, models=models, level=level)
 
@@ -225,7 +273,7 @@ def _error_map(table: ResultsOptions, family: str | None, baseline: str | None, 
         return error_map_of_run(Run.open(table.workspace, models), family, baseline=baseline)
     # The baseline divides whether or not it is shown.
     wanted = [*models, *([baseline] if baseline and baseline not in models else [])] if models else []
-    return error_map(severity_grid(table.read(), family=family, models=wanted), baseline)
+    return error_map(severity_grid(table.open().results, family=family, models=wanted), baseline)
 
 
 @app.command("reliability")
@@ -311,12 +359,12 @@ def correlations_command(
     holds 0.
 
     \b
-    shiftbench figure correlations -r results.csv -m models.csv -o correlations.pdf
+    shiftbench figure correlations -r imagenet-testbed/ -o correlations.pdf
     """
     drawn.check()
     from shiftbench.reports.figures import correlations
 
-    study = open_study(table, kinds)
+    study = table.open(kinds)
     measures = all_measures(study, synthetic or ["all"], natural or ["all"])
     pairs = study.correlations(*measures, x=x, level=level, scale=scale)
     width = drawn.width_or("single")
@@ -340,7 +388,8 @@ def rank_command(
     Named are the models whose rank changed most, or those of --name.
 
     \b
-    shiftbench figure rank -r results.csv --x val --y imagenetv2 --n-x 50000 --n-y 10000 -o rank.svg
+    shiftbench figure rank -r results.csv --x val --y imagenetv2-matched-frequency \\
+        --n-x 50000 --n-y 10000 -o rank.svg
     """
     drawn.check()
     from shiftbench.reports.figures import rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -39,12 +40,23 @@ def train_command(
     seed: Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the model (default: the folder's name).")] = None,
     workers: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--workers", "-j", min=0, help="Processes that prepare batches; the result does not depend on them."
+            "--workers",
+            "-j",
+            min=0,
+            help="Processes per device that prepare batches; the result does not depend on them (default: none for "
+            "images in memory, else up to 8).",
         ),
-    ] = 0,
+    ] = None,
     device: Annotated[str, typer.Option(help="Device to train on: auto, cpu, cuda, cuda:1, ...")] = "auto",
+    devices: Annotated[
+        int, typer.Option(min=1, help="Devices of this machine to train on, one process each. See also torchrun.")
+    ] = 1,
+    sinks: Annotated[
+        list[str] | None,
+        typer.Option("--sink", help="Tracker to log every epoch to (repeatable): tensorboard:DIR, mlflow, wandb."),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -52,6 +64,9 @@ def train_command(
 
     After an interruption, rerun the same command: it resumes from the last checkpoint and reaches the same weights. The
     folder of a finished run is a model for every other command: hardened:FOLDER.
+
+    On several devices the batch is divided: `--devices 8` on one machine, `torchrun ... $(which shiftbench) harden
+    train ...` on several. The weights depend on the number of parts (train.splits), not on the devices.
 
     \b
     Examples:
@@ -62,11 +77,15 @@ def train_command(
         shiftbench harden train cifar-standard --out runs/small \\
           --set train.epochs=3 --set data.sample=2000 \\
           --set architecture.name=resnet-20
+      ResNet-50 with DeepAugment and AugMix on eight GPUs
+        shiftbench harden train imagenet-deepaugment-augmix --devices 8 \\
+          --data ImageNet/train --validation ImageNet/val
       your own images, in class folders
         shiftbench harden train icons-resnet-20 --data photos/ \\
           --set data.labels=folders --out runs/photos
     """
     from shiftbench.hardening.recipe import load_recipe
+    from shiftbench.hardening.training.devices import is_launched, launch
     from shiftbench.hardening.training.train import train
 
     changes = [*(change or []), *([f"train.seed={seed}"] if seed is not None else [])]
@@ -74,6 +93,9 @@ def train_command(
         changes.append('data.validation=""')
     chosen = load_recipe(recipe, changes)
     folder = out or Path("runs") / Path(recipe).stem
+    if devices > 1 and not is_launched():
+        launch(devices)
+        return
     with stoppable(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -85,12 +107,15 @@ def train_command(
                 name=name,
                 workers=workers,
                 device=device,
+                sinks=sinks or [],
                 progress=not quiet,
                 console=errors,
             )
         finally:
             for warning in {str(w.message): None for w in caught if w.category is UserWarning}:
                 errors.print(titled("warning:", warning, "yellow"))
+    if os.environ.get("RANK", "0") != "0":
+        return
     if json:
         print_json({"folder": str(trained.folder), "log": trained.log})
     else:
@@ -138,10 +163,14 @@ def recipes_command(json: Json = False) -> None:
 def show_command(
     recipe: Annotated[str, typer.Argument(help="Name of a recipe (see `harden recipes`), or a .toml file.")],
     change: Change = None,
+    json: Json = False,
 ) -> None:
     """Print a recipe as TOML with its comments; with --set, as it would be trained, with all keys."""
     from shiftbench.hardening.recipe import load_recipe, recipe_text
     from shiftbench.io.schema import to_toml
 
+    if json:
+        print_json(load_recipe(recipe, change or ()).as_dict())
+        return
     text = to_toml(load_recipe(recipe, change).as_dict()) if change else recipe_text(recipe)
     sys.stdout.write(text.rstrip("\n") + "\n")

@@ -23,7 +23,7 @@ def list_command(
         str,
         typer.Argument(
             autocompletion=lambda: list(_LISTINGS),
-            help="suites, settings, corruptions, metrics, classifiers, datasets or spaces.",
+            help="suites, settings, corruptions, metrics, classifiers, datasets, spaces or shifts.",
         ),
     ] = "suites",
     suite: Annotated[
@@ -32,7 +32,7 @@ def list_command(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List suites, settings, corruptions, metrics, classifiers, datasets or label spaces."""
+    """List suites, settings, corruptions, metrics, classifiers, datasets, label spaces or the testbed's shifts."""
     if what not in _LISTINGS:
         raise typer.BadParameter(f"{what!r} is not one of {', '.join(_LISTINGS)}")
     rows = _LISTINGS[what](suite)
@@ -111,6 +111,12 @@ def _spaces(_: str | None) -> Rows:
     return [(name, _first_line(build)) for name, build in label_spaces]
 
 
+def _shifts(_: str | None) -> Rows:
+    from shiftbench.studies.testbed import SHIFTS
+
+    return [(one.name, f"{one.y} against {one.x}, {one.min_x:g} % or more") for one in SHIFTS.values()]
+
+
 _LISTINGS: dict[str, Callable[[str | None], Rows]] = {
     "suites": _suites,
     "settings": _settings,
@@ -119,4 +125,5 @@ _LISTINGS: dict[str, Callable[[str | None], Rows]] = {
     "classifiers": _classifiers,
     "datasets": _datasets,
     "spaces": _spaces,
+    "shifts": _shifts,
 }

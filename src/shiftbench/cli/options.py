@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -51,6 +51,18 @@ SettingNames = Annotated[
     typer.Option(
         "--setting", "-s", autocompletion=complete.workspace_settings, help="Only these settings (repeatable)."
     ),
+]
+SuiteNames = Annotated[
+    str,
+    typer.Option(
+        *("--suite", "-s"),
+        autocompletion=complete.suites,
+        help="One or more suites, separated by commas; see `list suites`.",
+    ),
+]
+DataSources = Annotated[
+    list[str] | None,
+    typer.Option("--data", "-d", help="A folder, file or URL; ROLE=FOLDER for suites of several datasets."),
 ]
 Labels = Annotated[
     str | None,
@@ -208,12 +220,29 @@ class SubsetOptions:
         ),
     ] = "full"
     passes: Annotated[int, typer.Option(help="With one-pass: evaluate each image under so many of the shifts.")] = 1
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME|PASSES",
+            help="With one-pass: evaluate as many images as a time (60s, 5m) or a number of forward passes per model "
+            "(5000) allows.",
+        ),
+    ] = None
+    width: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS",
+            help="With one-pass: evaluate as many images as it takes to know mean accuracy to ± so many points, "
+            "within the budget; a pilot measures speed and variance.",
+        ),
+    ] = None
 
     def options(self) -> dict[str, Any]:
         from shiftbench.settings.roles import Selection
 
         selection = Selection(self.per_class, self.sample, self.seed)
-        return {"seed": self.seed, "select": selection, "design": self.design, "passes": self.passes}
+        names = ("seed", "design", "passes", "budget", "width")
+        return {"select": selection, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True)
@@ -336,3 +365,15 @@ def choice(value: str, allowed: tuple[str, ...], option: str) -> str:
     if value not in allowed:
         raise typer.BadParameter(f"{value!r} is not one of {', '.join(allowed)}", param_hint=option)
     return value
+
+
+def parse_data(values: Sequence[str]) -> str | dict[str, str] | None:
+    """``FOLDER`` or several ``ROLE=FOLDER``."""
+    if not values:
+        return None
+    if len(values) == 1 and ("=" not in values[0] or Path(values[0]).exists()):
+        return values[0]
+    pairs = dict(value.split("=", 1) for value in values if "=" in value)
+    if len(pairs) != len(values):
+        raise typer.BadParameter("several --data need the form ROLE=FOLDER, each role once")
+    return pairs

@@ -44,9 +44,12 @@ class ReportContent:
             "--data",
             "-d",
             help="Published results to show on the same axes: a table of models by settings (.csv, .parquet), or a "
-            "folder with results*.csv and models*.csv, such as the ImageNet testbed's.",
+            "folder that holds one, such as the ImageNet testbed's.",
         ),
     ] = None
+    all_models: Annotated[
+        bool, typer.Option("--all-models", help="All models of the testbed's public table, not only the paper's 204.")
+    ] = False
     models: Annotated[
         Path | None,
         typer.Option("--models", "-m", help="Table of the models' category, base_model, ... (.csv)"),
@@ -89,7 +92,9 @@ class ReportContent:
 
         if self.data is None:
             return None
-        return read_published(self.data, self.models, baseline=self.baseline, unit=self.unit)
+        return read_published(
+            self.data, self.models, baseline=self.baseline, unit=self.unit, all_models=self.all_models
+        )
 
     def options(self) -> ReportOptions:
         from shiftbench.hardening.training.log import training_curves

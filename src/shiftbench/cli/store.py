@@ -1,4 +1,4 @@
-"""``shiftbench store``: what a workspace holds and who made it; verify, compact, export, rename, remove."""
+"""``shiftbench store``: what a workspace holds and who made it; verify, repair, compact, export, rename, remove."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from shiftbench.cli.options import (
 from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
+    from shiftbench.store.maintenance import Damage
     from shiftbench.store.workspace import Workspace
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Look after a workspace: statistics, log of runs, verify, compact, export, rename, remove.",
+    help="Look after a workspace: statistics, log of runs, verify, repair, compact, export, rename, remove.",
 )
 
 #: The workspace may also be named without -w.
@@ -66,18 +67,12 @@ def stats_command(folder: Positional = None, workspace: WorkspacePath = DEFAULT_
 def verify_command(
     folder: Positional = None, workspace: WorkspacePath = DEFAULT_WORKSPACE, json: Json = False, quiet: Quiet = False
 ) -> None:
-    """Check every stored prediction against its digest.
+    """Check every file against its digest: predictions, labels, label spaces, records.
 
-    Lists files that are truncated, edited or swapped, and exits with 1 if there are any. Rerunning the same eval
-    computes them again.
+    Lists files that are truncated, edited, swapped or missing, and exits with 1 if there are any. `shiftbench store
+    repair` removes them; rerunning the same eval computes them again.
     """
-    from shiftbench.jobs.progress import progress_bar
-    from shiftbench.store.maintenance import file_count, verify
-
-    store = _open(folder, workspace)
-    count = file_count(store)
-    with progress_bar("files", count, show=not quiet, console=errors) as advance:
-        damaged = list(verify(store, advance))
+    _, count, damaged = _verify(folder, workspace, quiet)
     if json:
         print_json({"files": count, "damaged": [asdict(one) for one in damaged]})
     else:
@@ -86,6 +81,47 @@ def verify_command(
         output.print(f"{count:,} files, {len(damaged):,} damaged", highlight=False)
     if damaged:
         raise typer.Exit(1)
+
+
+def _verify(folder: Location | None, workspace: Location, quiet: bool) -> tuple[Workspace, int, list[Damage]]:
+    from shiftbench.jobs.progress import progress_bar
+    from shiftbench.store.maintenance import file_count, verify
+    from shiftbench.store.workspace import Workspace
+
+    store = Workspace(folder or workspace, create=False, damaged_too=True)
+    count = file_count(store)
+    with progress_bar("files", count, show=not quiet, console=errors) as advance:
+        return store, count, list(verify(store, advance))
+
+
+@app.command("repair")
+def repair_command(
+    folder: Positional = None,
+    workspace: WorkspacePath = DEFAULT_WORKSPACE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Remove damaged files, so that the rest of the workspace can be used.
+
+    Verifies every file first. Intact files are kept, and a damaged workspace.json is restored. Afterwards rerun the
+    commands that are listed: they compute only what is missing.
+    """
+    from shiftbench.store.maintenance import repair
+
+    store, count, damage = _verify(folder, workspace, quiet)
+    done = repair(store, damage, dry_run=dry_run)
+    if json:
+        print_json({"files": count, "dry_run": dry_run, **asdict(done)})
+        return
+    for one in done.removed:
+        output.print(f"{one.file}: {one.why}", highlight=False, markup=False, soft_wrap=True)
+    verb = "would remove" if dry_run else "removed"
+    output.print(f"{verb}: {len(done.removed):,} of {count:,} files", highlight=False)
+    if done.results:
+        output.print(f"to do:   rerun the same eval to complete {len(done.results):,} results", highlight=False)
+    for command in done.commands:
+        output.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command("compact")
@@ -119,6 +155,7 @@ def export_command(
     setting: SettingNames = None,
     image: Annotated[list[str] | None, typer.Option("--image", "-i", help="Only these image ids (repeatable).")] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of top classes per image.")] = 1,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write predictions as one long table: one row per image, model and setting.
@@ -139,7 +176,10 @@ def export_command(
         raise NoResultsError("the workspace holds no results yet")
     with progress_bar("results", len(run.results), show=not quiet, console=errors) as advance:
         rows = export_table(run.workspace, file, run.results, top_k=top, images=image or (), advance=advance)
-    errors.print(f"written: {file}, {rows:,} rows", style="dim", highlight=False)
+    if json:
+        print_json({"file": str(file), "rows": rows})
+    else:
+        errors.print(f"written: {file}, {rows:,} rows", style="dim", highlight=False)
 
 
 @app.command("log")

@@ -29,6 +29,9 @@ def table_command(
     baseline: Annotated[
         str | None, typer.Option(help="With --mce: divide by this model instead of the published AlexNet.")
     ] = None,
+    relative: Annotated[
+        bool, typer.Option("--relative", help="With --mce: relative CE per type, the rise over the clean error.")
+    ] = False,
     provenance: Annotated[
         bool, typer.Option("--provenance", help="Date, versions, assumed preprocessing and data of every result.")
     ] = False,
@@ -39,13 +42,24 @@ def table_command(
     """Scores of a workspace, with intervals.
 
     No model is run: every number is computed from stored predictions.
+
+    \b
+    shiftbench table -w W
+    shiftbench table -w W --mce --relative
     """
     from shiftbench.api import Run
 
+    if mce and metric is not None:
+        raise typer.BadParameter("--mce has its own metrics; see --relative", param_hint="--metric")
+    if relative and not mce:
+        raise typer.BadParameter("needs --mce", param_hint="--relative")
     run = Run.open(workspace, classifier or (), setting or ())
     if provenance:
         from shiftbench.reports.run_log import provenance_table
 
         shown.show(provenance_table(run))
         return
-    shown.show(run.corruption_table(baseline=baseline, level=level) if mce else run.table(metric, level=level))
+    if mce:
+        shown.show(run.corruption_table(baseline=baseline, relative=relative, level=level))
+    else:
+        shown.show(run.table(metric, level=level))

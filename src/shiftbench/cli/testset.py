@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +12,18 @@ from shiftbench.cli import testset_follow_up
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.options import ExecutorOptions, Json, Level, Quiet, TableOptions, grouped
 from shiftbench.cli.testset_filter import filter_command
-from shiftbench.cli.testset_options import Database, Folder, SetName, SetOptions, only_set, opened, say
-from shiftbench.cli.testset_serve import review_command, serve_command
+from shiftbench.cli.testset_options import (
+    Database,
+    DescriptorOptions,
+    Folder,
+    SetName,
+    SetOptions,
+    only_set,
+    opened,
+    parse_options,
+    say,
+)
+from shiftbench.cli.testset_serve import ADDRESS, PORT, review_command, serve_command
 
 if TYPE_CHECKING:
     from shiftbench.datasets.base import Dataset
@@ -137,12 +147,16 @@ def tasks_command(folder: Folder, database: Database = None) -> None:
 
     Import all images first: candidates that are imported together fill whole grids.
     """
+    from shiftbench.testsets.revisions import unsearched
     from shiftbench.testsets.tasks import make_tasks
 
     with opened(folder, database) as project:
         made = make_tasks(project)
         wished = project.configuration.annotation.references_per_class
+        gap = unsearched(project)
     say(f"{made.tasks} new grids with {made.candidates:,} candidates and {made.references:,} controls")
+    if gap is not None:
+        say(f"{gap}: shiftbench testset dedupe {folder} --against ORIGINAL_TRAIN --against ORIGINAL_TEST")
     if made.few_references:
         few = ", ".join(f"{key}: {count}" for key, count in list(made.few_references.items())[:5])
         say(f"few references for matched sampling ({few}); {wished} per class are recommended")
@@ -155,7 +169,9 @@ def invite_command(
     role: Annotated[str, typer.Option(help="annotator, reviewer or lead.")] = "annotator",
     people: Annotated[int, typer.Option(help="Number of additional links without names.")] = 0,
     days: Annotated[float, typer.Option(help="Days until the links expire.")] = 30,
-    base: Annotated[str, typer.Option(help="Base URL of the pages.")] = "http://localhost:8780",
+    base: Annotated[
+        str | None, typer.Option(help="Base URL of the pages (default: where `serve` last served them).")
+    ] = None,
     database: Database = None,
     json: Json = False,
 ) -> None:
@@ -163,6 +179,8 @@ def invite_command(
     from shiftbench.testsets.accounts import invite
 
     with opened(folder, database) as project:
+        served = folder / ADDRESS
+        base = base or (served.read_text().strip() if served.is_file() else f"http://localhost:{PORT}")
         wanted = [*(names or []), *([""] * people)] or [""]
         made = [invite(project, role, name, days=days) for name in wanted]  # type: ignore[arg-type]
     links = [
@@ -187,42 +205,46 @@ app.add_typer(testset_follow_up.app, name="follow-up")
 @grouped
 def dedupe_command(
     folder: Folder,
-    by: Annotated[
+    search: DescriptorOptions,
+    against: Annotated[
         list[str] | None,
-        typer.Option(help="Descriptor: pixels, pixels-normalised, or a model, for its features (repeatable)."),
+        typer.Option(
+            help="Original dataset to compare with, such as its training and its test set (repeatable). It is not "
+            "imported, and is searched again by later calls."
+        ),
     ] = None,
-    k: Annotated[int, typer.Option(help="Nearest neighbours per candidate and descriptor.", min=1)] = 10,
-    threshold: Annotated[
-        list[str] | None, typer.Option(help="Threshold of a metric: ssim=0.9, pixels=12 (repeatable).")
-    ] = None,
-    flips: Annotated[bool, typer.Option("--flips", help="Also search for mirror images.")] = False,
     database: Database = None,
     *,
     where: ExecutorOptions,
     quiet: Quiet = False,
     table: TableOptions,
 ) -> None:
-    """Find candidates that are near-duplicates of a reference image or of each other, for human review.
+    """Find candidates that are near-duplicates of original images or of each other, for human review.
+
+    Candidates are compared with the imported references, with each other, and with the datasets of --against: name the
+    whole training set and the whole test set of the original data.
 
     Exact nearest neighbours in l2 on pixels or features; neighbours are also compared by SSIM. Suspected candidates are
     not sampled until the pair has been judged on the review pages.
 
     \b
     Examples:
-      shiftbench testset dedupe pets
+      shiftbench testset dedupe pets --against cifar-10-train --against cifar-10-test
       shiftbench testset dedupe pets --by pixels --by demo:efficientnet-lite0 --threshold ssim=0.8
       on all machines of a Ray cluster, with the project in a shared folder
         shiftbench testset dedupe pets --by timm:resnet50 --executor ray --address HOST:6379
     """
-    from shiftbench.testsets.near_duplicates.find import PLAIN
     from shiftbench.testsets.pool.suspects import suspect_near_duplicates
+    from shiftbench.testsets.revisions import unsearched
 
-    limits = {name: float(value) for name, value in parse_options(threshold or []).items()}
     with opened(folder, database) as project, stoppable():
         queue, new = suspect_near_duplicates(
-            project, by=by or PLAIN, k=k, thresholds=limits, flips=flips, show=not quiet, **where.options()
+            project, against=against or (), show=not quiet, **search.options(), **where.options()
         )
+        gap = unsearched(project)
     table.show(queue)
+    if gap is not None:
+        say(f"not searched: {gap}; name them with --against")
     say(f"{new} new pairs to judge: shiftbench testset review {folder}")
 
 
@@ -271,6 +293,17 @@ def exclude_command(
     say(f"{name}: {count} tasks {'count again' if readmit else 'returned to the queue'}")
 
 
+@app.command("pay")
+@grouped
+def pay_command(folder: Folder, database: Database = None, *, table: TableOptions) -> None:
+    """List recruited annotators: platform and worker id, tasks, minutes, control images, completion code, pay."""
+    from shiftbench.testsets.recruiting import pay_table
+
+    with opened(folder, database) as project:
+        found = pay_table(project)
+    table.show(found)
+
+
 @app.command("frequencies")
 def frequencies_command(
     folder: Folder,
@@ -289,6 +322,19 @@ def frequencies_command(
             return
         table = frequency_table(selection_frequencies(project), level=level)
     TableOptions(json=json).show(table)
+
+
+@app.command("answers")
+def answers_command(
+    folder: Folder,
+    file: Annotated[Path, typer.Option("--output", "-o", help="File to write: .csv or .parquet.")],
+    database: Database = None,
+) -> None:
+    """Export every answer to every image: annotator, time, seconds, class, image, selected or not, remarks."""
+    from shiftbench.testsets.frequencies import write_answers
+
+    with opened(folder, database) as project:
+        say(f"written: {write_answers(project, file)}")
 
 
 @app.command("sample")
@@ -324,7 +370,7 @@ def sample_command(
       shiftbench testset sample pets --set threshold          # the next revision
     """
     from shiftbench.testsets.reports import sampling_table
-    from shiftbench.testsets.revisions import sample
+    from shiftbench.testsets.revisions import sample, unsearched
     from shiftbench.testsets.sampling.base import make_sampling
 
     if strategy is None and option:
@@ -333,33 +379,12 @@ def sample_command(
         chosen = None if strategy is None else make_sampling(strategy, **parse_options(option or []))
         name = set_name or strategy or only_set(project)
         revision, changed = sample(project, name, chosen, per_class=per_class, seed=seed, note=note)
+        gap = unsearched(project)
     table.show(sampling_table(revision))
+    if gap is not None:
+        say(f"NOT SEARCHED: {gap}; see shiftbench testset dedupe {folder} --against")
     if not changed:
         say(f"nothing changed: revision {revision.number} is still the latest")
-
-
-def parse_options(values: list[str]) -> dict[str, Any]:
-    """
-    >>> parse_options(["threshold=0.6", "overrides.nail=0.5", "balanced=true"])
-    {'threshold': 0.6, 'overrides': {'nail': 0.5}, 'balanced': True}
-    """
-    import json
-
-    options: dict[str, Any] = {}
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{value!r} is not of the form NAME=VALUE", param_hint="--option")
-        try:
-            parsed = json.loads(text)
-        except ValueError:
-            parsed = text
-        group, _, key = name.partition(".")
-        if key:
-            options.setdefault(group, {})[key] = parsed
-        else:
-            options[group] = parsed
-    return options
 
 
 @app.command("mark")
@@ -405,13 +430,26 @@ def diff_command(
 def freeze_command(
     folder: Folder,
     chosen: SetOptions,
-    allow_short: Annotated[bool, typer.Option("--allow-short", help="Accept classes with too few images.")] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Defect to accept, named on the card (repeatable): short (classes with too few images), unreviewed "
+            "(classes), unsearched (candidates not compared with all original data)."
+        ),
+    ] = None,
 ) -> None:
-    """Make the latest revision final: image files with a fingerprint and a dataset card, ready for evaluation."""
-    from shiftbench.testsets.freeze import freeze
+    """Make the latest revision final: image files with a fingerprint and a dataset card, ready for evaluation.
 
+    Every class must have been reviewed, no image may be left to replace, and the candidates must have been compared
+    with the original data (dedupe --against).
+    """
+    from shiftbench.testsets.freeze import DEFECTS, freeze
+
+    unknown = [one for one in allow or [] if one not in DEFECTS]
+    if unknown:
+        raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(DEFECTS)}", param_hint="--allow")
     with chosen.opened(folder) as (project, name):
-        frozen = freeze(project, name, allow_short=allow_short)
+        frozen = freeze(project, name, allow=allow or ())
     say(f"frozen: {frozen.images:,} images in {frozen.folder}, fingerprint {frozen.fingerprint}")
     say(f"evaluate: shiftbench eval MODEL --suite testset:{folder} -w WORKSPACE")
     if frozen.references:
@@ -422,7 +460,9 @@ def freeze_command(
 def export_command(
     folder: Annotated[Path, typer.Argument(help="Project folder, or folder of a frozen set.")],
     target: Annotated[Path, typer.Argument(help="New folder.")],
-    format: Annotated[str, typer.Option("--format", "-f", help="folder, webdataset or huggingface.")] = "folder",
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="folder, webdataset, huggingface, coco or croissant.")
+    ] = "folder",
     set_name: SetName = None,
 ) -> None:
     """Export a frozen set, with its dataset card, in a common layout."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,6 +43,28 @@ class SetOptions:
             yield project, self.set_name or only_set(project)
 
 
+@dataclass(frozen=True)
+class DescriptorOptions:
+    """How images are searched for near-duplicates."""
+
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Descriptor: pixels, pixels-normalised, or a model, for its features (repeatable)."),
+    ] = None
+    k: Annotated[int, typer.Option("--k", help="Nearest neighbours per image and descriptor.", min=1)] = 30
+    threshold: Annotated[
+        list[str] | None, typer.Option(help="Threshold of a metric: ssim=0.9, pixels=12 (repeatable).")
+    ] = None
+    flips: Annotated[bool, typer.Option("--flips", help="Also search for mirror images.")] = False
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of ``find_near_duplicates``."""
+        from shiftbench.testsets.near_duplicates.find import PLAIN
+
+        limits = {name: float(value) for name, value in parse_options(self.threshold or []).items()}
+        return {"by": self.by or PLAIN, "k": self.k, "thresholds": limits, "flips": self.flips}
+
+
 @contextmanager
 def opened(folder: Path, database: str | None) -> Iterator[Project]:
     from shiftbench.testsets import Project
@@ -67,3 +89,27 @@ def only_set(project: Project) -> str:
 
 def say(text: str) -> None:
     errors.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def parse_options(values: list[str]) -> dict[str, Any]:
+    """
+    >>> parse_options(["threshold=0.6", "overrides.nail=0.5", "balanced=true"])
+    {'threshold': 0.6, 'overrides': {'nail': 0.5}, 'balanced': True}
+    """
+    import json
+
+    options: dict[str, Any] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{value!r} is not of the form NAME=VALUE", param_hint="--option")
+        try:
+            parsed = json.loads(text)
+        except ValueError:
+            parsed = text
+        group, _, key = name.partition(".")
+        if key:
+            options.setdefault(group, {})[key] = parsed
+        else:
+            options[group] = parsed
+    return options

@@ -13,12 +13,15 @@ from shiftbench.cli.console import errors, output, titled
 from shiftbench.cli.extras import extra
 from shiftbench.cli.options import grouped
 from shiftbench.cli.testset_options import Database, Folder
+from shiftbench.io.atomic import write_atomically
 
 if TYPE_CHECKING:
     from shiftbench.testsets import Project
     from shiftbench.testsets.accounts import InvitationLink
 
 PORT = 8780
+#: The file in the project folder that says where the pages were served last; `invite` reads it.
+ADDRESS = "address.txt"
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,22 @@ class ServerOptions:
 
 
 @grouped
-def serve_command(folder: Folder, server: ServerOptions) -> None:
+def serve_command(
+    folder: Folder,
+    server: ServerOptions,
+    recruit: Annotated[
+        bool,
+        typer.Option("--recruit", help="Open one public link for people of Prolific, MTurk or a mailing list."),
+    ] = False,
+) -> None:
     """Serve the pages for annotators, reviewers and leads, until Ctrl-C.
 
     The first start prints a link for the lead, who invites the others. For remote access, put an HTTPS proxy in front
     and pass its URL with --public-url.
+
+    With --recruit, the printed link takes anybody whom a platform sends: Prolific's PROLIFIC_PID, MTurk's
+    ExternalQuestion parameters, or ?worker=ID. Limits, qualification, completion code and pay are in [recruiting] of
+    testset.toml; `testset pay` lists what is due.
 
     \b
     Examples:
@@ -53,7 +67,7 @@ def serve_command(folder: Folder, server: ServerOptions) -> None:
 
         return first_lead_link(project)
 
-    _serve(folder, server, link)
+    _serve(folder, server, link, recruit=recruit)
 
 
 @grouped
@@ -77,7 +91,13 @@ def review_command(
     _serve(folder, server, link)
 
 
-def _serve(folder: Path, server: ServerOptions, make_link: Callable[[Project], InvitationLink | None]) -> None:
+def _serve(
+    folder: Path,
+    server: ServerOptions,
+    make_link: Callable[[Project], InvitationLink | None],
+    *,
+    recruit: bool = False,
+) -> None:
     from shiftbench.testsets import Project
 
     with extra("testsets", "the pages of the workshop"):
@@ -93,11 +113,16 @@ def _serve(folder: Path, server: ServerOptions, make_link: Callable[[Project], I
     shown = address if link is None else f"{address}/join/{link.token}"
     if link is not None:
         _say(f"{link.name}: {shown}   (valid for one day, for one person)")
+    if recruit:
+        from shiftbench.testsets.recruiting import recruiting_token
+
+        _say(f"recruiting: {address}/recruit/{recruiting_token(project)}?PROLIFIC_PID=...   (for everybody)")
     _say(f"{address}   (press Ctrl-C to stop)")
+    write_atomically(folder / ADDRESS, lambda path: path.write_text(f"{address}\n"), durable=False)
     if server.open_browser:
         typer.launch(shown)
     try:
-        web.serve(project, listener, public_url=origin)
+        web.serve(project, listener, public_url=origin, recruiting=recruit)
     finally:
         project.close()
 

@@ -16,15 +16,18 @@ app.command(
     "fit",
     help="The line of the baseline models and the models farthest from it.\n\n"
     "Least squares of y on x on the chosen scale, with intervals from resampling the models.\n\n"
-    "\b\nshiftbench study fit -r results.csv -m models.csv --x val --y imagenetv2 --min-x 55",
+    "\b\nshiftbench study fit -r imagenet-testbed/ --shift imagenetv2 --own WORKSPACE\n"
+    "shiftbench study fit -r results.csv -m models.csv --x val --y imagenetv2-matched-frequency-format-val --min-x 55",
 )(lines.line_command)
 app.command(
     "effective",
     help="Effective robustness of every model: accuracy under shift beyond what its accuracy predicts.\n\n"
-    "\b\nshiftbench study effective -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear\n"
+    "\b\nshiftbench study effective -r imagenet-testbed/ --shift all\n"
+    "shiftbench study effective -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear\n"
     "shiftbench study effective -w WORKSPACE --y imagenetv2-matched-frequency --published",
 )(lines.line_command)
 app.command("relative")(lines.relative_command)
+app.command("interventions")(lines.interventions_command)
 app.command("correlate")(lines.correlate_command)
 app.command("reproducibility")(new_test_sets.reproducibility_command)
 app.command("gap")(new_test_sets.gap_command)

@@ -81,7 +81,7 @@ def hypotheses_command(
     if table.workspace is not None and table.results is None:
         datasets = _hit_data(table.workspace, setting, x)
     else:
-        datasets = _score_data(table.read(), setting, x)
+        datasets = _score_data(table.open().results, setting, x)
     shown.show(hypotheses_table(weigh_hypotheses(tested, datasets, level=level), level))
 
 

@@ -12,16 +12,16 @@ from shiftbench.cli.study.options import (
     LineOptions,
     MinX,
     ModelsFile,
-    Own,
+    OwnOptions,
     Pivot,
     Published,
     ResultsOptions,
     Scale,
+    Shifts,
     SizeX,
     SizeY,
-    choose_shift,
-    open_study,
-    place_own,
+    choose_shifts,
+    open_with_own,
     predictions_in,
     published_models,
     set_sizes,
@@ -51,15 +51,13 @@ class Resampling:
 def line_command(
     ctx: typer.Context,
     table: ResultsOptions,
-    own: Own = None,
+    own: OwnOptions,
     published: Published = False,
     *,
     kinds: LineOptions,
-    x: Annotated[str | None, typer.Option("--x", help="Reference setting, such as val.")] = None,
+    x: Annotated[str | None, typer.Option("--x", help="Reference setting (default: val).")] = None,
     y: Annotated[str | None, typer.Option("--y", help="Setting under shift.")] = None,
-    shift: Annotated[
-        str | None, typer.Option("--shift", help="One of the testbed's shifts (imagenetv2, ...): its x, y, threshold.")
-    ] = None,
+    shift: Shifts = None,
     scale: Annotated[
         str | None,
         typer.Option("--scale", help="logit, probit or linear (default: logit; with --published, as published)."),
@@ -72,25 +70,38 @@ def line_command(
     level: Level = 0.95,
     shown: TableOptions,
 ) -> None:
-    from shiftbench.reports.study_tables import effective_table
+    from shiftbench.reports.study_tables import effective_table, lines_table, wide_table
 
     if published:
-        study, chosen, usual, mine = published_models(table.workspace, y)
+        study, one, usual, mine = published_models(table.workspace, y)
+        shifts = {one.y: one}
     else:
-        study, usual = open_study(table, kinds), "logit"
-        mine = place_own(study, own)
-        chosen = choose_shift(study, x=x, y=y, name=shift, min_x=min_x, pivot=pivot)
-    scale = scale or usual
-    set_sizes(study, {chosen.x: n_x, chosen.y: n_y})
-    if resampling.bootstrap == "models":
-        result = study.effective(
-            chosen.x, chosen.y, min_x=chosen.min_x, pivot=chosen.pivot, level=level, scale=scale,
-            resamples=resampling.resamples, seed=resampling.seed, procedure=resampling.procedure,
-        )  # fmt: skip
-    else:
-        result = _over_images(study, table.workspace, chosen, scale, level, resampling)
+        study, mine = open_with_own(table, kinds, own)
+        shifts, usual = choose_shifts(study, shift, x=x, y=y, min_x=min_x, pivot=pivot), "logit"
+        own.check(study, mine, list(shifts.values()))
+    found = {}
+    for name, one in shifts.items():
+        set_sizes(study, {one.x: n_x, one.y: n_y})
+        found[name] = _effective(study, table.workspace, one, scale or usual, level, resampling)
     extremes = ctx.info_name == "fit"
-    shown.show(effective_table(study, chosen.x, chosen.y, result, extremes=extremes, own=mine), table.workspace)
+    if len(found) == 1:
+        [(one, result)] = zip(shifts.values(), found.values(), strict=True)
+        shown.show(effective_table(study, one.x, one.y, result, extremes=extremes, own=mine), table.workspace)
+    elif extremes:
+        shown.show(lines_table({name: result.line for name, result in found.items()}), table.workspace)
+    else:
+        shown.show(wide_table(study, found, "rho", own=mine), table.workspace)
+
+
+def _effective(
+    study: Study, workspace: Location | None, one: ShiftAxes, scale: str, level: float, resampling: Resampling
+) -> EffectiveRobustness:
+    if resampling.bootstrap != "models":
+        return _over_images(study, workspace, one, scale, level, resampling)
+    return study.effective(
+        one.x, one.y, min_x=one.min_x, pivot=one.pivot, level=level, scale=scale, resamples=resampling.resamples,
+        seed=resampling.seed, procedure=resampling.procedure,
+    )  # fmt: skip
 
 
 def _over_images(
@@ -117,8 +128,10 @@ def _over_images(
 
 @grouped
 def relative_command(
-    y: Annotated[str, typer.Option("--y", help="Setting under shift.")],
     table: ResultsOptions,
+    own: OwnOptions,
+    y: Annotated[str | None, typer.Option("--y", help="Setting under shift.")] = None,
+    shift: Shifts = None,
     models: ModelsFile = None,
     n_y: SizeY = None,
     level: Level = 0.95,
@@ -127,16 +140,55 @@ def relative_command(
 ) -> None:
     """Relative robustness: accuracy under shift minus that of the model it was made from.
 
-    The column base_model of the table of models names that model.
+    The column base_model of the table of models names that model; those of the ImageNet testbed are known.
 
     \b
-    shiftbench study relative -r results.csv -m models.csv --y imagenetv2
+    shiftbench study relative -r imagenet-testbed/ --shift imagenetv2
+    shiftbench study relative -r results.csv -m models.csv --y imagenetv2-matched-frequency-format-val
     """
-    from shiftbench.reports.study_tables import relative_table
+    from shiftbench.reports.study_tables import relative_table, wide_table
 
-    study = open_study(table, LineOptions(models))
-    set_sizes(study, {y: n_y})
-    shown.show(relative_table(study, y, study.relative(y, level=level)), table.workspace)
+    if (y is None) == (not shift):
+        raise typer.BadParameter("give either --y SETTING or --shift NAME", param_hint="--y")
+    study, mine = open_with_own(table, LineOptions(models), own)
+    settings = {y: y} if y else {name: one.y for name, one in choose_shifts(study, shift).items()}
+    set_sizes(study, dict.fromkeys(settings.values(), n_y))
+    found = {name: study.relative(setting, level=level) for name, setting in settings.items()}
+    if len(found) == 1:
+        [(setting, result)] = zip(settings.values(), found.values(), strict=True)
+        shown.show(relative_table(study, setting, result), table.workspace)
+    else:
+        shown.show(wide_table(study, found, "tau", own=mine), table.workspace)
+
+
+@grouped
+def interventions_command(
+    table: ResultsOptions,
+    own: OwnOptions,
+    kinds: LineOptions,
+    shift: Shifts = None,
+    by: Annotated[str, typer.Option("--by", help="Column of the table of models that makes the groups.")] = "category",
+    scale: Scale = "logit",
+    level: Level = 0.95,
+    *,
+    shown: TableOptions,
+) -> None:
+    """Which kinds of models are robust to which shifts: mean effective and relative robustness by category.
+
+    rho is accuracy beyond the line of the baseline models, tau accuracy beyond the model's own base; both in
+    percentage points, with intervals over the models of the category. Own models (--own) count in the category that
+    --models names for them.
+
+    \b
+    shiftbench study interventions -r imagenet-testbed/
+    shiftbench study interventions -r imagenet-testbed/ --shift imagenetv2 --shift corruptions -f tex
+    """
+    from shiftbench.reports.study_tables import interventions_table
+    from shiftbench.studies.interventions import group_means
+
+    study, _ = open_with_own(table, kinds, own)
+    shifts = choose_shifts(study, shift or ["all"])
+    shown.show(interventions_table(group_means(study, shifts, by=by, scale=scale, level=level), by, level))
 
 
 @grouped
@@ -156,14 +208,15 @@ def correlate_command(
 ) -> None:
     """Does robustness to one shift go with robustness to another?
 
-    Pearson and rank correlation of effective robustness, over the models outside the baseline category.
+    Pearson and rank correlation of effective robustness, over the models outside the baseline category; controls of
+    low accuracy and models that --exclude names do not count.
 
     \b
-    shiftbench study correlate -r results.csv -m models.csv -s corruptions -s pgd -n all
+    shiftbench study correlate -r imagenet-testbed/ -s corruptions -s pgd -n all
     """
     from shiftbench.reports.study_tables import correlation_table
 
-    study = open_study(table, kinds)
+    study = table.open(kinds)
     measures = all_measures(study, synthetic, natural)
     shown.show(correlation_table(study.correlations(*measures, x=x, level=level, scale=scale), level))
 

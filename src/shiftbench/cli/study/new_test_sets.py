@@ -15,7 +15,6 @@ from shiftbench.cli.study.options import (
     SizeX,
     SizeY,
     WorkspaceOption,
-    open_study,
     predictions_in,
     set_sizes,
 )
@@ -44,7 +43,7 @@ def reproducibility_command(
     """Accuracy on an original and a new test set, with gap, ranks and change of rank.
 
     \b
-    shiftbench study reproducibility -r results.csv --x val --y imagenetv2 --n-x 50000 --n-y 10000
+    shiftbench study reproducibility -r results.csv --x val --y imagenetv2-matched-frequency --n-x 50000 --n-y 10000
     """
     from shiftbench.reports.study_tables import reproducibility_table
 
@@ -57,7 +56,7 @@ def reproducibility_of(
     """The study that the command and its figure show."""
     from shiftbench.studies.reproducibility import reproducibility
 
-    study = open_study(table, settings=(x, y))
+    study = table.open(settings=(x, y))
     set_sizes(study, {x: n_x, y: n_y})
     results = study.results
     columns = [results.column(setting) for setting in (x, y)]
@@ -99,7 +98,7 @@ def gap_command(
     from shiftbench.reports.study_tables import gap_table
     from shiftbench.studies.reproducibility import decompose_gaps
 
-    study = open_study(table)
+    study = table.open()
     set_sizes(study, {x: n_x, y: n_y} | ({fresh: n_fresh} if fresh else {}))
     shown.show(gap_table(decompose_gaps(study.results, x, y, fresh=fresh, level=level), x, y, fresh), table.workspace)
 
@@ -171,7 +170,7 @@ def difficulty_command(
 
     \b
     shiftbench study difficulty --first 0,1 --second 0.5,0.8
-    shiftbench study difficulty -r results.csv -m models.csv --x val --y imagenetv2
+    shiftbench study difficulty -r results.csv -m models.csv --x val --y imagenetv2-matched-frequency
     """
     from shiftbench.reports.study_tables import difficulty_table
 
@@ -220,7 +219,7 @@ def _from_accuracies(
     from shiftbench.studies.difficulty import difficulty_of_line
     from shiftbench.studies.fits import Fit
 
-    study = open_study(table, kinds)
+    study = table.open(kinds)
     line = study.fit(x, y, scale="probit")
     assert isinstance(line, Fit)
     accuracies = study.results.of(x)

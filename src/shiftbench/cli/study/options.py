@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.options import workspace_option
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +30,12 @@ Pivot = Annotated[
     str | None,
     typer.Option("--pivot", help="Two lines around this x, or 'auto': around the baseline model with y = 0."),
 ]
-Own = Annotated[
-    Path | None,
-    typer.Option("--own", help="Results of your own models, placed among the others: same line, never part of it."),
+Shifts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shift",
+        help="A testbed shift (`list shifts`), SETTING@REFERENCE, a setting, or all (repeatable).",
+    ),
 ]
 
 Published = Annotated[
@@ -45,13 +48,56 @@ Published = Annotated[
 
 
 @dataclass(frozen=True)
+class OwnOptions:
+    """The user's own models among published ones."""
+
+    own: Annotated[
+        Location | None,
+        typer.Option(
+            "--own",
+            parser=place,
+            metavar="PATH|URL",
+            help="Your own models, placed among the others: a workspace, or a table of results. Same line, never part "
+            "of it.",
+        ),
+    ] = None
+    skip_unplaced: Annotated[
+        bool, typer.Option("--skip-unplaced", help="Leave out own models that lack a setting, instead of an error.")
+    ] = False
+
+    def read(self, metric: str | None = None) -> Results | None:
+        from shiftbench.io.paths import local
+        from shiftbench.studies.results import read_results
+
+        if self.own is None:
+            return None
+        if not (self.own / "workspace.json").is_file():
+            return read_results(local(self.own))
+        from shiftbench.api import Run
+        from shiftbench.reports.placement import own_results
+
+        return own_results(Run.open(self.own), metric)
+
+    def check(self, study: Study, mine: Sequence[str], shifts: Sequence[ShiftAxes]) -> None:
+        """Own models that a shift has no place for are an error, unless they may be skipped."""
+        from shiftbench.studies.study import unplaced
+
+        if not self.skip_unplaced:
+            for shift in shifts:
+                unplaced(study, mine, shift)
+
+
+@dataclass(frozen=True)
 class ResultsOptions:
     """Accuracies from a file, or from the predictions of a workspace."""
 
     results: Annotated[
         Path | None,
         typer.Option(
-            "--results", "-r", help="Table of accuracies, models by settings: .csv or .parquet, percent or fractions."
+            "--results",
+            "-r",
+            help="Table of accuracies, models by settings: .csv or .parquet, percent or fractions; or a folder that "
+            "holds one, such as the ImageNet testbed's (`baselines get testbed`).",
         ),
     ] = None
     workspace: Annotated[Location | None, WorkspaceOption] = None
@@ -59,12 +105,18 @@ class ResultsOptions:
         str | None, typer.Option(help="With a workspace: metric, such as top5 (default: each setting's own).")
     ] = None
     unit: Annotated[str | None, typer.Option(help="percent or fraction, if the table does not show which.")] = None
+    all_models: Annotated[
+        bool, typer.Option("--all-models", help="All models of the testbed's public table, not only the paper's 204.")
+    ] = False
 
-    def read(self, settings: Sequence[str] = ()) -> Results:
+    def open(self, kinds: LineOptions | None = None, own: Results | None = None, settings: Sequence[str] = ()) -> Study:
         """All settings, or, of a workspace, these: what is not asked about need not have what the metric needs."""
-        from shiftbench.studies import testbed
-        from shiftbench.studies.results import read_results, results_from_scores
+        from shiftbench.published.importers import open_table
+        from shiftbench.studies.models import ModelInfo, Models, read_models
+        from shiftbench.studies.results import results_from_scores
+        from shiftbench.studies.study import Study
 
+        kinds = kinds or LineOptions()
         if (self.results is None) == (self.workspace is None):
             raise typer.BadParameter("give either --results FILE or --workspace FOLDER", param_hint="--results")
         if self.metric is not None and self.workspace is None:
@@ -72,14 +124,29 @@ class ResultsOptions:
                 "only predictions can be scored by another metric: give --workspace", param_hint="--metric"
             )
         if self.results is not None:
-            return testbed.default_sizes(testbed.with_aggregates(read_results(self.results, unit=self.unit)))
-        from shiftbench.api import Run
+            study = open_table(
+                self.results, kinds.models, own, baseline=kinds.baseline, exclude=kinds.exclude or (), unit=self.unit,
+                all_models=self.all_models,
+            )  # fmt: skip
+        else:
+            from shiftbench.api import Run
 
-        assert self.workspace is not None
-        run = Run.open(self.workspace)
-        if settings and set(settings) <= set(run.settings):
-            run = Run(run.workspace, [result for result in run.results if result.setting in settings])
-        return results_from_scores(run.scores(self.metric))
+            assert self.workspace is not None
+            run = Run.open(self.workspace)
+            if settings and set(settings) <= set(run.settings):
+                run = Run(run.workspace, [result for result in run.results if result.setting in settings])
+            known = read_models(kinds.models) if kinds.models is not None else None
+            results = results_from_scores(run.scores(self.metric))
+            study = Study(
+                results if own is None else results.joined(own), known, baseline=kinds.baseline, exclude=kinds.exclude
+            )
+        if own is not None and study.models is None:
+            raise typer.BadParameter("--own needs --models, which lists the others", param_hint="--own")
+        if kinds.exclude and study.models is None:
+            # Nothing is known about any model but its name, and that is what decides.
+            nameless = Models({name: ModelInfo(name) for name in study.results.models})
+            study = Study(study.results, nameless, baseline="", exclude=kinds.exclude)
+        return study
 
 
 ModelsFile = Annotated[
@@ -98,22 +165,6 @@ class LineOptions:
     ] = None
 
 
-def open_study(table: ResultsOptions, kinds: LineOptions | None = None, settings: Sequence[str] = ()) -> Study:
-    """The chosen table of results, with the table of its models."""
-    from shiftbench.studies.models import ModelInfo, Models, read_models
-    from shiftbench.studies.study import Study
-
-    kinds = kinds or LineOptions()
-    results = table.read(settings)
-    if kinds.models is not None:
-        return Study(results, read_models(kinds.models), baseline=kinds.baseline, exclude=kinds.exclude)
-    if kinds.exclude:
-        # Nothing is known about any model but its name, and that is what decides.
-        nameless = Models({name: ModelInfo(name) for name in results.models})
-        return Study(results, nameless, baseline="", exclude=kinds.exclude)
-    return Study(results)
-
-
 def set_sizes(study: Study, sizes: dict[str, float | None]) -> None:
     """Numbers of images by setting from the command line; they override the table's own."""
     import numpy as np
@@ -130,19 +181,11 @@ def predictions_in(workspace: Location, setting: str, classifiers: Sequence[str]
     return [run.workspace.read(result) for result in run.results]
 
 
-def place_own(study: Study, own: Path | None) -> list[str]:
-    """The user's own models below the others, outside every category; their names."""
-    from shiftbench.studies.results import read_results
-
-    if own is None:
-        return []
-    if study.models is None:
-        raise typer.BadParameter("--own needs --models, which lists the others", param_hint="--own")
-    mine = read_results(own)
-    # One size for all models of a setting is the test set's own: it holds for these models, too.
-    shared = {name: n for name, n in study.results.sizes.items() if n.ndim == 0 and name in mine.settings}
-    study.results = study.results.joined(replace(mine, sizes={**shared, **mine.sizes}))
-    return list(mine.models)
+def open_with_own(table: ResultsOptions, kinds: LineOptions, own: OwnOptions) -> tuple[Study, list[str]]:
+    """The table with the user's own models below the others, and their names in it."""
+    mine = own.read(table.metric)
+    study = table.open(kinds, mine)
+    return study, [] if mine is None else list(study.results.models[-len(mine.models) :])
 
 
 def published_models(workspace: Location | None, y: str | None) -> PlacedStudy:
@@ -155,30 +198,40 @@ def published_models(workspace: Location | None, y: str | None) -> PlacedStudy:
     return published_study(Run.open(workspace), y)
 
 
-def choose_shift(
+def choose_shifts(
     study: Study,
+    names: Sequence[str] | None = None,
     *,
-    x: str | None,
-    y: str | None,
-    name: str | None = None,
+    x: str | None = None,
+    y: str | None = None,
     min_x: float | None = None,
     pivot: str | None = None,
-) -> ShiftAxes:
-    """The shift given by the options; single options override those of a named shift."""
+) -> dict[str, ShiftAxes]:
+    """The shifts given by the options, by name; single options override those of a named shift."""
+    from shiftbench.studies import testbed
     from shiftbench.studies.study import ShiftAxes
 
-    if name is not None:
-        chosen = study.shift(name, x or "val")
-        chosen = replace(chosen, x=x or chosen.x, y=y or chosen.y)
-    elif x is None or y is None:
+    there = set(study.results.settings)
+    names = list(names or ())
+    if "all" in names:
+        names = [name for name, one in testbed.SHIFTS.items() if {one.x, one.y} <= there]
+        if not names:
+            raise typer.BadParameter("'all' means the testbed's shifts, and the table has none", param_hint="--shift")
+    if len(names) > 1 and y is not None:
+        raise typer.BadParameter("several shifts are named by --shift alone", param_hint="--y")
+    if names:
+        chosen = {name: study.shift(name, x or "val") for name in names}
+        chosen = {name: replace(one, x=x or one.x, y=y or one.y) for name, one in chosen.items()}
+    elif y is None or (x is None and "val" not in there):
         settings = ", ".join(study.results.settings[:8])
         raise typer.BadParameter(f"give --x and --y (settings: {settings}, ...) or --shift", param_hint="--x")
     else:
-        chosen = ShiftAxes(x, y)
+        chosen = {y: ShiftAxes(x or "val", y)}
     if min_x is not None:
-        chosen = replace(chosen, min_x=min_x)
+        chosen = {name: replace(one, min_x=min_x) for name, one in chosen.items()}
     if pivot is not None:
-        chosen = replace(chosen, pivot="auto" if pivot == "auto" else _number(pivot))
+        at = "auto" if pivot == "auto" else _number(pivot)
+        chosen = {name: replace(one, pivot=at) for name, one in chosen.items()}
     return chosen
 
 

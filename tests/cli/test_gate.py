@@ -1,0 +1,187 @@
+"""``shiftbench gate`` as CI runs it: verdicts, exit codes, baselines, files, and bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import Result
+
+from tests.cli.test_eval import call
+from tests.reports.page.test_report_command import payload
+from tests.runs.helpers import colour_folder
+
+MODEL = """
+import numpy as np
+import shiftbench as sb
+from shiftbench.labels.space import LabelSpace
+
+def make(name, names=("red", "green", "blue"), wrong=0, nan=False):
+    def scores(images):
+        found = images.mean(axis=(1, 2)) / 20
+        chosen = images.astype(np.int64).sum(axis=(1, 2, 3)) % 100 < wrong
+        return np.where(chosen[:, None], np.nan if nan else -found, found)
+    return sb.load_classifier(
+        scores, name=name, labels=LabelSpace("colours", names), preprocessing=sb.Preprocessing(sb.Geometry(36, 32))
+    )
+
+def old(): return make("old")
+def same(): return make("new")
+def worse(): return make("worse", wrong=40)
+def broken(): return make("broken", wrong=40, nan=True)
+def other(): return make("other", names=("red", "green", "blue", "black"))
+"""
+OPTIONS = ("--corruption", "gaussian_noise,contrast", "--severity", "1,3", "--quiet", "--trust")
+POLICY = """
+[[rule]]
+of = "clean"
+margin = 5
+[[rule]]
+of = "mean"
+margin = 5
+[[rule]]
+of = "class"
+margin = 20
+undecided = "allow"
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("gate")
+    colour_folder(root / "photos", per_class=40)
+    (root / "model.py").write_text(MODEL)
+    (root / "colours.txt").write_text("red\ngreen\nblue\n")
+    (root / "gate.toml").write_text(POLICY)
+    done = call("gate", "pin", f"{root}/model.py:old", "-o", root / "b.parquet", *common(root), "-w", root / "old")
+    assert done.exit_code == 0, done.output
+    return root
+
+
+def common(project: Path) -> tuple[object, ...]:
+    return ("--data", project / "photos", "--labels", project / "colours.txt", *OPTIONS)
+
+
+def gate(project: Path, model: str, against: object, *more: object) -> Result:
+    words = ("gate", f"{project}/model.py:{model}", "--against", against, "--policy", project / "gate.toml")
+    data = () if "--data" in more else ("--data", project / "photos")
+    return call(*words, *data, "-w", project / "new", "--quiet", "--trust", *more)
+
+
+@pytest.mark.parametrize(("model", "code", "verdict"), [("same", 0, "PASS"), ("worse", 1, "FAIL")])
+def test_baselines_of_all_kinds_give_one_verdict(project: Path, model: str, code: int, verdict: str) -> None:
+    found = [
+        gate(project, model, f"{project}/model.py:old", *common(project)),
+        # The options of a stored baseline are used again.
+        gate(project, model, project / "b.parquet"),
+        gate(project, model, project / "old"),
+    ]
+    for one in found:
+        assert one.exit_code == code, one.output
+        assert one.stdout.startswith(verdict)
+    lines = {one.stdout.partition("\n\n")[0] for one in found}
+    assert len(lines) == 1
+    assert "photos-c" in lines.pop()
+
+
+def test_not_enough_images(project: Path) -> None:
+    few = gate(project, "same", f"{project}/model.py:old", *common(project), "--per-class", 8, "--json")
+    assert few.exit_code == 2
+    data = json.loads(few.stdout)
+    assert data["verdict"] == "not enough images" and data["images"] == 24 and data["images_needed"] > 24
+
+
+def test_one_pass(project: Path) -> None:
+    words = ("--design", "one-pass", "--severity", "1-5", "--json")
+    worse = gate(project, "worse", f"{project}/model.py:old", *common(project), *words)
+    assert worse.exit_code == 1
+    data = json.loads(worse.stdout)
+    mean = data["rules"][1]
+    assert mean["verdict"] == "fail" and mean["checks"][0]["images"] == 120
+    assert len(data["newly_wrong"]) == 11  # clean, and two corruptions at five severities
+
+
+def test_files(project: Path, tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("g.md", "g.xml", "g.html")}
+    done = gate(project, "worse", project / "b.parquet", "--markdown", files["g.md"], "--junit", files["g.xml"],
+                "--report", files["g.html"], "--json")  # fmt: skip
+    assert done.exit_code == 1
+    data = json.loads(done.stdout)
+    suite = ElementTree.parse(files["g.xml"]).getroot()
+    assert [int(suite.attrib[key]) for key in ("tests", "failures")] == [3, 2 + (data["rules"][2]["verdict"] == "fail")]
+    cases = {case.attrib["name"]: case for case in suite}
+    assert cases["clean accuracy (margin 5 points)"].find("failure") is not None
+    text = files["g.md"].read_text()
+    assert text.startswith("<!-- shiftbench gate -->") and "FAIL" in text.splitlines()[2]
+    wrong = data["newly_wrong"]["photos"]
+    assert wrong and wrong[0] in text
+    # The report shows the images that are newly wrong, and no others.
+    page = payload(files["g.html"])
+    assert page["title"] == data["text"]
+    lists = {one["setting"]: one for one in page["sections"]["failures"]["lists"]}  # type: ignore[index]
+    shown = {mistake["id"] for mistake in lists["photos"]["images"]}
+    assert shown and shown <= set(wrong)
+    assert lists["photos"]["total"] == len(wrong)
+
+
+def test_what_the_candidate_newly_gets_wrong(project: Path) -> None:
+    data = json.loads(gate(project, "worse", project / "b.parquet", "--json").stdout)
+    clean = data["rules"][0]["checks"][0]
+    assert clean["change"] == pytest.approx(-len(data["newly_wrong"]["photos"]) / 120)
+
+
+def refused(result: Result, *texts: str) -> None:
+    assert result.exit_code == 3, result.output
+    for text in texts:
+        assert text in " ".join(result.stderr.split())
+
+
+def test_another_dataset_is_refused(project: Path, tmp_path: Path) -> None:
+    shutil.copytree(project / "photos", tmp_path / "photos")
+    next((tmp_path / "photos" / "red").iterdir()).unlink()
+    refused(gate(project, "same", project / "b.parquet", "--data", tmp_path / "photos"), "the dataset has changed")
+
+
+def test_other_shifts_are_refused(project: Path) -> None:
+    refused(gate(project, "same", project / "b.parquet", "--seed", 5), "the shift is another version", "seed 5")
+    refused(gate(project, "same", project / "b.parquet", "--severity", "2"), "no predictions for 2 of 3 settings")
+
+
+def test_bad_models(project: Path) -> None:
+    refused(gate(project, "broken", project / "b.parquet"), "nan or inf", "not complete")
+    refused(gate(project, "other", project / "b.parquet"), "label space")
+
+
+def test_images_of_one_class(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    shutil.copytree(project / "photos" / "red", tmp_path / "photos" / "red")
+    words = ("--data", tmp_path / "photos", "--labels", project / "colours.txt", *OPTIONS)
+    refused(gate(project, "same", f"{project}/model.py:old", *words), "of one class")
+
+
+def test_images_without_labels(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for i in range(4):
+        Image.fromarray(np.full((40, 40, 3), i, np.uint8)).save(tmp_path / "photos" / f"{i}.png")
+    words = ("--data", f"unlabelled:{tmp_path}/photos", "--labels", project / "colours.txt", "--suite", "clean")
+    refused(gate(project, "same", f"{project}/model.py:old", *words), "label")
+
+
+def test_errors_are_no_verdicts(project: Path, tmp_path: Path) -> None:
+    refused(call("gate"), "candidate")
+    refused(call("gate", "x.onnx", "--against", "y.onnx", "--nosuch"), "--nosuch")
+    refused(gate(project, "same", tmp_path / "nosuch.parquet"), "not a baseline file")
+    refused(gate(project, "same", project / "nosuch.onnx"), "nosuch.onnx")
+    refused(gate(project, "same", project / "new"), "which model")
+    refused(gate(project, "nosuch", project / "b.parquet"))
+
+
+def test_a_model_of_a_workspace_is_chosen_by_name(project: Path) -> None:
+    gate(project, "same", f"{project}/model.py:old", *common(project))
+    done = gate(project, "worse", project / "new", "--model", "old")
+    assert done.exit_code == 1, done.output

@@ -1,0 +1,125 @@
+"""The examples in --help: every one is accepted by its command, and those that need no model are run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from shiftbench.cli.app import app
+from shiftbench.settings.base import Member
+from shiftbench.studies.testbed import known_models, known_settings
+from tests.reports.recorded import record
+
+#: Commands whose examples run on recorded predictions alone; `calibrate` needs scores of all classes.
+RUN = ("study", "figure", "groups", "report", "reproduce", "table", "compare", "list")
+
+
+def commands(command: Any) -> Iterator[Any]:
+    if hasattr(command, "list_commands"):
+        context = command.context_class(command)
+        for name in command.list_commands(context):
+            yield from commands(command.get_command(context, name))
+    else:
+        yield command
+
+
+def examples() -> list[str]:
+    found = []
+    for command in commands(typer.main.get_command(app)):
+        text = (command.help or "").replace("\b", "").replace("\\\n", " ")
+        found += [" ".join(line.split()) for line in text.splitlines() if line.strip().startswith("shiftbench ")]
+    return list(dict.fromkeys(found))
+
+
+EXAMPLES = examples()
+RUNNABLE = [line for line in EXAMPLES if line.split()[1] in RUN]
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) > 100 and len(RUNNABLE) > 30
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_an_example_is_accepted(line: str) -> None:
+    """Option names, choices and required options, without running anything."""
+    arguments = shlex.split(line, comments=True)[1:]
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "list_commands"):
+        default = getattr(command, "default_command", None)
+        name = default if default and arguments[0] not in command.commands else arguments.pop(0)
+        command = command.get_command(command.context_class(command), name)
+    command.make_context("example", arguments)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the examples name: tables, a workspace, annotations."""
+    root = tmp_path_factory.mktemp("examples")
+    settings = [*known_settings(), "cifar-10", "cifar-10.1"]
+    models = {name: info for name, info in known_models().items() if info.extra["in_paper"] == "1"}
+    rng = np.random.default_rng(0)
+    skill = rng.uniform(0.4, 2.5, len(models))[:, None]
+    ease = np.where([name.startswith("val") for name in settings], 0.6, rng.uniform(-1, 0, len(settings)))
+    values = 100 / (1 + np.exp(-(skill + ease + rng.normal(0, 0.05, (len(models), len(settings))))))
+    values[list(models).index("resnet50"), settings.index("imagenet-a")] = 0.0
+    header = ",".join(["model", *settings])
+    lines = [",".join([name, *(f"{v:.3f}" for v in row)]) for name, row in zip(models, values, strict=True)]
+    (root / "imagenet-testbed").mkdir()
+    table = "\n".join([header, *lines]) + "\n"
+    (root / "imagenet-testbed" / "robustness_top1s.csv").write_text(table)
+    (root / "results.csv").write_text(table)
+    rows = [
+        f"{name},{info.category},{info.base_model},{'more' * bool(info.base_model)}" for name, info in models.items()
+    ]
+    (root / "models.csv").write_text("\n".join(["model,category,base_model,changes", *rows]) + "\n")
+    (root / "map.csv").write_text("printed,model\nResNet-50,c\n")
+    (root / "mine.csv").write_text("model,val,imagenet-sketch\nmine,76.0,30.0\n")
+    (root / "annotations.csv").write_text("id,selected,shown\n" + "".join(f"{i},{i % 10},10\n" for i in range(10_000)))
+    (root / "photographs.csv").write_text("id,photographer\n" + "".join(f"{i},p{i % 7}\n" for i in range(50_000)))
+    for name in ("WORKSPACE", "W", "shiftbench-workspace"):
+        _workspace(root / name)
+    for name in ("A", "B"):
+        (root / name).symlink_to(root / "W")
+    (root / "ImageNet" / "val").mkdir(parents=True)
+    return root
+
+
+def _workspace(root: Path) -> None:
+    v2 = "imagenetv2-matched-frequency"
+    for model, hits in (("squeezenet1_1", 0.58), ("b", 0.7), ("c", 0.76)):
+        for setting, images, factor, space in (
+            ("val", 50_000, 1.0, "imagenet-1k"),
+            (v2, 10_000, 0.85, "imagenet-1k"),
+            (f"{v2}-format-val", 10_000, 0.86, "imagenet-1k"),
+            ("imagenet-a", 7_500, 0.1, "imagenet-a-200"),
+            ("demo", 100, 0.95, "imagenet-1k"),
+            ("new", 1_000, 0.8, "imagenet-1k"),
+            ("hidden-split", 1_000, 0.9, "imagenet-1k"),
+            ("imagenet-c.fog.3", 100, 0.5, "imagenet-1k"),
+        ):
+            reference = None if setting in ("val", "demo") else "val"
+            record(root, setting, images, int(images * hits * factor), model=model, space=space, reference=reference,
+                   confidence=hits, labels_of_model="imagenet-1k")  # fmt: skip
+        for severity in (3, 5):
+            name, member = f"demo-c.fog.{severity}", Member("demo-c", "fog", float(severity))
+            record(root, name, 100, int(100 * hits / severity), model=model, reference="demo", member=member,
+                   source="in-memory")  # fmt: skip
+
+
+@pytest.mark.parametrize("line", RUNNABLE)
+def test_an_example_runs(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "shops.test" in line:
+        pytest.skip("needs a dataset with factors; tests/cli/test_data_factors.py runs it")
+    monkeypatch.chdir(folder)
+    result = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+    # --check reports the papers' own contradictions with exit code 1.
+    expected = (0, 1) if "--check" in line else (0,)
+    unexpected = isinstance(result.exception, Exception)
+    assert result.exit_code in expected and not unexpected, f"{result.output}\n{result.exception!r}"

@@ -1,0 +1,94 @@
+"""``shiftbench history``, and ``compare`` across workspaces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import shiftbench as sb
+from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.paired import compare
+from tests.cli.test_eval import call
+from tests.runs.helpers import colour_folder
+
+MODEL = """
+import numpy as np
+import shiftbench as sb
+from shiftbench.labels.space import LabelSpace
+
+def scores(images):
+    found = images.mean(axis=(1, 2)) / 20
+    wrong = images.astype(np.int64).sum(axis=(1, 2, 3)) % 100 < WRONG
+    return np.where(wrong[:, None], -found, found)
+
+def make():
+    return sb.load_classifier(
+        scores, name="net", labels=LabelSpace("colours", ("red", "green", "blue")),
+        preprocessing=sb.Preprocessing(sb.Geometry(36, 32)),
+    )
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three versions of one model in workspace ``w``, the last of them in ``other``, too."""
+    root = tmp_path_factory.mktemp("history")
+    colour_folder(root / "photos", per_class=15)
+    (root / "colours.txt").write_text("red\ngreen\nblue\n")
+    for wrong, workspaces in ((0, ["w"]), (60, ["w"]), (20, ["w", "other"])):
+        (root / "model.py").write_text(MODEL.replace("WRONG", str(wrong)))
+        for name in workspaces:
+            done = call(
+                *("eval", f"{root}/model.py:make", "--data", root / "photos", "--labels", root / "colours.txt"),
+                *("--suite", "corruptions", "--corruption", "contrast", "--severity", "1,2", "-w", root / name, "-q"),
+            )
+            assert done.exit_code == 0, done.output
+    return root
+
+
+def test_versions_in_order_of_their_first_run(project: Path) -> None:
+    done = call("history", "net", "-w", project / "w", "--json")
+    assert done.exit_code == 0, done.output
+    versions = json.loads(done.stdout)["versions"]
+    run = sb.Run.open(project / "w")
+    assert [one["model"] for one in versions] == run.classifiers and len(versions) == 3
+    first, second, third = (one["scores"] for one in versions)
+    assert first["photos"]["value"] == 1.0 > third["photos"]["value"] > second["photos"]["value"]
+    settings = [f"photos-c.contrast.{severity}" for severity in (1, 2)]
+    mean = sum(run.predictions(versions[1]["model"], one).correct.mean() for one in settings) / 2
+    assert second["photos-c"]["value"] == pytest.approx(mean)
+    pair = compare(*(run.predictions(versions[i]["model"], "photos") for i in (1, 0)))
+    assert versions[0]["change"] is None
+    assert versions[1]["change"]["value"] == pytest.approx(pair.difference) and versions[1]["p"] == pytest.approx(
+        pair.p
+    )
+
+
+def test_the_chart_has_a_line_per_version(project: Path) -> None:
+    text = call("history", "-w", project / "w", columns=100).stdout
+    assert text.count("●") == 6 and "photos-c" in text
+    one = sb.Run.open(project / "w").classifiers[1]
+    assert call("history", one, "-w", project / "w").stdout.count("●") == 0
+    assert isinstance(call("history", "nosuch", "-w", project / "w").exception, ShiftbenchError)
+
+
+def test_compare_across_workspaces(project: Path) -> None:
+    both = call("compare", "-w", project / "w", "-w", project / "other", "--setting", "photos", "--json")
+    assert both.exit_code == 0, both.output
+    pairs = json.loads(both.stdout)["comparisons"]
+    assert len(pairs) == 6
+    last = sb.Run.open(project / "w").classifiers[2]
+    [same] = [one for one in pairs if (one["first"], one["second"]) == (last, "net")]
+    assert same["difference"] == 0 and same["n"] == 45
+    # Two workspaces that have a name in common.
+    twice = call("compare", "-w", project / "other", "-w", project / "other", "--json")
+    [pair] = json.loads(twice.stdout)["comparisons"]
+    assert pair["first"] == f"net ({project / 'other'})"
+
+
+def test_unknown_names_in_several_workspaces(project: Path) -> None:
+    words = ("compare", "-w", project / "w", "-w", project / "other")
+    assert isinstance(call(*words, "-c", "nosuch").exception, ShiftbenchError)
+    assert isinstance(call(*words, "-s", "nosuch").exception, ShiftbenchError)
