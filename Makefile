@@ -14,7 +14,7 @@ help:
 	@echo "make demo         four real classifiers on real photographs, clean and corrupted"
 	@echo "make test         lint, types and the whole test suite"
 	@echo "make bench        all benchmarks, and docs/performance.md from them"
-	@echo "make soak         the long tests"
+	@echo "make soak         the long tests, and docs/reliability.md from them"
 	@echo "make docs         the documentation site in site/, its tutorials run and its links checked"
 
 demo: $(VENV)/.demo
@@ -41,7 +41,8 @@ unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(PYTEST_OPTIONS)
 
 soak: $(VENV)/.dev
-	$(BIN)/pytest -m soak $(PYTEST_OPTIONS)
+	SHIFTBENCH_COUNTS=$(CURDIR)/.counts.json $(BIN)/pytest -m "soak or reliability" $(PYTEST_OPTIONS)
+	$(BIN)/python scripts/reliability.py .counts.json
 
 # Neither the build nor the built site asks anything of the network.
 docs: $(VENV)/.dev

@@ -1,6 +1,7 @@
-"""AugMix in images per second against plain Pillow and timm, and what each intervention costs in training.
+"""AugMix in images per second against plain Pillow and timm, loaders against timm's and torchvision's, and what each
+intervention costs in training.
 
-python -m benchmarks.hardening [--quick] [--part augmix|training]
+python -m benchmarks.hardening [--quick] [--part augmix|loader|training]
 
 AugMix: one process and one thread each, the same photographs at 32 and 224 pixels, rounds that alternate, the best of
 each counts. Training: processor time of the quickest epoch but the first of the real loop with a ResNet-20 on real
@@ -11,6 +12,7 @@ for a moment: their speed does not depend on what they learnt.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import tempfile
 import time
@@ -172,6 +174,50 @@ def _rate(augment: Augment, pictures: list[Pixels], seconds: float) -> float:
     return done / (time.perf_counter() - begin)
 
 
+def loader_rates(quick: bool) -> dict[str, float]:
+    """Training images per second of CPU time from JPEG files to uint8 batches of 224 pixels: a random resized crop and
+    a flip, in one process and one thread; timm's loader and torchvision's reference do the same."""
+    import torch
+
+    from shiftbench.classifiers.timm_ import import_timm
+    from shiftbench.hardening.recipe import load_recipe
+    from shiftbench.hardening.training.batches import Batches
+    from shiftbench.hardening.training.setup import prepare_training
+
+    import_timm()
+    data = importlib.import_module("timm.data")
+    from torchvision import datasets
+    from torchvision.transforms import v2
+
+    torch.set_num_threads(1)
+    demo = open_named("demo")
+    rates = {OURS: 0.0, TIMM: 0.0, "torchvision": 0.0}
+    with tempfile.TemporaryDirectory() as name:
+        for i in range(len(demo)):
+            folder = Path(name) / demo.space.keys[int(demo.labels[i])]
+            folder.mkdir(exist_ok=True)
+            Image.fromarray(demo.read(i).pixels).save(folder / f"{i:05}.jpeg", quality=90)
+        changes = ["data.empty_classes=true", "data.labels=folders", "train.batch_size=32"]
+        ours = Batches(*prepare_training(load_recipe("imagenet-standard", changes), name), 1)
+        theirs = data.create_loader(
+            data.create_dataset("", name), (3, 224, 224), 32, is_training=True, num_workers=0, use_prefetcher=True,
+            color_jitter=None, interpolation="bilinear", device=torch.device("cpu"), persistent_workers=False,
+        )  # fmt: skip
+        steps = [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+        reference = torch.utils.data.DataLoader(datasets.ImageFolder(name, v2.Compose(steps)), 32, shuffle=True)
+        epochs: dict[str, Callable[[], int]] = {
+            OURS: lambda: sum(len(batch.targets) for batch in ours.epoch(0)),
+            TIMM: lambda: sum(len(labels) for _, labels in theirs),
+            "torchvision": lambda: sum(len(labels) for _, labels in reference),
+        }
+        for _ in range(1 if quick else 4):
+            for loader, epoch in epochs.items():
+                begin = time.process_time()
+                images = epoch()
+                rates[loader] = max(rates[loader], images / (time.process_time() - begin))
+    return rates
+
+
 def training_seconds(quick: bool) -> dict[str, tuple[float, float]]:
     """Processor time of an epoch of each intervention, and of standard training just before it: a machine that is
     shared is faster at one time than at another."""
@@ -240,6 +286,14 @@ def report(found: dict[str, Any]) -> str:
     parts = []
     if "augmix" in found:
         parts += [*_busy(found["load"]["augmix"]), _augmix_report(found)]
+    if "loader" in found:
+        rates = found["loader"]
+        rows = [(name, f"{rate:,.0f}", f"{rates[OURS] / rate:.2f}x") for name, rate in rates.items()]
+        parts += [
+            "Loading for training: JPEG photographs to batches of 224 pixels (random resized crop and flip), images "
+            "per second of CPU time, one process, best of alternating rounds. timm's batches are normalised too.\n\n"
+            + table(("loader", "images/s and core", "ours / it"), rows)
+        ]
     if "training" in found:
         parts += [*_busy(found["load"]["training"]), _training_report(found["training"], found["copies"])]
     return "\n\n".join(parts)
@@ -297,15 +351,19 @@ def _training_report(seconds: dict[str, tuple[float, float]], copies: dict[str, 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="a few seconds; the numbers are rough")
-    arguments.add_argument("--part", choices=("augmix", "training"), help="only this; the rest is kept as it was")
+    arguments.add_argument(
+        "--part", choices=("augmix", "loader", "training"), help="only this; the rest is kept as it was"
+    )
     chosen = arguments.parse_args()
     found: dict[str, Any] = saved("hardening") if chosen.part else {}
     load = found.setdefault("load", {})
-    if chosen.part != "training":
+    if chosen.part in (None, "loader"):
+        found["loader"] = loader_rates(chosen.quick)
+    if chosen.part in (None, "augmix"):
         before = os.getloadavg()[0]
         found |= {"augmix": augmix_rates(chosen.quick), "threads": thread_rates(chosen.quick)}
         load["augmix"] = [before, os.getloadavg()[0]]
-    if chosen.part != "augmix":
+    if chosen.part in (None, "training"):
         before = os.getloadavg()[0]
         found |= {"copies": copy_rates(chosen.quick), "training": training_seconds(chosen.quick)}
         load["training"] = [before, os.getloadavg()[0]]

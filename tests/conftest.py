@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -18,6 +19,23 @@ REFERENCE = Path(
 )
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The report of a test carries the group of docs/reliability.md that it counts in."""
+    for mark in item.iter_markers("reliability"):
+        item.user_properties.append(("reliability", mark.args[0]))
+
+
+def _write_counts(reports: list[pytest.TestReport]) -> None:
+    """For scripts/reliability.py: by group, what was tried and survived. A test counts as one try, unless it says."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for report in reports:
+        known = dict(report.user_properties)
+        if "reliability" in known:
+            tries = int(str(known.get("tries", 1)))
+            counts[str(known["reliability"])] += Counter(tried=tries, survived=tries * report.passed)
+    Path(os.environ["SHIFTBENCH_COUNTS"]).write_text(json.dumps(counts, indent=1, sort_keys=True) + "\n")
+
+
 @pytest.fixture(scope="session")
 def reference_data() -> Path:
     """Public result tables and metadata that are too large, or not ours, to keep in the repository."""
@@ -28,6 +46,8 @@ def reference_data() -> Path:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Count and name skipped tests by reason: a green run states what it did not test."""
+    if "SHIFTBENCH_COUNTS" in os.environ:
+        _write_counts([*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())])
     by_reason: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for report in terminalreporter.stats.get("skipped", ()):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -26,7 +26,7 @@ ROOT = Path(shiftbench.__file__).parent
 #: From the bottom of the package to the top, as in docs/architecture.md.
 LAYERS = (
     "_version", "arrays", "errors", "registry", "native", "io", "jobs", "outputs", "labels", "datasets", "shifts",
-    "classifiers", "settings", "store", "metrics", "runs", "studies", "published", "reports", "api",
+    "classifiers", "settings", "store", "metrics", "runs", "diagnosis", "studies", "published", "reports", "api",
     "integrations", "testsets", "hardening", "workshops", "cli",
 )  # fmt: skip
 #: Looks names up in all layers when they are asked for, and imports nothing.

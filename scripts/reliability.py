@@ -1,0 +1,43 @@
+"""Writes the scoreboard of docs/reliability.md from the counts of the last soak: ``make soak`` runs it.
+
+The tests marked ``reliability(group)`` count what they tried (tests/conftest.py).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+_BEGIN, _END = "<!-- scoreboard -->", "<!-- end of scoreboard -->"
+#: Group of the tests, and what is tried.
+GROUPS = {
+    "kills": "SIGKILL at random moments; the same command continues to the same bytes",
+    "injected faults": "the n-th open, write, fsync, rename or unlink fails (EIO, ENOSPC) or kills the process",
+    "bit flips": "one bit of a file of a workspace",
+    "damaged workspaces": "files truncated, emptied, replaced by other JSON or by folders; then repaired",
+    "bad inputs": "images, models, predictions, archives and output devices that are broken or hostile",
+    "silent-wrong attempts": "edited labels, copied predictions, exchanged files: a number that would be wrong",
+    "page attacks": "requests and texts against the report, the viewer and the annotation server",
+}
+
+
+def scoreboard(counts: dict[str, dict[str, int]]) -> str:
+    lines = ["| group | what is tried | tried | survived |", "|---|---|---|---|"]
+    for group, about in GROUPS.items():
+        found = counts.get(group)
+        numbers = f"{found['tried']:,} | {found['survived']:,}" if found else "not run | "
+        lines.append(f"| {group} | {about} | {numbers} |")
+    return "\n".join(lines)
+
+
+def main(counts: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(_BEGIN)
+    board = scoreboard(json.loads(counts.read_text()))
+    PAGE.write_text(f"{before}{_BEGIN}\n\n{board}\n\n{_END}{rest.split(_END)[1]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
