@@ -86,7 +86,7 @@ shift does: `sb.evaluate(model, [Setting("mine", "data", attack)], data)`.
 2. **Results are clipped to [0, 1].** The testbed passed no clip range. Clipped images are images; at these radii only
    nearly black or white pixels differ.
 3. **The random start in L2** is uniform in the ball. The library that the testbed used draws from a cube and projects
-   onto the ball; in so many dimensions both lie near the surface in a random direction.
+   onto the ball; in that many dimensions both lie near the surface in a random direction.
 4. The radius in L2 follows the image's height, as the testbed's does; step sizes do not.
 
 ## AutoAttack

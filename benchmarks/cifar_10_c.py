@@ -158,7 +158,7 @@ def page(run: sb.Run, seconds: dict[str, float] | None) -> str:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--workspace", type=Path, help="where predictions are kept; else a temporary folder")
-    arguments.add_argument("--sample", type=int, help="so many images, drawn by a seed; printed, not written")
+    arguments.add_argument("--sample", type=int, help="evaluate a random subset of N images; printed, not written")
     chosen = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="shiftbench-cifar-") as folder:
         text = page(*evaluated(chosen.workspace or Path(folder), chosen.sample))

@@ -2,7 +2,7 @@
 
     python -m benchmarks.near_duplicates [--quick]
 
-Planted are edited copies of reference pictures, CIFAR-10's at 32 x 32 and the demo photographs. imagededup's PHash
+Planted are edited copies of reference images, CIFAR-10's at 32 x 32 and the demo photographs. imagededup's PHash
 finds what is within its default distance of 10 bits; its CNN fetches weights, so it is not part of this. The search
 is timed on 10,000 real candidates (CIFAR-10's test images) against 100,000 references (its training images and their
 mirror images); faiss's flat index and one large matrix product get part of the queries, extrapolated and marked so.
@@ -36,7 +36,7 @@ from shiftbench.testsets.near_duplicates.search import ExactIndex
 Pairs = set[tuple[str, str]]
 FEATURES = {"CIFAR-10": "demo:resnet8-cifar10", "photographs": "demo:squeezenet1_1"}
 NEIGHBOURS = 10
-#: Hashes that differ in so many bits are alike to imagededup.
+#: Largest number of differing bits at which imagededup takes two hashes for duplicates.
 BITS = 10
 
 
@@ -144,7 +144,7 @@ def by_product(queries: NDArray[np.uint8], references: NDArray[np.float32]) -> N
 
 
 def whole_search(candidates: Dataset, references: Dataset, folder: Path) -> tuple[float, int]:
-    """Seconds from the pictures to the queue, and how many pairs it has."""
+    """Seconds from the images to the queue, and how many pairs it has."""
     begin = time.perf_counter()
     queue = find_near_duplicates(candidates, [references], within=False, folder=folder)
     return time.perf_counter() - begin, len(queue.pairs)
