@@ -196,7 +196,6 @@ def test_scores_that_are_no_numbers_are_refused(pictures: Path, tmp_path: Path, 
         run_small(pictures, tmp_path / "w", functions={"p": poisoned}, suite="clean")
 
 
-@pytest.mark.xfail(reason="of two runs that create a workspace at the same moment, one may end with GoneError")
 def test_two_runs_at_once_do_not_harm_each_other(pictures: Path, tmp_path: Path) -> None:
     errors: list[BaseException] = []
 

@@ -116,3 +116,13 @@ def test_an_upgrade_that_was_killed_continues(old: Path, monkeypatch: pytest.Mon
     assert not workspace.files.required and list(verify(workspace)) == []
     compact(workspace)
     assert list(verify(sb.Workspace(old / "workspace"))) == [] and sb.Workspace(old / "workspace").files.required
+
+
+def test_a_run_goes_on_when_another_upgrades(old: Path) -> None:
+    one, other = sb.Workspace(old / "workspace"), sb.Workspace(old / "workspace")
+    compact(one)
+    other.check_present()
+    marker = (old / "workspace" / "workspace.json").stat()
+    other.record_source("colours", "0" * 16, ("data", "colours"))
+    one.check_present()
+    assert (old / "workspace" / "workspace.json").stat().st_ino == marker.st_ino and other.files.required

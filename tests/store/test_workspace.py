@@ -37,6 +37,25 @@ def test_a_run_killed_while_making_the_workspace_does_not_block_it(tmp_path: Pat
     assert (tmp_path / "workspace.json").exists()
 
 
+def test_two_runs_that_make_a_workspace_at_once_have_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second run looks before the first has made the workspace, and creates it after the first uses it."""
+    looked = iter([FileNotFoundError()])
+    first = Workspace(tmp_path)
+    first.record_space(PETS)
+    read = Workspace._read_format
+
+    def look(self: Workspace) -> int:
+        for error in looked:
+            raise error
+        return read(self)
+
+    monkeypatch.setattr(Workspace, "_read_format", look)
+    second = Workspace(tmp_path)
+    first.check_present()
+    second.check_present()
+    assert [path.name for path in tmp_path.glob("*workspace.json*")] == ["workspace.json"]
+
+
 def test_a_missing_workspace_is_not_made_by_readers(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not a workspace"):
         Workspace(tmp_path / "no", create=False)

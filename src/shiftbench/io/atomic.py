@@ -16,12 +16,15 @@ from shiftbench.io.errors import UnwritableError as UnwritableError
 from shiftbench.io.paths import Location, is_object, local
 
 
-def write_atomically(path: Location, write: Callable[[Path], object], *, durable: bool = True) -> None:
+def write_atomically(
+    path: Location, write: Callable[[Path], object], *, durable: bool = True, exclusive: bool = False
+) -> None:
     """Call ``write`` with a temporary neighbour of ``path``, then rename it into place.
 
     A reader, and a run that starts again after ``kill -9``, sees the old file, the new one or none; two
     writers do not disturb each other, because each has its own neighbour. ``durable`` waits for the disk, so
     that even a power cut leaves a whole file; what carries its own digest and can be made again need not.
+    ``exclusive`` leaves a file that another writer has put there meanwhile, where the file system has hard links.
 
     In an object store, where a name has all its bytes or none, the file is made here and put there at once; the
     store's answer means that it is kept.
@@ -32,10 +35,10 @@ def write_atomically(path: Location, write: Callable[[Path], object], *, durable
             write(made)
             path.upload(made)
     else:
-        _write_beside(local(path), write, durable)
+        _write_beside(local(path), write, durable, exclusive)
 
 
-def _write_beside(path: Path, write: Callable[[Path], object], durable: bool) -> None:
+def _write_beside(path: Path, write: Callable[[Path], object], durable: bool, exclusive: bool) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +49,8 @@ def _write_beside(path: Path, write: Callable[[Path], object], durable: bool) ->
         if durable:
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-        temporary.replace(path)
+        if not exclusive or not _linked(temporary, path):
+            temporary.replace(path)
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -55,22 +59,30 @@ def _write_beside(path: Path, write: Callable[[Path], object], durable: bool) ->
         raise
 
 
+def _linked(temporary: Path, path: Path) -> bool:
+    """Whether there is a file at ``path``, this one or another's; False where links are not possible."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    temporary.unlink()
+    return True
+
+
 #: The place is full or closed: nothing else could be written there either.
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
 def write_bytes(path: Location, data: bytes) -> None:
-    write_atomically(path, lambda temporary: _write(temporary, data), durable=False)
+    write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
 
 
-def write_json(path: Location, value: Any) -> None:
+def write_json(path: Location, value: Any, *, exclusive: bool = False) -> None:
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda temporary: _write(temporary, text.encode()))
+    write_atomically(path, lambda temporary: temporary.write_bytes(text.encode()), exclusive=exclusive)
 
 
 def read_json(path: Location) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)

@@ -57,8 +57,8 @@ class SealedFiles:
     #: Whether a file without a digest is damaged; in format 1 no file has one.
     required: bool
 
-    def write_json(self, path: Location, value: Mapping[str, Any]) -> None:
-        write_json(path, {**value, _DIGEST: digest(self._place(path), value)})
+    def write_json(self, path: Location, value: Mapping[str, Any], *, exclusive: bool = False) -> None:
+        write_json(path, {**value, _DIGEST: digest(self._place(path), value)}, exclusive=exclusive)
 
     def read_json(self, path: Location) -> dict[str, Any]:
         """Raises FileNotFoundError, or StoreError if it is damaged."""

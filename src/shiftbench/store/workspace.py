@@ -177,16 +177,20 @@ class Workspace:
             raise StoreError(
                 f"{self.root} is a file, and a workspace is a folder", hint="name a new or empty folder"
             ) from None
-        if self._holds_other_things():
+        # Another run may have made a workspace of it just now.
+        if self._holds_other_things() and not self.marker_path.exists():
             raise StoreError(
                 f"{self.root} is not empty and not a workspace; nothing was written",
                 hint="name a new or empty folder; `shiftbench store repair` restores a lost workspace.json",
             ) from None
-        self.write_marker()
+        self.write_marker(exclusive=True)
 
-    def write_marker(self) -> None:
-        """Write workspace.json, as it is in every workspace of this format."""
-        SealedFiles(self.root, required=True).write_json(self.marker_path, {"format": FORMAT})
+    def write_marker(self, *, exclusive: bool = False) -> None:
+        """Write workspace.json, as it is in every workspace of this format.
+
+        Runs recognise their workspace by this file: one that creates it must not exchange another run's.
+        """
+        SealedFiles(self.root, required=True).write_json(self.marker_path, {"format": FORMAT}, exclusive=exclusive)
         self._marker = self._state()
 
     def _read_format(self) -> int:
@@ -213,12 +217,21 @@ class Workspace:
         if self.files.required:
             return
         with file_lock(self.lock_path("upgrade"), wait=True):
-            new = SealedFiles(self.root, required=True)
-            for path, is_table in self.sealed_files():
-                with suppress(StoreError):  # a damaged one stays, and is reported when it is read
-                    new.rewrite(self.files, path, is_table=is_table)
-            self.write_marker()
-        self.files = new
+            if not self._upgraded():
+                new = SealedFiles(self.root, required=True)
+                for path, is_table in self.sealed_files():
+                    with suppress(StoreError):  # a damaged one stays, and is reported when it is read
+                        new.rewrite(self.files, path, is_table=is_table)
+                self.write_marker()
+                self.files = new
+
+    def _upgraded(self) -> bool:
+        """Whether another run has upgraded the workspace since it was opened here; then it is used as upgraded."""
+        with suppress(FileNotFoundError, StoreError):
+            if not self.files.required and self._read_format() == FORMAT:
+                self.files, self._marker = SealedFiles(self.root, required=True), self._state()
+                return True
+        return False
 
     def sealed_files(self) -> Iterator[tuple[Location, bool]]:
         """The small files, and whether each is a table."""
@@ -241,7 +254,7 @@ class Workspace:
 
     def check_present(self) -> None:
         """Raise GoneError if the folder was deleted or replaced since it was opened: nothing is written there then."""
-        if self._state() != self._marker:
+        if self._state() != self._marker and not self._upgraded():
             raise GoneError(self.root)
 
     def __getstate__(self) -> dict[str, Any]:
