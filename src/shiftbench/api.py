@@ -498,6 +498,7 @@ def evaluate(
     trust: bool = False,
     console: Console | None = None,
     shard: Shard | str | None = None,
+    rebalance: bool = False,
     strict: bool = False,
     design: Design = "full",
     passes: int = 1,
@@ -546,6 +547,7 @@ def evaluate(
         console: Where progress is printed; default: standard error.
         shard: ``"3/8"`` computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
             order or at once, on one workspace; the job that finds a result's last block joins it.
+        rebalance: With ``shard``: after its own part, the job computes blocks that other jobs have not begun.
         strict: Raise StrictRunError, after everything is stored, where there would be warnings: permuted labels,
             chance level, assumed preprocessing, skipped images, missing predictions.
         design: ``"full"``, or ``"one-pass"``: evaluate every image clean and under one of the suite's shifts, and
@@ -574,7 +576,7 @@ def evaluate(
         0.945
     """
     arguments = dict(locals())
-    own_shard = Shard.parse(shard) if isinstance(shard, str) else shard
+    own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     textures = None if frost_textures is None else str(frost_textures)
     options = SuiteOptions(tuple(severities), tuple(corruptions), source, textures, data_name(data))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from shiftbench.cli.app import app
 from shiftbench.jobs.base import TRIES
 from shiftbench.jobs.ray_executor import RayError, RayExecutor, Resources
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
-from tests.runs.kill_target import slow_channel
 from tests.runs.test_evaluate import as_classifier, run_small, stored
 from tests.runs.test_kill import files, shards, start
 from tests.runs.test_troubles import ThrowsOn
@@ -145,7 +144,7 @@ def test_classifiers_of_the_same_needs_share_workers(cluster: Any, pictures: Pat
 
 
 def test_more_than_any_machine_has_is_refused(cluster: Any, pictures: Path, tmp_path: Path) -> None:
-    executor = RayExecutor(cluster.address, resources=Resources(cpus=2))
+    executor = RayExecutor(cluster.address, resources=Resources(cpus=2), patience=0)
     with pytest.raises(RayError, match="no machine of the cluster can hold") as caught:
         run_small(pictures, tmp_path / "ray", executor=executor)
     assert caught.value.expected == "2 CPUs, 0 GPUs on one machine"
@@ -172,25 +171,31 @@ def test_a_driver_killed_with_nine_and_started_again(cluster: Any, tmp_path: Pat
     assert files(broken) == files(whole) and shards(broken) == 0
 
 
-@pytest.mark.soak
-def test_a_node_removed_in_the_middle(cluster: Any, pictures: Path, tmp_path: Path) -> None:
-    """Last: afterwards the cluster has one node."""
-    functions = {"slow": slow_channel}
-    local = run_small(pictures, tmp_path / "local", functions=functions)
-    (node,) = cluster.worker_nodes
-    left: list[int] = []
+class NeedsTwoMachines(Signed):
+    """Goes on, slowly, once a second machine is at work."""
 
-    def remove() -> None:
-        wait_until(lambda: shards(tmp_path / "ray") >= 2)
-        cluster.remove_node(node, allow_graceful=False)
-        left.append(40 - shards(tmp_path / "ray"))
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        scores = super().__call__(images)
+        wait_until(lambda: len(places(self.notes)) >= 2)
+        time.sleep(0.2)
+        return scores
 
-    remover = threading.Thread(target=remove)
-    remover.start()
-    run = run_small(pictures, tmp_path / "ray", functions=functions, executor=RayExecutor(cluster.address))
-    remover.join()
-    assert left[0] > 0, "it must be removed in the middle: 8 blocks of 5 settings"
-    assert by_hand(run) == by_hand(local) and stored(tmp_path / "ray") == stored(tmp_path / "local")
+
+def test_machines_that_join_and_leave_during_a_run(cluster: Any, pictures: Path, tmp_path: Path) -> None:
+    """No machine has room at first; two join, each gets work, and the first of them leaves again."""
+    workspace, notes = tmp_path / "ray", tmp_path / "notes"
+    functions = {"slow": NeedsTwoMachines(notes)}
+    executor = RayExecutor(cluster.address, resources=Resources(cpus=2), patience=90)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(run_small, pictures, workspace, functions=functions, executor=executor)
+        machines = []
+        for count in (1, 2):
+            machines.append(cluster.add_node(num_cpus=2))
+            wait_until(lambda count=count: run.done() or len(places(notes)) == count)  # type: ignore[misc]
+        left = 40 - shards(workspace)
+        cluster.remove_node(machines[0], allow_graceful=False)
+    assert left > 0, "it must leave in the middle: 8 blocks of 5 settings"
+    assert by_hand(run.result()) == by_hand(run_small(pictures, tmp_path / "local"))
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 90) -> None:

@@ -27,7 +27,7 @@ def plan(root: Path, settings: int) -> tuple[list[PlannedResult], Workspace]:
     ]
     items = all_items(results, {results[0].dataset: dataset})
     assert items == work_items(results[0].dataset, dataset)
-    found, to_do, done = missing_items(workspace, results, items)
+    found, to_do, done = missing_items(workspace, results, items, {results[0].dataset: dataset})
     assert (found, to_do, done) == (items, 600 * settings, 0)
     return results, workspace
 

@@ -8,17 +8,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.api import SharedRun
+from shiftbench.api import IncompleteRunError, SharedRun
 from shiftbench.cli.app import app
 from shiftbench.errors import SettingError
+from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Shard
-from shiftbench.runs.plan import WorkItem
-from tests.runs.helpers import colour_folder
-from tests.runs.test_evaluate import run_small, stored
+from shiftbench.jobs.blocks import Block
+from shiftbench.runs import plan
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
+from tests.runs.test_evaluate import as_classifier, run_small, stored
 from tests.runs.test_kill import files, start
 
 
@@ -58,6 +62,55 @@ def test_a_job_computes_its_own_blocks_and_says_so(pictures: Path, tmp_path: Pat
     assert blocks == starts[1::4]
 
 
+def test_a_job_takes_over_what_others_have_not_begun(
+    pictures: Path, tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    workspace = sb.Workspace(tmp_path / "w")
+    dataset = sb.open_dataset(pictures, space=COLOURS)
+    claimed = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{Block(0, 1).name}")
+    with file_lock(claimed, wait=False):
+        run = run_small(pictures, workspace.root, shard="2/4", rebalance=True)
+        assert isinstance(run, SharedRun) and run.word.endswith("1 are for other jobs"), "job 1 is at the first block"
+    run_small(pictures, workspace.root, shard="1/4", rebalance=True)
+    assert stored(workspace.root) == expected
+
+
+@pytest.mark.parametrize("first", [1, 8])
+def test_another_number_of_workers_uses_the_blocks_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Blocks of 64 images, or parts of 32, of a run that was stopped; the next one cuts them otherwise."""
+    data = colour_folder(tmp_path / "pictures", per_class=171, size=8)
+    (data / "red" / "000.png").write_bytes(b"broken")
+    monkeypatch.setattr(plan, "_BLOCKS_OF_A_SMALL_SET", 8)
+    calls: list[int] = []
+    broken: list[bool] = []
+
+    def counting(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        calls.append(len(images))
+        if broken and sum(calls) > 200:
+            raise ValueError("stopped")
+        return brightest_channel(images)
+
+    model = as_classifier(counting, "m")  # once: the state of the function is a part of the model
+
+    def run(workspace: Path, workers: int) -> sb.Run:
+        return sb.evaluate(model, "clean", data, workspace, labels=COLOURS, progress=False, workers=workers)
+
+    whole = run(tmp_path / "whole", first)
+    broken.append(True)
+    calls.clear()
+    with pytest.raises(IncompleteRunError):
+        run(tmp_path / "w", first)
+    names = {path.stem for path in (tmp_path / "w" / "shards").rglob("*.parquet")}
+    assert names and all(("-" in name) == (first == 8) for name in names)
+    broken.clear()
+    calls.clear()
+    again = run(tmp_path / "w", 9 - first)
+    assert 0 < sum(calls) < 512 and stored(tmp_path / "w") == stored(tmp_path / "whole")
+    assert again.problems() == whole.problems() and len(whole.problems()) == 1
+
+
 def test_a_run_without_shares_finishes_what_jobs_left(
     pictures: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
@@ -78,7 +131,7 @@ def test_jobs_at_once_in_processes_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("of", [1, 2, 5, 40])
 def test_every_block_belongs_to_one_job(of: int) -> None:
-    items = [WorkItem("any", i, i + 1) for i in range(33)]
+    items = [Block(i, i + 1, "any") for i in range(33)]
     parts = [Shard(job, of).of(items) for job in range(1, of + 1)]
     assert sorted((item for part in parts for item in part), key=lambda item: item.start) == items
     assert max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -17,6 +17,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.errors import StoreError
 from shiftbench.io.paths import local
+from shiftbench.jobs.blocks import Block
 from shiftbench.store import workspace as workspace_module
 from shiftbench.store.export import export_table
 from shiftbench.store.maintenance import compact, verify, workspace_stats
@@ -173,7 +174,7 @@ def test_compaction_leaves_what_is_not_whole_alone(pictures: Path, tmp_path: Pat
 
 def test_compaction_clears_up_after_the_killed(made: Workspace) -> None:
     result = next(made.results())
-    shard = local(made.block_path(result, 0))
+    shard = local(made.block_path(result, Block(0, 1)))
     shard.parent.mkdir(parents=True)
     shutil.copy(local(made.predictions_path(result)), shard)
     young, old = (local(made.root) / "predictions" / f".x.parquet.{name}.tmp" for name in ("young", "old"))

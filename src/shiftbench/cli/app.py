@@ -38,6 +38,8 @@ COMMANDS = {
     "check": ("check", "app", "Check that a classifier, dataset or attack keeps its contract."),
     "data": ("data", "app", "Inspect and check datasets; assemble icons."),
     "store": ("store", "app", "Inspect, verify, compact and export a workspace."),
+    "jobs": ("jobs", "app", "Runs without a terminal (eval --detach): list, attach, cancel."),
+    "launch": ("launch", "app", "An evaluation as an array of jobs: SLURM, Kubernetes."),
     "testset": ("testset", "app", "Build a new test set: candidates, annotators, review, sampling."),
     "harden": ("harden", "app", "Train more robust models; augment datasets."),
     "experiment": ("experiment", "experiment_command", "Train the variants of an experiment, and compare them."),

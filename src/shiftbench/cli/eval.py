@@ -69,6 +69,13 @@ def evaluate_command(
             help="JOB/JOBS, such as 3/8: compute only this job's blocks, for job arrays; the last job joins all."
         ),
     ] = None,
+    rebalance: Annotated[
+        bool,
+        typer.Option("--rebalance", help="With --shard: then also compute blocks that other jobs have not begun."),
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run without this terminal; see `shiftbench jobs list | attach | cancel`.")
+    ] = False,
     wait: Annotated[
         float | None,
         typer.Option(
@@ -136,9 +143,15 @@ def evaluate_command(
           --executor ray --address HOST:6379 --gpus 1
         shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
           --shard $SLURM_ARRAY_TASK_ID/8
+      without this terminal (`shiftbench jobs attach`); a job array written for you
+        shiftbench eval model.onnx --suite imagenet-c --data val/ --detach
+        shiftbench launch slurm --jobs 8 -- model.onnx --data val/
       an earlier run again, with another model
         shiftbench eval new.onnx --config shiftbench-workspace/runs/ID.json
     """
+    if detach:
+        start_detached(as_json=shown.json)
+        return
     from shiftbench.api import IncompleteRunError, StrictRunError, dry_run, evaluate
 
     arguments, record = with_configuration(
@@ -157,6 +170,7 @@ def evaluate_command(
             **models.options(),
             "executor": executor.executor(),
             "shard": shard,
+            "rebalance": rebalance,
             "wait": wait,
             "keep_scores": keep_scores,
             "strict": strict,
@@ -183,6 +197,19 @@ def evaluate_command(
         raise typer.Exit(3)
     if failed is not None:
         raise failed
+
+
+def start_detached(*, as_json: bool) -> None:
+    """Start the present command again, without its terminal."""
+    from shiftbench.cli.jobs import describe
+    from shiftbench.jobs.detached import start_job
+    from shiftbench.store.run_records import command_line
+
+    job = start_job([word for word in command_line.get()[1:] if word != "--detach"])
+    if as_json:
+        print_json(describe(job))
+    else:
+        output.print(f"{job.id} is running; show its output: shiftbench jobs attach {job.id}")
 
 
 def print_plan(plan: DryRun, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from shiftbench.errors import SettingError, argument
@@ -43,6 +43,8 @@ class Shard:
 
     number: int = 1
     count: int = 1
+    #: Whether it takes over what other jobs have not begun, when its own part is done.
+    rebalance: bool = field(default=False, repr=False)
 
     @classmethod
     def parse(cls, given: str | Shard | None) -> Shard:
@@ -136,6 +138,10 @@ class Executor(ABC):
     @abstractmethod
     def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
         """Do a job for all items; the items that failed."""
+
+    def wanted_workers(self) -> int:
+        """How many items it computes at once."""
+        return 1
 
     @contextmanager
     def kept(self) -> Iterator[None]:

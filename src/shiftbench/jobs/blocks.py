@@ -45,6 +45,13 @@ class Block:
     start: int
     stop: int
     whole: str = ""
+    #: Whether it is a part of a block, cut for many workers.
+    is_part: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of its file: parts have names apart from those of whole blocks."""
+        return f"{self.start:09d}-{self.stop:09d}" if self.is_part else f"{self.start:09d}"
 
     @property
     def slice(self) -> slice:
@@ -275,7 +282,7 @@ class FileBlocks:
         return open_memmap(self.folder / _WHOLE, mode="w+", dtype=like.dtype, shape=shape)
 
     def _path(self, block: Block) -> Path:
-        return self.folder / f"{block.start:09d}.npz"
+        return self.folder / f"{block.name}.npz"
 
 
 @dataclass(frozen=True)

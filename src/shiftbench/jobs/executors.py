@@ -57,6 +57,10 @@ class Agenda:
         elif problems:
             self._failed(item, problems)
 
+    def put_back(self, item: Hashable) -> None:
+        """An item that was not computed, through no fault of its own."""
+        self._queue.append(item)
+
     def lose(self, item: Hashable, why: str) -> None:
         """An item failed as a whole, or its worker died."""
         self._failed(item, [Problem(str(item), why)])
@@ -87,6 +91,9 @@ class ThreadExecutor(Executor):
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+
+    def wanted_workers(self) -> int:
+        return self.workers
 
     def run(self, job: Job[Any], items: Sequence[Hashable], advance: Advance) -> list[Failure]:
         stop = threading.Event()
@@ -121,6 +128,9 @@ class ProcessExecutor(Executor):
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+
+    def wanted_workers(self) -> int:
+        return self.workers
 
     def run(self, job: Job[Any], items: Sequence[Hashable], advance: Advance) -> list[Failure]:
         agenda = Agenda(items)

@@ -12,9 +12,11 @@ memory, a few ahead of what they ask for.
 from __future__ import annotations
 
 import fnmatch
+import logging
 import math
 import socket
 import threading
+import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,8 +30,9 @@ from shiftbench.jobs.executors import Agenda
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
 
-#: Seconds to wait for the head of a cluster.
-_TIMEOUT = 10
+_log = logging.getLogger(__name__)
+#: Seconds to wait for the head of a cluster, between two looks at the workers, and without a place before it is said.
+_TIMEOUT, _LOOK, _SILENT = 10, 5.0, 10.0
 #: Prepared inputs per worker that a reader may hold ahead: settings of a block, 40 MB at 224 pixels.
 _AHEAD = 2
 #: Workers that a reader serves at once; the others wait.
@@ -95,11 +98,16 @@ Needs = Resources | Mapping[str, Resources]
 class RayExecutor(Executor):
     """Ray actors; those that die are replaced and their items retried.
 
+    Workers that the cluster has no room for wait in Ray's queue: an autoscaling cluster grows for them, and machines
+    that join during the run get work.
+
     Args:
-        address: Address of the cluster; None: start one on this machine.
-        workers: Number of actors; default: as many as the cluster has room for.
+        address: Address of a running cluster ("auto" finds the one of this machine); None: start one on this machine.
+        workers: Number of actors for models with the same resources; default: as many as the cluster has room for, now
+            and during the run.
         resources: What each actor needs.
-        reader_cpus: Cores of each actor for reading images.
+        reader_cpus: CPUs of the reader of each machine, which prepares images; 0: workers read for themselves.
+        patience: Seconds to wait for the first worker to be placed.
     """
 
     def __init__(
@@ -109,13 +117,9 @@ class RayExecutor(Executor):
         workers: int | None = None,
         resources: Needs | None = None,
         reader_cpus: int = 0,
+        patience: float = 900,
     ) -> None:
-        """``address`` of a running cluster ("auto" finds the one of this machine); by default Ray is started here.
-
-        ``workers`` is the number of actors for models with the same resources (default: as many as fit).
-        ``reader_cpus`` are the CPUs of the reader of each machine; with 0 workers read for themselves.
-        """
-        self.address, self.workers, self.reader_cpus = address, workers, reader_cpus
+        self.address, self.workers, self.reader_cpus, self.patience = address, workers, reader_cpus, patience
         self.resources: Needs = resources or Resources()
 
     @contextmanager
@@ -135,33 +139,24 @@ class RayExecutor(Executor):
         reader = job.reader(self.reader_cpus) if self.reader_cpus else None
         with self.kept(), _reading(ray, reader, self.reader_cpus) as readers:
             groups = [
-                _Group(
-                    ray, part.with_reader(readers) if readers else part, own, needs, self._places(ray, needs, readers)
-                )
+                _Group(ray, part.with_reader(readers) if readers else part, own, needs, self.workers)
                 for needs, (part, own) in parts.items()
             ]
-            return _Drive(ray, groups, advance).run()
+            return _Drive(ray, groups, advance, self.patience).run()
+
+    def wanted_workers(self) -> int:
+        """As many as are asked for, or as the cluster has room for now."""
+        if self.workers or self.address is None:
+            return worker_count(self.workers)
+        needs = _needs_of("", self.resources)
+        with self.kept():
+            return sum(_room(machine, needs) for machine in _machines(_import_ray()).values())
 
     def _cpus(self) -> int:
         """For a Ray that is started here."""
         needs = [self.resources] if isinstance(self.resources, Resources) else self.resources.values()
         each = max((own.cpus for own in needs), default=1.0)
         return max(1, round(worker_count(self.workers) * each)) + self.reader_cpus
-
-    def _places(self, ray: ModuleType, needs: Resources, readers: _Readers | None) -> int:
-        machines = _machines(ray)
-        if readers:
-            for node in readers.by_node.keys() & machines.keys():
-                machines[node]["CPU"] -= self.reader_cpus
-        room = sum(_room(machine, needs) for machine in machines.values())
-        if room == 0:
-            raise RayError(
-                "no machine of the cluster can hold a worker",
-                found="; ".join(map(_describe, machines.values())) + (" beside its reader" if readers else ""),
-                expected=f"{needs} on one machine",
-                hint="request less with --cpus, --gpus and --memory, or add a machine",
-            )
-        return room if self.workers is None else min(self.workers, room)
 
 
 class _Reader:
@@ -240,8 +235,11 @@ class _Worker:
     def __init__(self, job: Job[Any]) -> None:
         self.job = job
 
-    def ready(self) -> None:
-        """Returns once the actor is placed and has its job."""
+    def ready(self) -> str:
+        """The machine of the actor, once it is placed and has its job."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
 
     def compute(self, item: Hashable, waits: bool) -> tuple[list[Problem] | None, int, str | None]:
         """(result of ``Job.compute``, amount done, why the item failed as a whole)."""
@@ -259,16 +257,23 @@ class _Group:
     """The workers with the same resources, and their items."""
 
     def __init__(
-        self, ray: ModuleType, job: Job[Any], items: Sequence[Hashable], needs: Resources, places: int
+        self, ray: ModuleType, job: Job[Any], items: Sequence[Hashable], needs: Resources, workers: int | None
     ) -> None:
         self._job = ray.put(job.threaded(max(1, int(needs.cpus))))
         self._actor = ray.remote(_Worker).options(scheduling_strategy="SPREAD", **needs.options())
-        self.agenda = Agenda(items)
-        self.places = min(places, len(items))
+        self.agenda, self.needs, self.workers = Agenda(items), needs, workers
+        #: Workers that wait for a place or load their job; and items that are being computed.
+        self.starting = self.computing = 0
         self.failed_starts = 0
 
     def new_worker(self) -> Any:
         return self._actor.remote(self._job)
+
+    def lacking(self) -> int:
+        """Workers to ask for: those that are wanted; by default one more than there is room for, for machines that
+        join later. No more than there are items."""
+        wanted = self.workers - self.computing if self.workers else 1
+        return min(wanted, len(self.agenda)) - self.starting
 
 
 @dataclass(frozen=True)
@@ -278,38 +283,73 @@ class _Task:
     group: _Group
     worker: Any
     item: Hashable | None
+    node: str = ""
 
 
 class _Drive:
     """Gives each worker that is ready an item, until all are done or given up."""
 
-    def __init__(self, ray: ModuleType, groups: Sequence[_Group], advance: Advance) -> None:
-        self.ray, self.groups, self.advance = ray, groups, advance
+    def __init__(self, ray: ModuleType, groups: Sequence[_Group], advance: Advance, patience: float) -> None:
+        from ray.util.metrics import Counter
+
+        self.ray, self.groups, self.advance, self.patience = ray, groups, advance, patience
         self.running: dict[Any, _Task] = {}
+        self.placed = False
+        self.done = Counter("shiftbench_done", "Predictions or other results that are done.")
 
     def run(self) -> list[Failure]:
+        began, told = time.monotonic(), False
         try:
             for group in self.groups:
-                for _ in range(group.places):
+                # All that fit now start at the same time.
+                room = 0 if group.workers else sum(_room(own, group.needs) for own in _machines(self.ray).values())
+                for _ in range(min(room, len(group.agenda)) or group.lacking()):
                     self._start_worker(group)
             while self._unfinished():
-                finished, _ = self.ray.wait(list(self.running), num_returns=1)
-                self._take(self.running.pop(finished[0]), finished[0])
+                for group in self.groups:
+                    for _ in range(group.lacking()):
+                        self._start_worker(group)
+                finished, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_LOOK)
+                for answer in finished:
+                    self._take(self.running.pop(answer), answer)
+                waited = time.monotonic() - began
+                if not self.placed and waited >= min(_SILENT, self.patience):
+                    told = told or self._tell()
+                    if waited >= self.patience:
+                        raise self._no_place()
             return [failure for group in self.groups for failure in group.agenda.failures]
         finally:
             for task in self.running.values():
                 self.ray.kill(task.worker)
 
+    def _tell(self) -> bool:
+        error = self._no_place()
+        _log.warning("waiting for a machine with %s; the cluster has %s", error.expected, error.found or "none")
+        return True
+
+    def _no_place(self) -> RayError:
+        return RayError(
+            "no machine of the cluster can hold a worker",
+            found="; ".join(map(_describe, _machines(self.ray).values())),
+            expected=f"{' and '.join(dict.fromkeys(str(group.needs) for group in self.groups))} on one machine",
+            hint="request less with --cpus, --gpus and --memory, or add a machine",
+        )
+
     def _unfinished(self) -> bool:
         """Whether any item is left or being computed; workers that are still starting do not count."""
-        computing = any(task.item is not None for task in self.running.values())
-        return computing or any(group.agenda for group in self.groups)
+        return any(group.agenda or group.computing for group in self.groups)
 
     def _start_worker(self, group: _Group) -> None:
         worker = group.new_worker()
+        group.starting += 1
         self.running[worker.ready.remote()] = _Task(group, worker, None)
 
     def _take(self, task: _Task, answer: Any) -> None:
+        group = task.group
+        if task.item is None:
+            group.starting -= 1
+        else:
+            group.computing -= 1
         try:
             result = self.ray.get(answer)
         except UnwritableError as error:
@@ -320,30 +360,38 @@ class _Drive:
             self._worker_died(task, error)
             return
         if task.item is None:
-            task.group.failed_starts = 0
+            group.failed_starts, self.placed = 0, True
+            task = replace(task, node=result)
         else:
-            self._note(task.group.agenda, task.item, *result)
-        self._hand_out(task.group, task.worker)
+            self._note(group.agenda, task.item, *result)
+        self._hand_out(task)
 
     def _note(
         self, agenda: Agenda, item: Hashable, problems: list[Problem] | None, count: int, why: str | None
     ) -> None:
         self.advance(count)
+        if count:
+            self.done.inc(count)
         if why is None:
             agenda.take(item, problems)
         else:
             agenda.lose(item, why)
 
-    def _hand_out(self, group: _Group, worker: Any) -> None:
+    def _hand_out(self, task: _Task) -> None:
         """The next item for a worker; one without further items is ended."""
-        if not group.agenda:
-            self.ray.kill(worker)
+        if not task.group.agenda:
+            self.ray.kill(task.worker)
             return
-        item, waits = group.agenda.next()
-        self.running[worker.compute.remote(item, waits)] = _Task(group, worker, item)
+        item, waits = task.group.agenda.next()
+        task.group.computing += 1
+        # The name is what Ray's dashboard shows.
+        answer = task.worker.compute.options(name=str(item)).remote(item, waits)
+        self.running[answer] = replace(task, item=item)
 
     def _worker_died(self, task: _Task, error: Exception) -> None:
-        if task.item is not None:
+        if task.item is not None and task.node not in _machines(self.ray):
+            task.group.agenda.put_back(task.item)  # the machine left the cluster: no fault of the item
+        elif task.item is not None:
             task.group.agenda.lose(task.item, f"its worker died: {_short(error)}")
         else:
             task.group.failed_starts += 1
@@ -353,8 +401,6 @@ class _Drive:
                     found=_short(error),
                     hint="every machine needs the same Python, the same shiftbench, the models and the data",
                 )
-        if task.group.agenda:
-            self._start_worker(task.group)
 
 
 def _needs_of(name: str, needs: Needs) -> Resources:

@@ -18,11 +18,12 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError, argument, explain
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Demand, Job, Problem, Reader
+from shiftbench.jobs.blocks import Block
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.metrics.base import Needs
-from shiftbench.runs.plan import PlannedResult, RunContext, WorkItem, block_is_complete, is_complete
+from shiftbench.runs.plan import PlannedResult, RunContext, block_is_complete, is_complete
 from shiftbench.runs.prepare_images import PictureMaker, Ready, SharedPictureMaker, Wanted, stacked
 from shiftbench.store.prediction_files import PredictionBlock, as_stored, write_block
 from shiftbench.store.predictions import SKIPPED
@@ -42,27 +43,29 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Evaluation(Job[WorkItem]):
+class Evaluation(Job[Block]):
     """The blocks of a run, as a job."""
 
     context: RunContext
     #: By the key of a result: predictions that are made already.
     known: Mapping[str, KnownRows] = field(default_factory=dict)
     threads: int = 1
+    #: Leave blocks that another run computes to it.
+    skip_claimed: bool = False
     #: Who makes the images ready; without one, the worker itself.
     pictures: Reader | None = None
 
-    def compute(self, item: WorkItem, advance: Advance, *, wait: bool) -> list[Problem] | None:
+    def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem] | None:
         """None when another run is at it and ``wait`` is False."""
         workspace = self.context.workspace
         workspace.check_present()
-        dataset = self.context.datasets[item.dataset]
-        lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.start}{self.context.part}")
+        dataset = self.context.datasets[item.whole]
+        lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.name}{self.context.part}")
         patience = self.context.patience
         with file_lock(lock, wait=patience if wait else False, while_waiting=lambda: advance(0)) as mine:
             if not mine:
-                return None
-            results = [planned for planned in self.context.results if planned.dataset == item.dataset]
+                return [] if self.skip_claimed else None
+            results = [planned for planned in self.context.results if planned.dataset == item.whole]
             missing = [planned for planned in results if not block_is_complete(workspace, planned, item)]
             # Another run may have finished a result, and cleared its blocks, while this one waited.
             pending = [planned for planned in missing if not is_complete(workspace, planned)]
@@ -79,17 +82,15 @@ class Evaluation(Job[WorkItem]):
         return replace(self, pictures=feed)
 
     def divided(
-        self, items: Sequence[WorkItem], demand_of: Callable[[str], Demand]
-    ) -> dict[Demand, tuple[Job[WorkItem], Sequence[WorkItem]]]:
+        self, items: Sequence[Block], demand_of: Callable[[str], Demand]
+    ) -> dict[Demand, tuple[Job[Block], Sequence[Block]]]:
         """By what the classifiers need: those of the same needs share workers, and read each image once."""
         names: dict[Demand, list[str]] = {}
         for name in dict.fromkeys(planned.result.classifier for planned in self.context.results):
             names.setdefault(demand_of(name), []).append(name)
         return {demand: self._of(chosen, items, number) for number, (demand, chosen) in enumerate(names.items())}
 
-    def _of(
-        self, names: Sequence[str], items: Sequence[WorkItem], number: int
-    ) -> tuple[Job[WorkItem], Sequence[WorkItem]]:
+    def _of(self, names: Sequence[str], items: Sequence[Block], number: int) -> tuple[Job[Block], Sequence[Block]]:
         part = replace(
             self.context,
             classifiers={name: self.context.classifiers[name] for name in names},
@@ -97,7 +98,7 @@ class Evaluation(Job[WorkItem]):
             part=f"-{number}" if number else "",
         )
         own = {planned.dataset for planned in part.results}
-        return replace(self, context=part), [item for item in items if item.dataset in own]
+        return replace(self, context=part), [item for item in items if item.whole in own]
 
 
 class _TroubleError(Exception):
@@ -117,13 +118,13 @@ def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
 
 
 class _BlockComputation:
-    def __init__(self, evaluation: Evaluation, workspace: Workspace, item: WorkItem, advance: Advance) -> None:
+    def __init__(self, evaluation: Evaluation, workspace: Workspace, item: Block, advance: Advance) -> None:
         self.context, self.threads, self.known = evaluation.context, evaluation.threads, evaluation.known
         self.pictures = evaluation.pictures or PictureMaker(
             self.context.datasets, self.context.seed, threads=self.threads
         )
         self.workspace, self.item, self.advance = workspace, item, advance
-        self.dataset: Dataset = self.context.datasets[item.dataset]
+        self.dataset: Dataset = self.context.datasets[item.whole]
         self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
         self.troubles: list[Problem] = []
         self.recorded = False
@@ -204,7 +205,7 @@ class _BlockComputation:
     def _record_problems(self, ready: Ready) -> None:
         if ready.problems and not self.recorded:
             name, fingerprint = self.dataset.name, self.dataset.fingerprint
-            self.workspace.record_problems(name, fingerprint, self.item.start, list(ready.problems))
+            self.workspace.record_problems(name, fingerprint, self.item, list(ready.problems))
             self.recorded = True
 
     def _predict(
@@ -235,11 +236,11 @@ class _BlockComputation:
             for i in wrong[:MOST_SHIFTED_IMAGES]
         ]
         if images:
-            path = self.workspace.block_path(planned.result, self.item.start)
+            path = self.workspace.block_path(planned.result, self.item)
             write_shifted_images(self.workspace.files, block_images_path(path), images)
 
     def _write(self, planned: PlannedResult, block: PredictionBlock) -> None:
-        path = self.workspace.block_path(planned.result, self.item.start)
+        path = self.workspace.block_path(planned.result, self.item)
         write_block(path, block, planned.result.spec, self.context.made_by)
         self.advance(len(block))
 
@@ -359,7 +360,7 @@ class _Asked:
 
     planned: PlannedResult
     dataset: Dataset
-    item: WorkItem
+    item: Block
     ready: Ready
     #: Images that the shift showed, by row of the dataset.
     shown: dict[int, Pixels] = field(default_factory=dict)

@@ -9,10 +9,11 @@ from typing import Any
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.base import Executor, Failure, Job
+from shiftbench.jobs.blocks import Block
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
 from shiftbench.runs.compute import Evaluation
-from shiftbench.runs.plan import PlannedResult, WorkItem, is_complete
+from shiftbench.runs.plan import PlannedResult, is_complete
 from shiftbench.store.workspace import Workspace
 
 #: Settings per model and images per worker that are timed.
@@ -129,20 +130,20 @@ class Rehearsal(Executor):
         started = time.perf_counter()
         self._run(short, timed or warm)
         passes = sum(len(one.rows_between(item.start, item.stop)) for one in chosen for item in timed or warm
-                     if item.dataset == one.dataset)  # fmt: skip
+                     if item.whole == one.dataset)  # fmt: skip
         return (time.perf_counter() - started) / max(passes, 1)
 
-    def _items(self, job: Evaluation, turn: int) -> list[WorkItem]:
+    def _items(self, job: Evaluation, turn: int) -> list[Block]:
         """A small block per worker and dataset; those of another turn are of other images."""
         found = []
         for name in dict.fromkeys(one.dataset for one in job.context.results):
             size = min(_IMAGES, max(1, len(job.context.datasets[name]) // (2 * self.workers)))
             first = turn * self.workers * size
             ends = [(first + i * size, first + (i + 1) * size) for i in range(self.workers)]
-            found += [WorkItem(name, *end) for end in ends if end[1] <= len(job.context.datasets[name])]
+            found += [Block(*end, name) for end in ends if end[1] <= len(job.context.datasets[name])]
         return found
 
-    def _run(self, job: Evaluation, items: Sequence[WorkItem]) -> None:
+    def _run(self, job: Evaluation, items: Sequence[Block]) -> None:
         failures = self.executor.run(job, items, lambda count: None)
         if failures:
             raise ShiftbenchError("the model fails on the first images", found=failures[0])

@@ -21,6 +21,7 @@ from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import is_object
 from shiftbench.jobs.base import Executor, Failure, Shard
+from shiftbench.jobs.blocks import Block
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
@@ -29,13 +30,13 @@ from shiftbench.runs.plan import (
     Common,
     PlannedResult,
     RunContext,
-    WorkItem,
     all_items,
+    covering,
     is_complete,
     missing_items,
     plan_result,
-    read_whole_result,
-    work_items,
+    read_blocks,
+    stored_blocks,
 )
 from shiftbench.settings.base import Suite
 from shiftbench.store.run_records import Call, ModelRun, hidden, recorded_run
@@ -248,23 +249,28 @@ def _compute(
     progress: bool,
     console: Console | None,
 ) -> Outcome:
-    blocks = all_items(context.results, context.datasets)
+    # All jobs of an array must cut the data alike, on whatever machine each of them runs.
+    workers = shard.count if shard else executor.wanted_workers() if todo else 1
+    blocks = all_items(context.results, context.datasets, workers)
     own = blocks if shard is None else list(shard.of(blocks))
-    items, to_do, done = missing_items(workspace, todo, own)
+    already = sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
+    job = Evaluation(replace(context, results=tuple(todo)), _known_rows(workspace, todo, context.datasets))
     failures: list[Failure] = []
-    if items:
-        already = (
-            done + sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
-        )
-        with progress_bar("predictions", to_do + already, already, show=progress, console=console) as advance:
-            job = Evaluation(replace(context, results=tuple(todo)), _known_rows(workspace, todo, context.datasets))
-            failures = executor.run(job, items, advance)
+    # Blocks that other jobs of the array have not begun come last; without locks nobody knows which these are.
+    taken = set(blocks if shard is None or not shard.rebalance or is_object(workspace.root) else own)
+    others = [block for block in blocks if block not in taken]
+    for share, part in ((own, job), (others, replace(job, skip_claimed=True))):
+        items, to_do, done = missing_items(workspace, todo, share, context.datasets)
+        if items:
+            total = to_do + done + already
+            with progress_bar("predictions", total, done + already, show=progress, console=console) as advance:
+                failures += executor.run(part, items, advance)
     lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context))
     if len(todo) - len(lacking) >= (1 if is_object(workspace.root) else _WORTH_CATALOGUING):
         workspace.write_catalogue()
     unfinished = {planned.result.relative for planned in lacking}
     complete = [planned.result for planned in context.results if planned.result.relative not in unfinished]
-    return Outcome(failures, complete, len(blocks), _still_missing(workspace, lacking, blocks))
+    return Outcome(failures, complete, len(blocks), _still_missing(workspace, lacking, blocks, context))
 
 
 def _known_rows(
@@ -290,25 +296,18 @@ def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext)
         if is_complete(workspace, planned):
             workspace.clear_blocks(workspace.blocks_folder(result))
             return True
-        items = work_items(planned.dataset, context.datasets[planned.dataset])
-        blocks = read_whole_result(workspace, planned, items)
-        if blocks is None:
+        data = context.datasets[planned.dataset]
+        whole = read_blocks(workspace, planned, stored_blocks(workspace, planned, data), Block(0, len(data)))
+        if whole is None:
             # Where there are no locks, another run may have joined and cleared them just now.
             return is_complete(workspace, planned)
-        workspace.complete(result, blocks, context.made_by)
+        workspace.complete(result, [whole], context.made_by)
     return True
 
 
-def _still_missing(workspace: Workspace, lacking: Sequence[PlannedResult], blocks: Sequence[WorkItem]) -> int:
+def _still_missing(
+    workspace: Workspace, lacking: Sequence[PlannedResult], blocks: Sequence[Block], context: RunContext
+) -> int:
     """How many blocks are not there for all of these results."""
-    stored = [(planned, workspace.stored_blocks(planned.result)) for planned in lacking]
-
-    def missing(item: WorkItem) -> bool:
-        return any(
-            planned.dataset == item.dataset
-            and len(planned.rows_between(item.start, item.stop))
-            and item.start not in there
-            for planned, there in stored
-        )
-
-    return sum(missing(item) for item in blocks)
+    stored = [(one, stored_blocks(workspace, one, context.datasets[one.dataset])) for one in lacking]
+    return sum(any(one.dataset == item.whole and not covering(there, item) for one, there in stored) for item in blocks)

@@ -18,6 +18,7 @@ from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import SettingError, StoreError, argument
 from shiftbench.io.errors import UnreachableError
 from shiftbench.io.paths import Location
+from shiftbench.jobs.blocks import Block
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace, Projection
 from shiftbench.metrics.base import Needs
@@ -54,18 +55,6 @@ class PlannedResult:
 
 
 @dataclass(frozen=True)
-class WorkItem:
-    """One block of one dataset, for all results on that dataset: the unit that an executor runs."""
-
-    dataset: str
-    start: int
-    stop: int
-
-    def __str__(self) -> str:
-        return f"the block of images {self.start} to {self.stop - 1} of {self.dataset!r}"
-
-
-@dataclass(frozen=True)
 class RunContext:
     """All that a worker needs; sent once to each."""
 
@@ -95,11 +84,14 @@ def block_count(images: int) -> int:
     return count if count < _EVEN_COUNT else _EVEN_COUNT * math.ceil(count / _EVEN_COUNT)
 
 
-def work_items(name: str, dataset: Dataset) -> list[WorkItem]:
-    images = len(dataset)
+def work_items(name: str, dataset: Dataset, workers: int = 1) -> list[Block]:
+    """The blocks of a dataset; for more workers than there are blocks, each is cut into 2, 4, 8, ... parts."""
+    images, parts = len(dataset), 1
     count = block_count(images)
-    ends = [i * images // count for i in range(count + 1)]
-    return [WorkItem(name, start, stop) for start, stop in itertools.pairwise(ends)]
+    while count * parts < 2 * workers and images >= 2 * parts * count * _FEWEST_IMAGES_A_BLOCK:
+        parts *= 2
+    ends = [i * images // (count * parts) for i in range(count * parts + 1)]
+    return [Block(start, stop, name, parts > 1) for start, stop in itertools.pairwise(ends)]
 
 
 class Common:
@@ -239,22 +231,60 @@ def is_complete(workspace: Workspace, planned: PlannedResult) -> bool:
     return _holds(workspace.predictions_path(planned.result), len(planned.rows), planned)
 
 
-def block_is_complete(workspace: Workspace, planned: PlannedResult, item: WorkItem) -> bool:
+def block_is_complete(workspace: Workspace, planned: PlannedResult, item: Block) -> bool:
     rows = len(planned.rows_between(item.start, item.stop))
-    return rows == 0 or _holds(workspace.block_path(planned.result, item.start), rows, planned)
+    return rows == 0 or _holds(workspace.block_path(planned.result, item), rows, planned)
 
 
-def read_whole_result(
-    workspace: Workspace, planned: PlannedResult, items: Sequence[WorkItem]
-) -> list[PredictionBlock] | None:
-    """A result's blocks in order; None while one is missing, damaged or lacks columns."""
-    rows = {item.start: len(planned.rows_between(item.start, item.stop)) for item in items}
-    wanted = {start: count for start, count in rows.items() if count}
-    if not wanted.keys() <= workspace.stored_blocks(planned.result):
-        return None
-    blocks = [_read(workspace.block_path(planned.result, start), count, planned) for start, count in wanted.items()]
-    whole = [block for block in blocks if block is not None]
-    return whole if len(whole) == len(blocks) else None
+def covering(blocks: Iterable[Block], wanted: Block) -> list[Block]:
+    """Blocks that hold a range of images together, of those that ``stored_blocks`` found; none if images are missing.
+
+    A run with another number of workers may have cut the blocks otherwise.
+    """
+    chosen, reached = [], wanted.start
+    for block in blocks:
+        if block.start <= reached < min(block.stop, wanted.stop):
+            chosen.append(block)
+            reached = block.stop
+    return chosen if reached >= wanted.stop else []
+
+
+def read_blocks(
+    workspace: Workspace, planned: PlannedResult, blocks: Sequence[Block], wanted: Block
+) -> PredictionBlock | None:
+    """The predictions for a range of images; None while some are missing, damaged or lack columns."""
+    while chosen := covering(blocks, wanted):
+        found: list[PredictionBlock] = []
+        damaged: set[Block] = set()
+        reached = wanted.start
+        for block in chosen:
+            own = planned.rows_between(block.start, block.stop)
+            first, last = np.searchsorted(own, [reached, wanted.stop])
+            reached = block.stop
+            if first == last:
+                continue
+            read = _read(workspace.block_path(planned.result, block), len(own), planned)
+            if read is None:
+                damaged.add(block)
+            else:
+                found.append(read if len(read) == last - first else read.part(slice(first, last)))
+        if not damaged:
+            return PredictionBlock.concatenate(found)
+        blocks = [block for block in blocks if block not in damaged]
+    return None
+
+
+def stored_blocks(workspace: Workspace, planned: PlannedResult, dataset: Dataset) -> list[Block]:
+    """The blocks and parts of a result that are there, damaged or not; and blocks without any of its images."""
+    whole = {block.start: block for block in work_items(planned.dataset, dataset)}
+    found = [block for block in whole.values() if not len(planned.rows_between(block.start, block.stop))]
+    for start, stop in workspace.stored_blocks(planned.result):
+        if stop is not None:
+            found.append(Block(start, stop, planned.dataset, is_part=True))
+        elif start in whole:
+            found.append(whole[start])
+    # Of those that begin at one image the largest first.
+    return sorted(found, key=lambda block: (block.start, -block.stop))
 
 
 def _holds(path: Location, rows: int, planned: PlannedResult) -> bool:
@@ -275,26 +305,27 @@ def _read(path: Location, rows: int, planned: PlannedResult, *, scores: bool = T
     return block if len(block) == rows else None
 
 
-def all_items(planned: Iterable[PlannedResult], datasets: Mapping[str, Dataset]) -> list[WorkItem]:
+def all_items(planned: Iterable[PlannedResult], datasets: Mapping[str, Dataset], workers: int = 1) -> list[Block]:
     """Every block of a run, done or not, in an order that depends on the run alone."""
     names = sorted({one.dataset for one in planned})
-    return [item for name in names for item in work_items(name, datasets[name])]
+    return [item for name in names for item in work_items(name, datasets[name], workers)]
 
 
 def missing_items(
-    workspace: Workspace, planned: Iterable[PlannedResult], items: Sequence[WorkItem]
-) -> tuple[list[WorkItem], int, int]:
+    workspace: Workspace, planned: Iterable[PlannedResult], items: Sequence[Block], datasets: Mapping[str, Dataset]
+) -> tuple[list[Block], int, int]:
     """Of these blocks: (those that some result still lacks, predictions still to make, predictions already there)."""
-    missing: dict[WorkItem, None] = {}
+    missing: dict[Block, None] = {}
     to_do = done = 0
     started = {folder.name for folder in workspace.block_folders()}
 
-    def lacking(one: PlannedResult) -> list[tuple[WorkItem, int, bool]]:
-        own = [item for item in items if item.dataset == one.dataset]
+    def lacking(one: PlannedResult) -> list[tuple[Block, int, bool]]:
+        own = [item for item in items if item.whole == one.dataset]
         ends = np.searchsorted(one.rows, [(item.start, item.stop) for item in own]).reshape(-1, 2)
         begun = one.result.key in started
+        stored = stored_blocks(workspace, one, datasets[one.dataset]) if begun else []
         return [
-            (item, rows, bool(rows) and not (begun and block_is_complete(workspace, one, item)))
+            (item, rows, bool(rows) and (not begun or read_blocks(workspace, one, stored, item) is None))
             for item, rows in zip(own, (ends[:, 1] - ends[:, 0]).tolist(), strict=True)
         ]
 
@@ -305,4 +336,4 @@ def missing_items(
                 to_do += rows
             else:
                 done += rows
-    return sorted(missing, key=lambda item: (item.dataset, item.start)), to_do, done
+    return sorted(missing, key=lambda item: (item.whole, item.start)), to_do, done

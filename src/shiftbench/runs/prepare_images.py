@@ -20,8 +20,8 @@ from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, ClassifierError, explain
 from shiftbench.jobs.base import Problem
+from shiftbench.jobs.blocks import Block
 from shiftbench.jobs.threads import on_threads
-from shiftbench.runs.plan import WorkItem
 from shiftbench.shifts.base import Shift
 
 #: Blocks that a maker of images remembers: enough for workers that are at nearly the same one.
@@ -58,15 +58,15 @@ class PictureMaker:
     def __init__(self, datasets: Mapping[str, Dataset], seed: int, *, threads: int = 1) -> None:
         self.datasets, self.seed, self.threads = datasets, seed, threads
 
-    def __call__(self, item: WorkItem, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:
+    def __call__(self, item: Block, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:
         """In the order asked for; a shift that fails yields a Problem, and the next follows."""
         block = self._block(item, list(dict.fromkeys(one.geometry for one in wanted)))
         for one in wanted:
             yield self._made(block, one)
 
-    def _block(self, item: WorkItem, geometries: Sequence[Geometry]) -> _Block:
+    def _block(self, item: Block, geometries: Sequence[Geometry]) -> _Block:
         """Every readable image once, in every geometry, and what was wrong with the others."""
-        dataset = self.datasets[item.dataset]
+        dataset = self.datasets[item.whole]
         places = range(item.start, item.stop)
         read = on_threads(lambda index: _read(dataset, index, geometries), places, self.threads)
         problems = tuple(
@@ -107,13 +107,13 @@ class SharedPictureMaker(PictureMaker):
 
     def __init__(self, datasets: Mapping[str, Dataset], seed: int, *, threads: int = 1) -> None:
         super().__init__(datasets, seed, threads=threads)
-        self._blocks: OrderedDict[WorkItem, _Block] = OrderedDict()
+        self._blocks: OrderedDict[Block, _Block] = OrderedDict()
         self._turn = threading.Lock()
 
     def __reduce__(self) -> Any:
         return partial(SharedPictureMaker, threads=self.threads), (self.datasets, self.seed)
 
-    def _block(self, item: WorkItem, geometries: Sequence[Geometry]) -> _Block:
+    def _block(self, item: Block, geometries: Sequence[Geometry]) -> _Block:
         with self._turn:  # a second one who asks waits for the first one's reading
             known = self._blocks.get(item)
             if known is None or not set(geometries) <= set(known):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -21,7 +22,7 @@ from shiftbench.jobs.progress import Advance
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
 from shiftbench.store.run_records import RunHistory, read_run, read_runs
 from shiftbench.store.sealed import damaged
-from shiftbench.store.workspace import Result, Workspace, blocks_in, read_settings, read_space
+from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, read_settings, read_space
 
 #: A writer is done with its temporary file, or dead, after so many seconds.
 _ABANDONED = 3600
@@ -233,7 +234,7 @@ def _join(workspace: Workspace, folder: Location, files: Sequence[Location]) -> 
         result = Result(unquote(folder.parent.parent.name), unquote(folder.parent.name), read_spec(files[0]))
         with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=True):
             blocks = [read_block(file, scores=True) for file in files]
-            if sum(map(len, blocks)) != result.spec.images:
+            if sum(map(len, blocks)) != result.spec.images or not _in_a_row([block_range(file) for file in files]):
                 return False
             workspace.complete(result, blocks, read_made_by(files[0]))
     except UnwritableError:
@@ -242,6 +243,12 @@ def _join(workspace: Workspace, folder: Location, files: Sequence[Location]) -> 
         # A run is just joining or clearing them, or must compute the damaged one anew.
         return False
     return True
+
+
+def _in_a_row(ranges: Sequence[tuple[int, int | None]]) -> bool:
+    """Whether no two blocks overlap: all are whole, or parts that follow each other."""
+    stops = {stop for _, stop in ranges}
+    return stops == {None} or all(stop == start for (_, stop), (start, _) in pairwise(ranges))
 
 
 def _remove_temporary(root: Location) -> int:

@@ -50,6 +50,11 @@ class PredictionBlock:
     def __len__(self) -> int:
         return len(self.top)
 
+    def part(self, rows: slice) -> PredictionBlock:
+        return PredictionBlock(
+            self.top[rows], self.confidence[rows], None if self.scores is None else self.scores[rows]
+        )
+
     @staticmethod
     def concatenate(blocks: Sequence[PredictionBlock]) -> PredictionBlock:
         keep = all(block.scores is not None for block in blocks)

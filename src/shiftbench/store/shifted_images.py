@@ -74,8 +74,7 @@ def read_shifted_images(files: SealedFiles, path: Location) -> list[ShiftedImage
 def join_shifted_images(files: SealedFiles, blocks: Location, target: Location) -> None:
     """The most confident mistakes of all blocks; equal ones in the order of the dataset. No file without images."""
     parts = sorted(blocks.glob(f"[0-9]*{_SUFFIX}"))
-    images = sorted(
-        (image for part in parts for image in read_shifted_images(files, part)), key=lambda one: -one.confidence
-    )
+    found = {image.id: image for part in parts for image in read_shifted_images(files, part)}
+    images = sorted(found.values(), key=lambda one: -one.confidence)
     if images:
         write_shifted_images(files, target, images[:MOST_SHIFTED_IMAGES])

@@ -40,6 +40,7 @@ from shiftbench.io.atomic import write_json
 from shiftbench.io.errors import GoneError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, is_object, local, place, remove_tree
+from shiftbench.jobs.blocks import Block
 from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.store.catalogue import read_catalogue, write_catalogue
@@ -284,17 +285,17 @@ class Workspace:
         """The folder of an incomplete result's blocks."""
         return self.root / "shards" / result.relative
 
-    def block_path(self, result: Result, start: int) -> Location:
-        """The file of the block that begins at an image."""
-        return self.blocks_folder(result) / f"{start:09d}.parquet"
+    def block_path(self, result: Result, block: Block) -> Location:
+        """The file of a block."""
+        return self.blocks_folder(result) / f"{block.name}.parquet"
 
     def block_folders(self) -> list[Location]:
         """The folders of results that are not complete, or not cleared up."""
         return sorted(path for path in (self.root / "shards").glob("*/*/*") if path.is_dir())
 
-    def stored_blocks(self, result: Result) -> set[int]:
-        """Where the blocks of a result begin that are there, whole or not."""
-        return {int(path.stem) for path in blocks_in(self.blocks_folder(result))}
+    def stored_blocks(self, result: Result) -> list[tuple[int, int | None]]:
+        """Where the blocks of a result begin that are there, damaged or not; and where parts of blocks end."""
+        return [block_range(path) for path in blocks_in(self.blocks_folder(result))]
 
     def lock_path(self, name: str) -> Location:
         """The file that a process locks to claim something."""
@@ -361,9 +362,9 @@ class Workspace:
         """The file of a label space."""
         return self.root / "spaces" / f"{_file_name(key)}.json"
 
-    def record_problems(self, name: str, fingerprint: str, block: int, problems: list[dict[str, str]]) -> None:
+    def record_problems(self, name: str, fingerprint: str, block: Block, problems: list[dict[str, str]]) -> None:
         """Images of one block that were skipped or converted."""
-        path = self.dataset_folder(name, fingerprint) / "problems" / f"{block:09d}.json"
+        path = self.dataset_folder(name, fingerprint) / "problems" / f"{block.name}.json"
         if problems:
             self.write_json(path, {"problems": problems})
 
@@ -373,11 +374,11 @@ class Workspace:
 
     def problems_in(self, dataset: Location) -> list[dict[str, str]]:
         """The same, by the folder of the dataset."""
-        found: list[dict[str, str]] = []
+        found: dict[str, dict[str, str]] = {}  # by image: a block and a part of it name the same ones
         for path in sorted((dataset / "problems").glob("*.json")):
             with explained(path):
-                found += self.files.read_json(path)["problems"]
-        return found
+                found |= {problem["id"]: problem for problem in self.files.read_json(path)["problems"]}
+        return list(found.values())
 
     def record_source(self, name: str, fingerprint: str, source: tuple[str, str]) -> None:
         """Keep where the images of a dataset were: its role in the suite, and the path that filled it."""
@@ -636,6 +637,12 @@ def read_settings(path: Location) -> dict[str, SettingRecord]:
 def blocks_in(folder: Location) -> list[Location]:
     """The blocks of an unfinished result, in order."""
     return sorted(folder.glob("[0-9]*.parquet"))
+
+
+def block_range(path: Location) -> tuple[int, int | None]:
+    """Where a block begins, and where it ends if it is a part of a block: their names are numbers of images."""
+    start, _, stop = path.stem.partition("-")
+    return int(start), int(stop) if stop else None
 
 
 def _text(value: object) -> str | None:

@@ -1,0 +1,152 @@
+"""Commands that outlive their terminal: each has a record, a log and, in the end, an exit code in the cache folder.
+
+A keeper process holds a lock as long as the command runs, so that a job whose machine was restarted is not taken for a
+running one, and no other process for a job.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.io.atomic import write_bytes
+from shiftbench.io.cache import cache_folder
+from shiftbench.io.locks import file_lock
+
+JobStatus = Literal["running", "done", "failed", "cancelled", "lost"]
+#: Seconds between two looks at a job, and until its keeper must have started; finished jobs that are kept.
+_LOOK, _START, _KEPT = 0.1, 60.0, 50
+_INTERRUPTED = 130
+
+
+class DetachedJob(msgspec.Struct, kw_only=True):
+    """A command that runs, or ran, without a terminal."""
+
+    id: str
+    arguments: list[str]
+    folder: str
+    started: str
+    #: Of the keeper, which leads the group of processes.
+    process: int
+    exit_code: int | None = None
+
+    @property
+    def log(self) -> Path:
+        return _folder() / f"{self.id}.log"
+
+    @property
+    def command(self) -> str:
+        return shlex.join(["shiftbench", *self.arguments])
+
+    @property
+    def status(self) -> JobStatus:
+        """ "lost": it was killed, or its machine restarted; the same command resumes."""
+        if self.exit_code is not None:
+            codes: dict[int, JobStatus] = {0: "done", _INTERRUPTED: "cancelled", -signal.SIGINT: "cancelled"}
+            return codes.get(self.exit_code, "failed")
+        with file_lock(_lock(self.id), wait=False) as free:
+            return "lost" if free else "running"
+
+
+def _folder() -> Path:
+    return cache_folder("jobs")
+
+
+def _lock(job_id: str) -> Path:
+    return _folder() / f"{job_id}.lock"
+
+
+def start_job(arguments: Sequence[str]) -> DetachedJob:
+    """Run ``shiftbench`` with these arguments in a session of its own."""
+    for old in [job for job in detached_jobs() if job.status != "running"][_KEPT:]:
+        for path in _folder().glob(f"{old.id}.*"):
+            path.unlink(missing_ok=True)
+    job_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+    log = _folder() / f"{job_id}.log"
+    with log.open("wb") as output:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", __name__, job_id, *arguments],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    limit = time.monotonic() + _START
+    while not _record(job_id).exists():
+        if keeper.poll() is not None or time.monotonic() > limit:
+            raise ShiftbenchError("the job did not start", found=log.read_text(errors="replace")[-500:])
+        time.sleep(_LOOK)
+    return find_job(job_id)
+
+
+def _record(job_id: str) -> Path:
+    return _folder() / f"{job_id}.json"
+
+
+def detached_jobs() -> list[DetachedJob]:
+    """The jobs of this user on this machine, the last one first."""
+    found = []
+    for path in sorted(_folder().glob("*.json"), reverse=True):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=DetachedJob))
+        except (OSError, msgspec.MsgspecError):
+            continue
+    return found
+
+
+def find_job(job_id: str | None = None) -> DetachedJob:
+    """By its id or the beginning of it; by default the last one."""
+    jobs = detached_jobs()
+    found = [job for job in jobs if job.id.startswith(job_id or "")]
+    if not found:
+        raise UnknownNameError("job", job_id or "", [job.id for job in jobs])
+    return found[0]
+
+
+def follow(job: DetachedJob) -> Iterator[str]:
+    """The log of a job as it grows, until the job ends."""
+    with job.log.open(encoding="utf-8", errors="replace") as log:
+        while True:
+            ended = find_job(job.id).status != "running"
+            if text := log.read():
+                yield text
+            elif ended:
+                return
+            else:
+                time.sleep(_LOOK)
+
+
+def cancel(job: DetachedJob) -> DetachedJob:
+    """Stop a job as Ctrl-C does, and wait for its end; what is done is kept."""
+    if job.status == "running":
+        os.killpg(job.process, signal.SIGINT)
+        while find_job(job.id).status == "running":
+            time.sleep(_LOOK)
+    return find_job(job.id)
+
+
+def _keep(job_id: str, arguments: list[str]) -> None:
+    # Not ignored, which the command would inherit: it is the command that stops.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    with file_lock(_lock(job_id), wait=True):
+        job = DetachedJob(id=job_id, arguments=arguments, folder=str(Path.cwd()), started=started, process=os.getpid())
+        command = [sys.executable, "-c", "from shiftbench.cli import main; main()", *arguments]
+        with subprocess.Popen(command) as process:
+            write_bytes(_record(job_id), msgspec.json.encode(job))
+            job.exit_code = process.wait()
+        write_bytes(_record(job_id), msgspec.json.encode(job))
+
+
+if __name__ == "__main__":
+    _keep(sys.argv[1], sys.argv[2:])
