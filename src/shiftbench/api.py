@@ -17,6 +17,7 @@ from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.labels.space import LabelSpace
+from shiftbench.runs.behaviour import settle_behaviour
 from shiftbench.runs.execute import collect_needs, execute, input_warnings, load_classifiers, plan_results
 from shiftbench.runs.inputs import open_inputs
 from shiftbench.runs.plan import RunContext
@@ -594,6 +595,7 @@ def evaluate(
         select = replace(select, balanced=True)
     inputs = open_inputs(chosen, data, find_label_space(labels), load, selection=select, allow_outside=allow_outside)
     loaded, left_out = inputs.classifiers, inputs.left_out
+    inputs.notes.extend(settle_behaviour(loaded.values(), store))
 
     def compute(datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
         needs = collect_needs(metric, suite, keep_scores)

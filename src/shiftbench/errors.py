@@ -162,8 +162,11 @@ WarningCode = Literal[
     "own-classes",
     "budget",
     "data-files",
+    "changed-model",
+    "unsteady-model",
+    "unverified-model",
 ]
-_NOTES = ("own-classes", "data-files", "budget")
+_NOTES = ("own-classes", "data-files", "budget", "changed-model", "unverified-model")
 
 
 class ResultWarning(UserWarning):

@@ -32,7 +32,9 @@ class Unsure:
 
 def model(function: Any) -> sb.Classifier:
     preprocessing = sb.Preprocessing(sb.Geometry(resize=36, crop=32))
-    return sb.load_classifier(function, labels=COLOURS, preprocessing=preprocessing, name="unsure")
+    found = sb.load_classifier(function, labels=COLOURS, preprocessing=preprocessing, name="unsure")
+    found.self_contained = True  # so that it is asked for the images of the data alone
+    return found
 
 
 @pytest.fixture(scope="module")

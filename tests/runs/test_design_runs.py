@@ -33,7 +33,9 @@ class Counting:
 
 def model(function: Any = brightest_channel) -> sb.Classifier:
     preprocessing = sb.Preprocessing(sb.Geometry(resize=36, crop=32))
-    return sb.load_classifier(function, labels=COLOURS, preprocessing=preprocessing, name="brightest")
+    found = sb.load_classifier(function, labels=COLOURS, preprocessing=preprocessing, name="brightest")
+    found.self_contained = True  # so that it is asked for the images of the data alone
+    return found
 
 
 def contents(root: Path) -> dict[str, bytes]:

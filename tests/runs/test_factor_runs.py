@@ -155,6 +155,7 @@ def test_a_run_that_broke_off_goes_on_and_gives_the_same_bytes(
 
     fragile = Fragile()
     model = sb.load_classifier(fragile, name="places", labels="deepfashion2-13", preprocessing=network.preprocessing)
+    model.self_contained = True  # so that it is asked for the images of the data alone
 
     def run(workspace: Path, workers: int, most: int) -> int:
         """How often it was asked."""

@@ -29,15 +29,19 @@ def only_score(run: sb.Run) -> Score:
     return score
 
 
+#: Calls before the first batch: one to count the outputs, two with fixed images.
+BEFORE = 3
+
+
 class Meddler:
-    """A model in whose second batch something happens to the data."""
+    """A model in whose second batch of the data something happens to it."""
 
     def __init__(self, happens: Any) -> None:
         self.happens, self.batches = happens, 0
 
     def __call__(self, images: Any) -> Any:
         self.batches += 1
-        if self.batches == 2:
+        if self.batches == BEFORE + 2:
             self.happens()
         return brightest_channel(images)[:, [2, 1, 0]]
 
@@ -61,7 +65,7 @@ def test_images_that_change_during_a_run_never_end_in_a_complete_result(tmp_path
         sb.evaluate(meddler, data=folder, workspace=tmp_path / "w", name="m", batch_size=16, **SMALL)
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(tmp_path / "kept", folder)
-    meddler.batches = 2
+    meddler.batches = BEFORE + 2
     run = sb.evaluate(meddler, data=folder, workspace=tmp_path / "w", name="m", batch_size=16, **SMALL)
     score = only_score(run)
     fresh = sb.evaluate(meddler, data=folder, workspace=tmp_path / "fresh", name="m", batch_size=16, **SMALL)

@@ -162,6 +162,7 @@ class CountingClassifier(sb.Classifier):
         self.base, self.seen = base, 0
         self.name, self.space, self.preprocessing = "counting", base.space, base.preprocessing
         self.outputs, self.batch_size = base.outputs, base.batch_size
+        self.self_contained = True  # so that it is asked for the images of the data alone
 
     @property
     def fingerprint(self) -> str:

@@ -164,8 +164,8 @@ def test_flips_of_some_bits_of_every_file(root: Path, record_property: Callable[
         yield from range(sum(path.name.encode()) % 97, size, size // 16 + 1)
 
     kinds = {path.relative_to(root).parts[0] for path in _files(root)}
-    assert kinds == {"catalogue.parquet", "datasets", "names.json", "predictions", "runs", "settings", "spaces",
-                     "workspace.json"}  # fmt: skip
+    assert kinds == {"behaviour", "catalogue.parquet", "datasets", "names.json", "predictions", "runs", "settings",
+                     "spaces", "workspace.json"}  # fmt: skip
     record_property("tries", check_flips(root, spread))
 
 

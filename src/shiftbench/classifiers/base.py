@@ -10,6 +10,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.description import GEOMETRY_FACTS, Fact, FactSource, preprocessing_values
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.io import html
+from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class Classifier(ABC):
     sources: Mapping[str, FactSource] = {}
     #: It takes uint8 pixels and normalises for itself.
     takes_pixels: bool = False
+    #: ``fingerprint`` covers all that decides the scores. Otherwise (code may read a file or ask a server when it is
+    #: called) a run also compares its scores on fixed images with those that its stored results were made with.
+    self_contained: bool = False
+    #: Distinguishes models of the same fingerprint and other scores on these images; set by a run.
+    behaviour: str = ""
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -93,7 +99,7 @@ class Classifier(ABC):
         """JSON-able provenance."""
         return {
             "classifier": self.name,
-            "fingerprint": self.fingerprint,
+            "fingerprint": digest(self.fingerprint, self.behaviour) if self.behaviour else self.fingerprint,
             "labels": self.space.name,
             "outputs": self.outputs,
             "engine": self.engine,

@@ -60,6 +60,7 @@ class OnnxClassifier(BatchedClassifier):
         self.batch_size = batch_size or CPU_BATCH
         self.engine = f"onnxruntime {device}"
         self._weights = weights or onnx_digest(self.path)
+        self.self_contained = weights is None
         self._session: object = None
 
     @property

@@ -231,7 +231,7 @@ def _model_runs(
             ModelRun(
                 id=planned.result.model_id,
                 source=hidden(source),
-                fingerprint=classifier.fingerprint,
+                fingerprint=planned.result.spec.classifier.fingerprint,
                 assumed=list(classifier.assumed),
             ),
         )

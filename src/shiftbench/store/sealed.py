@@ -25,7 +25,7 @@ _DIGEST, _TABLE_DIGEST = "digest", b"shiftbench.digest"
 _NO_DIGEST = "it has no digest"
 #: Where such files are; the second of these are tables.
 JSON_FILES = ("names.json", "datasets/*/*.json", "datasets/*/problems/*.json", "spaces/*.json", "runs/*.json",
-              "monitors/*.json")  # fmt: skip
+              "monitors/*.json", "behaviour/*.json")  # fmt: skip
 TABLES = ("catalogue.parquet", "datasets/*/*.parquet", "images/*/*/*.parquet", "shards/*/*/*/*.images")
 
 

@@ -1,0 +1,104 @@
+"""A model that changes behind the same code is computed anew; one that is random is not, again and again."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shiftbench as sb
+from shiftbench.api import StrictRunError
+from shiftbench.errors import ResultWarning
+from shiftbench.store.maintenance import verify
+from shiftbench.store.workspace import Workspace
+from tests.runs.helpers import brightest_channel, colour_folder
+
+SMALL: Any = {"preprocessing": {"size": 32}, "labels": "folders", "progress": False, "workers": 1}
+#: The classes are blue, green and red, in this order.
+RIGHT, WRONG = np.eye(3)[:, ::-1], np.roll(np.eye(3), 1, axis=1)
+READS = """
+import numpy as np
+def classifier():
+    return lambda images: images.mean(axis=(1, 2)) / 20 @ np.load("{weights}")
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return colour_folder(tmp_path / "data", per_class=6)
+
+
+def run(model: Any, data: Path, workspace: Path, **options: Any) -> tuple[sb.Run, list[str]]:
+    """The run, and the codes of its warnings about the model."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = sb.evaluate(model, data=data, workspace=workspace, **{**SMALL, **options})
+    codes = [one.message.code for one in caught if isinstance(one.message, ResultWarning)]
+    return found, [code for code in codes if code.endswith("-model")]
+
+
+def accuracy(found: sb.Run) -> float:
+    ((_, _, score),) = found.scores("top1")
+    return score.value
+
+
+def test_weights_that_a_file_reads_when_it_is_called(tmp_path: Path, data: Path) -> None:
+    model, weights, workspace = tmp_path / "model.py", tmp_path / "w.npy", tmp_path / "w"
+    model.write_text(READS.format(weights=weights))
+    found, ids = [], []
+    for matrix in (RIGHT, RIGHT, WRONG, WRONG, RIGHT):
+        np.save(weights, matrix)
+        one, codes = run(model, data, workspace)
+        found.append((accuracy(one), codes))
+        ids.append(one.results[0].model_id)
+    np.save(weights, WRONG)
+    wrong = accuracy(run(model, data, tmp_path / "fresh")[0])
+    assert wrong < 0.5
+    # the first weights again are the first model again
+    assert found == [(1.0, []), (1.0, []), (wrong, ["changed-model"]), (wrong, []), (1.0, [])]
+    assert ids[0] == ids[1] == ids[4] != ids[2] == ids[3]
+    assert not list(verify(Workspace(workspace)))
+    assert len({one.model_id for one in Workspace(workspace).results()}) == 2
+
+
+def test_rounding_is_not_a_change(tmp_path: Path, data: Path) -> None:
+    model, weights = tmp_path / "model.py", tmp_path / "w.npy"
+    model.write_text(READS.format(weights=weights))
+    seen = []
+    for factor in (1, 1 + 1e-5, 1.01):
+        np.save(weights, RIGHT * factor)
+        seen.append(run(model, data, tmp_path / "w")[1])
+    assert seen == [[], [], ["changed-model"]]
+
+
+def test_a_random_model_is_computed_once_and_reported(tmp_path: Path, data: Path) -> None:
+    rng, calls = np.random.default_rng(0), []
+
+    def noisy(images: Any) -> Any:
+        calls.append(len(images))
+        return brightest_channel(images)[:, ::-1] + rng.normal(0, 0.1, (len(images), 3))
+
+    first, codes = run(noisy, data, tmp_path / "w")
+    made = len(calls)
+    again, later = run(noisy, data, tmp_path / "w")
+    assert codes == later == ["unsteady-model"]
+    assert calls[made:] == [4]  # only to count the outputs
+    assert again.results[0].key == first.results[0].key
+    with pytest.raises(StrictRunError):
+        run(noisy, data, tmp_path / "w", strict=True)
+
+
+def test_results_from_before_and_a_damaged_record(tmp_path: Path, data: Path) -> None:
+    first, _ = run(brightest_channel, data, tmp_path / "w")
+    (record,) = (tmp_path / "w/behaviour").glob("*.json")
+    record.unlink()
+    again, codes = run(brightest_channel, data, tmp_path / "w")
+    assert codes == ["unverified-model"] and again.results[0].key == first.results[0].key
+    record.write_text(record.read_text().replace("0.", "1.", 1))
+    assert [one.file for one in verify(Workspace(tmp_path / "w"))] == [f"behaviour/{record.name}"]
+    # what can't be verified is not reused
+    anew, codes = run(brightest_channel, data, tmp_path / "w")
+    assert codes == ["changed-model"] and anew.results[0].key != first.results[0].key
