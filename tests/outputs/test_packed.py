@@ -82,7 +82,6 @@ def test_a_lost_shard_is_written_again_with_the_same_bytes(source: Path, tmp_pat
     assert bytes_below(tmp_path / "c") == before
 
 
-@pytest.mark.xfail(reason="the counts after an interruption differ; to be explained")
 def test_pictures_skipped_before_an_interruption_stay_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +91,8 @@ def test_pictures_skipped_before_an_interruption_stay_on_record(
     calls, real = [], Corruption.__call__
 
     def failing(self: Corruption, image: Any, **rest: Any) -> Any:
-        calls.append(self.name)
+        if rest["image_id"] != "probe":  # applied to each corruption before anything is written
+            calls.append(self.name)
         if len(calls) > 10:  # two pictures under four shifts are the first shard, and under one a file of the second
             raise MemoryError
         return real(self, image, **rest)
