@@ -128,7 +128,7 @@ SPECIAL = {
         "deepfashion-remixed", "sb.label_space('deepfashion2-13')", others, "deepfashion-remixed=DeepFashion2"
     ),
     "streetview-storefronts": Case(
-        "streetview-storefronts", "sb.LabelSpace('shops', ('bakery', 'cafe'))", others,
+        "streetview-storefronts", "sb.label_space('streetview-storefronts-20')", others,
         "streetview-storefronts=shops.csv", ("--labels", "folders"),
     ),
     **{

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,14 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "cameras.toml").write_text(
         "name = 'cameras'\nlabel = 'business'\n[base]\ncamera = ['new']\n[shifts.old]\ncamera = ['old']\n"
     )
+    # The protocol of the paper, for classes of your own.
+    own = [line for line in protocol_text(STOREFRONTS).splitlines() if not line.startswith("classes")]
+    (root / "storefronts.toml").write_text("\n".join(own))
     return root
+
+
+def protocol_text(name: str) -> str:
+    return resources.files("shiftbench.datasets").joinpath(f"protocols/{name}.toml").read_text("utf-8")
 
 
 def right_by_hand(root: Path, **wanted: str) -> tuple[int, int]:
@@ -69,7 +77,14 @@ def right_by_hand(root: Path, **wanted: str) -> tuple[int, int]:
 def workspace(shops: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     workspace = tmp_path_factory.mktemp("w") / "w"
     result = call(
-        *("eval", SQUEEZENET, "--suite", STOREFRONTS, "--data", f"{STOREFRONTS}={shops}/shops.csv"),
+        *(
+            "eval",
+            SQUEEZENET,
+            "--suite",
+            f"factors:{shops}/storefronts.toml",
+            "--data",
+            f"{STOREFRONTS}={shops}/shops.csv",
+        ),
         *("--labels", "imagenet-1k", "-w", workspace, "-q"),
     )
     assert result.exit_code == 0, str(result.exception)
@@ -168,6 +183,11 @@ def test_deepfashion_remixed_from_its_folder(tmp_path: Path) -> None:
     scores = json.loads(result.stdout)["scores"]
     assert {row["metric"] for row in scores} == {"mean_average_precision", "mean_average_precision_plain"}
     test = [row for row in scores if row["setting"] == "deepfashion-remixed.test"]
+    for metric in ("mean_average_precision", "mean_average_precision_plain"):
+        own = {row["setting"].split(".")[1]: row for row in scores if row["metric"] == metric}
+        eight = [row["value"] for name, row in own.items() if name not in ("test", "shifted")]
+        assert len(eight) == 8 and own["shifted"]["value"] == pytest.approx(np.mean(eight))
+        assert own["shifted"]["low"] < own["shifted"]["value"] < own["shifted"]["high"]
     assert len(test) == 2 and all(row["low"] < row["value"] < row["high"] for row in test)
     shown = call("table", "-w", tmp_path / "w", "-s", "deepfashion-remixed.test", width=80).stdout
     assert "precision_plain" in shown and max(map(len, shown.splitlines())) <= 80

@@ -48,11 +48,15 @@ def test_what_is_missing(tmp_path: Path) -> None:
 def test_classes_that_a_set_lacks_and_pictures_that_train_and_test(tmp_path: Path) -> None:
     rows = [row for row in shop_rows() if row["country"] != "FR" or row["business"] == "bakery"]
     audit = audit_factors(rows, STOREFRONTS, root=tmp_path)
-    assert audit.notes == ["france lacks 1 of the 2 classes of training, such as cafe"]
+    assert audit.notes[0] == "france lacks 1 of the 2 classes of training, such as bank"
+    assert "train 200,000" in audit.notes[1] and "old-camera 8,195" in audit.notes[1]
     (tmp_path / "p.toml").write_text(
         "name = 'p'\nlabel = 'business'\n[base]\nyear = [2019]\n[shifts.old]\nyear = [2017]\n"
     )
-    assert "20 images are in training and in test" in audit_factors(rows, tmp_path / "p.toml").notes[0]
+    notes = audit_factors(rows, tmp_path / "p.toml").notes
+    assert notes[0].startswith("20 of the 20 images of test are also in training") and "[parts]" in notes[1]
+    rows[0] = {**rows[0], "business": "tattoo parlour"}
+    assert "tattoo parlour" in audit_factors(rows, STOREFRONTS, root=tmp_path).missing[0]
 
 
 def test_deepfashion2_counts_rows_and_pictures(tmp_path: Path) -> None:

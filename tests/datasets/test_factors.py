@@ -16,7 +16,10 @@ from shiftbench.errors import DatasetError
 from shiftbench.labels import LabelSpace, label_space
 from shiftbench.settings.base import build_suite
 from shiftbench.settings.protocol_suites import factor_settings
+from tests.datasets.factor_trees import deepfashion2_tree
 from tests.datasets.makers import assert_conforms, png
+
+STOREFRONTS = "streetview-storefronts"
 
 
 def shop_rows() -> list[dict[str, Any]]:
@@ -25,7 +28,7 @@ def shop_rows() -> list[dict[str, Any]]:
         {"path": f"{i:03d}.png", "business": kind, "country": country, "year": year, "camera": camera, "part": part}
         for i, (kind, country, year, camera, part) in enumerate(
             (kind, country, year, camera, part)
-            for kind in ("bakery", "cafe")
+            for kind in ("bakery", "bank")
             for country in ("US", "MX", "FR")
             for year in (2017, 2018, 2019)
             for camera in ("new", "old")
@@ -69,9 +72,9 @@ def shops_on_disk(root: Path) -> Path:
 def test_the_sets_of_a_protocol_are_evaluated_as_a_suite(tmp_path: Path) -> None:
     sets = open_splits(shops_on_disk(tmp_path), "streetview-storefronts")
     always_bakery = sb.load_classifier(
-        lambda images: np.tile(np.array([1, 0], np.float32), (len(images), 1)),
+        lambda images: np.tile(np.eye(20, dtype=np.float32)[1], (len(images), 1)),
         name="bakery",
-        labels=LabelSpace("shops", ("bakery", "cafe")),
+        labels="streetview-storefronts-20",
         preprocessing=sb.Preprocessing(sb.Geometry(12, 12)),
     )
     run = sb.evaluate(always_bakery, "streetview-storefronts", sets, tmp_path / "w", progress=False)
@@ -81,10 +84,45 @@ def test_the_sets_of_a_protocol_are_evaluated_as_a_suite(tmp_path: Path) -> None
     assert list(scores) == ["test", "year-2018", "year-2017", "old-camera", "france"]
 
 
+def test_each_set_is_a_dataset_of_its_own(tmp_path: Path) -> None:
+    table = shops_on_disk(tmp_path)
+    whole = open_splits(table, STOREFRONTS)
+    for which in ("train", "test", "france"):
+        one = sb.open_dataset(f"factors:{STOREFRONTS}:{table}/{which}")
+        expected = whole[f"{STOREFRONTS}/{which}"]
+        assert (one.name, one.ids, one.fingerprint) == (expected.name, expected.ids, expected.fingerprint)
+    for wrong in (f"{table}/spain", table, ""):
+        with pytest.raises(DatasetError) as error:
+            sb.open_dataset(f"factors:{STOREFRONTS}:{wrong}")
+        assert "france" in str(error.value.expected)
+    with pytest.raises(DatasetError, match="no image for"):
+        only_france = [row for row in table.read_text().splitlines() if ",FR," in row or row.startswith("path")]
+        table.write_text("\n".join(only_france))
+        sb.open_dataset(f"factors:{STOREFRONTS}:{table}/train")
+
+
+def test_a_21st_kind_of_business_is_refused(tmp_path: Path) -> None:
+    rows = [{**row, "business": "tattoo parlour" if i == 3 else row["business"]} for i, row in enumerate(shop_rows())]
+    for space in (None, "folders", LabelSpace("own", ("bakery", "bank", "tattoo parlour"))):
+        with pytest.raises(DatasetError) as error:
+            open_splits(rows, STOREFRONTS, space=space)
+        assert error.value.found == "tattoo parlour" and "dry cleaner" in str(error.value.expected)
+
+
+def test_images_of_training_in_shifted_sets_are_reported(tmp_path: Path) -> None:
+    tree = deepfashion2_tree(tmp_path / "DeepFashion2", train=30, validation=10)
+    sets = open_splits(tree, "deepfashion-remixed")
+    training = set(sets["deepfashion-remixed/train"].ids)
+    shared = {name: len(training & set(one.ids)) for name, one in sets.items() if not name.endswith("/train")}
+    assert shared["deepfashion-remixed/test"] == 0 < max(shared.values())
+    for name, count in shared.items():
+        assert [int(remark.split()[0]) for remark in sets[name].remarks] == [count] * (count > 0)
+
+
 def test_a_table_on_disk_becomes_data_sets_with_factors_as_metadata(tmp_path: Path) -> None:
     sets = open_splits(shops_on_disk(tmp_path), "streetview-storefronts")
     france = sets["streetview-storefronts/france"]
-    assert france.space.keys == ("bakery", "cafe") and france.labels.tolist() == [0, 1]
+    assert len(france.space) == 20 and [france.space.keys[i] for i in france.labels] == ["bakery", "bank"]
     assert france.metadata["country"] == ["FR", "FR"] and france.metadata["year"] == ["2019", "2019"]
     assert france.metadata["part"] == ["test", "test"], "all further columns, for scores by group"
     assert_conforms(france)

@@ -103,7 +103,8 @@ def test_a_shift_costs_precision_and_no_set_is_left_out(run: sb.Run, shown: list
     """The network never saw photographs half covered or made small; as they are it knows them well."""
     own = [entry for entry in shown if entry[2].metric == "mean_average_precision"]
     value = {setting.partition(".")[2]: score.value for _, setting, score in own}
-    assert len(value) == 9 and not run.left_out
+    assert len(value) == 10 and not run.left_out
+    assert value["shifted"] == pytest.approx(np.mean([value[name] for name in read_protocol(REMIXED).shifts]))
     assert value["test"] > 0.55
     assert max(value["occlusion-heavy"], value["scale-small"], value["viewpoint-not-worn"]) < value["test"] - 0.05
 
@@ -112,9 +113,12 @@ def test_both_means_are_shown_and_the_provenance_tells_of_several_labels(
     run: sb.Run, shown: list[tuple[str, str, sb.Score]]
 ) -> None:
     assert {(setting, score.metric) for _, setting, score in shown} == {
-        (s, m) for s in run.settings for m in ("mean_average_precision", "mean_average_precision_plain")
+        (s, m)
+        for s in [*run.settings, f"{REMIXED}.shifted"]
+        for m in ("mean_average_precision", "mean_average_precision_plain")
     }
-    assert all("several labels an image" in score.provenance for *_, score in shown)
+    single = [score for _, setting, score in shown if setting in run.settings]
+    assert all("several labels an image" in score.provenance for score in single)
     one = sb.Run.open(run.workspace, settings=[f"{REMIXED}.scale-small"])
     assert [row["metric"] for row in one.table().rows] == [
         "mean_average_precision", "mean_average_precision_plain"

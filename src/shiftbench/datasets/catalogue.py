@@ -57,6 +57,7 @@ _KINDS = (
     ),
     ("imagenet-val", "official:UNSORTED_VAL", "/ILSVRC2012_val_*"),
     ("deepfashion2", "deepfashion2:KIND", "/train /validation"),
+    ("factors", "factors:KIND", ""),  # never guessed: factors:PROTOCOL:TABLE/SET
     ("imagenetv2", "official:IMAGENETV2", "imagenet*v2*"),
     ("folder", "folder:FOLDER", "/*"),
     ("unlabelled", "folder:UNLABELLED", ""),  # never guessed: missing labels are more likely a mistake

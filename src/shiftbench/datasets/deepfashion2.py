@@ -30,7 +30,8 @@ def open_deepfashion2(path: str | Path, *, space: LabelSpace | str | None = None
     """DeepFashion2, which is split into datasets by the suite deepfashion-remixed."""
     raise DatasetError(
         f"{path} is DeepFashion2, which is evaluated in the splits of DeepFashion Remixed",
-        hint=f"shiftbench eval MODEL --suite deepfashion-remixed --data deepfashion-remixed={path}",
+        hint=f"--suite deepfashion-remixed --data deepfashion-remixed={path}, or one split: "
+        f"--data factors:deepfashion-remixed:{path}/train",
     )
 
 

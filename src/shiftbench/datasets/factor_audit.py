@@ -17,9 +17,11 @@ from shiftbench.datasets.factors import (
     inside,
     read_protocol,
     read_table,
+    shared_images,
     split_rows,
     text_of,
 )
+from shiftbench.errors import listed
 
 #: Use of a value that is in no set.
 NOWHERE = "in no set"
@@ -96,8 +98,8 @@ def audit_factors(
         ],
         _values(rows, chosen),
         _left_over(rows, chosen, of_rows),
-        [*_empty(sets), *_absent(paths, folder if root is None else root)],
-        _notes(images, classes),
+        [*_empty(sets), *_unknown(rows, chosen), *_absent(paths, folder if root is None else root)],
+        _notes(chosen, images, classes),
         [tuple(names) for names in of_rows],
     )
 
@@ -152,20 +154,26 @@ def _empty(sets: Mapping[str, Sequence[int]]) -> list[str]:
     return [f"no row for {which}" for which, found in sets.items() if not found]
 
 
+def _unknown(rows: Sequence[Row], protocol: Protocol) -> list[str]:
+    found = {text_of(row.get(protocol.label)) for row in rows}
+    unknown = sorted(found - set(protocol.own_space(found).keys))
+    return [f"{len(unknown)} classes of the table are not in the protocol: {listed(unknown)}"] if unknown else []
+
+
 def _absent(paths: Sequence[str], folder: Path) -> list[str]:
     lost = [path for path in dict.fromkeys(paths) if not (folder / path).is_file()]
     return [f"{len(lost):,} of {len(set(paths)):,} images, such as {lost[0]}"] if lost else []
 
 
-def _notes(images: Mapping[str, set[str]], classes: Mapping[str, set[str]]) -> list[str]:
-    notes = []
-    shared = len(images[TRAIN] & images[TEST])
-    if shared:
-        notes.append(f"{shared:,} images are in training and in test: separate the rows in [parts]")
+def _notes(protocol: Protocol, images: Mapping[str, set[str]], classes: Mapping[str, set[str]]) -> list[str]:
+    notes = [note for which in protocol.sets[1:] for note in shared_images(which, images[which], images[TRAIN])]
+    if images[TRAIN] & images[TEST]:
+        notes.append("separate the rows of training and test in [parts]: scores on training images are too high")
     for which, found in classes.items():
         lost = sorted(classes[TRAIN] - found)
         if found and lost:
             notes.append(
                 f"{which} lacks {len(lost)} of the {len(classes[TRAIN])} classes of training, such as {lost[0]}"
             )
-    return notes
+    sizes = [f"{which} {size:,}" for which, size in protocol.published.items()]
+    return [*notes, f"images in the published dataset: {', '.join(sizes)}"] if sizes else notes

@@ -17,6 +17,11 @@ A protocol is a TOML file (see ``protocols/`` beside this one)::
     year = [2019]
     [shifts.year-2018]        # one factor, and its other values
     year = [2018]
+    [published]               # optional: images in each set of the published dataset, for `data factors`
+    train = 200000
+
+Each set is a dataset of its own, ``factors:PROTOCOL:TABLE/SET``, such as
+``factors:deepfashion-remixed:DeepFashion2/train``.
 
 An image may have several rows, one per object (``several_labels = true``): it belongs to a set if one of its rows
 does, and its labels are those of these rows. Such sets are scored by mean average precision.
@@ -33,6 +38,7 @@ from typing import Any
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.deepfashion2 import deepfashion2_rows, is_deepfashion2
 from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.kind import DatasetKind
 from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, read_rows
 from shiftbench.errors import DatasetError, listed
 from shiftbench.labels.catalogue import FOLDERS, label_space
@@ -60,6 +66,8 @@ class Protocol:
     metric: str = "top1"
     #: In order, or the name of a label space; empty for the classes of the table.
     classes: tuple[str, ...] | str = ()
+    #: Set name to its number of images in the published dataset.
+    published: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -81,6 +89,12 @@ class Protocol:
         if self.part_column is not None:
             wanted[self.part_column] = self.parts[SHIFTED if which in self.shifts else which]
         return wanted
+
+    def own_space(self, found: Iterable[str]) -> LabelSpace:
+        """The protocol's classes, else those that were found."""
+        if isinstance(self.classes, str):
+            return label_space(self.classes)
+        return LabelSpace(self.name, self.classes) if self.classes else folder_space(found, self.name)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -141,6 +155,7 @@ class _Document:
     several_labels: bool = False
     metric: str | None = None
     classes: list[Value] | str = field(default_factory=list)
+    published: dict[str, int] = field(default_factory=dict)
 
     def protocol(self, what: str) -> Protocol:
         if "/" in self.name:
@@ -156,6 +171,7 @@ class _Document:
             self.several_labels,
             self.metric or ("mean_average_precision" if self.several_labels else "top1"),
             self.classes if isinstance(self.classes, str) else _texts(self.classes),
+            self.published,
         )
 
     def _shift(self, name: str, changed: Mapping[str, Choice], what: str) -> tuple[str, tuple[str, ...]]:
@@ -216,7 +232,49 @@ def open_splits(
     target, index = _classes(rows, chosen, space)
     made = {f"{chosen.name}/{which}": [rows[i] for i in found] for which, found in sets.items() if found}
     base = folder if root is None else Path(root)
-    return {name: _dataset(name, chosen, found, base, target, index) for name, found in made.items()}
+    datasets = {name: _dataset(name, chosen, found, base, target, index) for name, found in made.items()}
+    training = datasets.get(f"{chosen.name}/{TRAIN}")
+    for which in (TEST, *chosen.shifts):
+        dataset = datasets.get(f"{chosen.name}/{which}")
+        if dataset is not None and training is not None:
+            dataset.remarks = shared_images(which, set(dataset.paths), set(training.paths))
+    return dict(datasets)
+
+
+def open_factors(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+    """One set of a table that a protocol splits: ``factors:PROTOCOL:TABLE/SET``.
+
+    The protocol is built in or a TOML file, the table a CSV, TSV, JSONL or Parquet file or DeepFashion2's folder, the
+    set ``train``, ``test`` or one of the protocol's shifts.
+    """
+    protocol, _, rest = str(path).partition(":")
+    chosen = read_protocol(protocol)
+    table, which = Path(rest).parent, Path(rest).name
+    if not rest or which not in chosen.sets:
+        raise DatasetError(
+            f"factors:{path} names no set of {chosen.name!r}",
+            found=which or "no table",
+            expected=f"factors:{protocol}:TABLE/SET, where SET is one of {', '.join(chosen.sets)}",
+        )
+    opened = open_splits(table, chosen, space=space).get(f"{chosen.name}/{which}")
+    if opened is None:
+        raise DatasetError(
+            f"{table} has no image for {chosen.name}/{which}", hint=f"shiftbench data factors {table} {protocol}"
+        )
+    opened.name = name or opened.name
+    return opened
+
+
+#: Never guessed from a path: the protocol has to be named.
+KIND = DatasetKind(lambda path: None, open_factors)
+
+
+def shared_images(which: str, images: set[str], training: set[str]) -> list[str]:
+    """What to report of a set that has images of the training set, where it is not independent of it."""
+    shared = len(images & training)
+    if not shared:
+        return []
+    return [f"{shared:,} of the {len(images):,} images of {which} are also in training"]
 
 
 def _classes(
@@ -232,23 +290,17 @@ def _classes(
     if "" in found:
         empty = next(i for i, row in enumerate(rows, start=1) if not text_of(row.get(protocol.label)))
         raise DatasetError(f"row {empty} of the table has no class", expected=f"a value in {protocol.label!r}")
-    if space is not None and space != FOLDERS:
-        return recognise_folders(found, space)
-    own = _own_space(protocol, found)
+    own = protocol.own_space(found)
     unknown = sorted(found - set(own.keys))
     if unknown:
         raise DatasetError(
             f"the table has classes that are not in the protocol {protocol.name!r}",
             found=listed(unknown),
-            expected=listed(own.keys),
+            expected=listed(own.keys, len(own)),
         )
+    if space is not None and space != FOLDERS:
+        return recognise_folders(found, space)
     return own, {key: i for i, key in enumerate(own.keys)}
-
-
-def _own_space(protocol: Protocol, found: Iterable[str]) -> LabelSpace:
-    if isinstance(protocol.classes, str):
-        return label_space(protocol.classes)
-    return LabelSpace(protocol.name, protocol.classes) if protocol.classes else folder_space(found, protocol.name)
 
 
 def _dataset(

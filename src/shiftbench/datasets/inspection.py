@@ -25,6 +25,8 @@ def inspect_data(path: str | Location, *, space: LabelSpace | str | None = None,
         options: Options of the kind of dataset; with any, the path is opened as the user's own data.
     """
     root = place(path)
+    if _named_kind(path):
+        return _own(path, space=space, own_classes=True, **options)
     if not root.exists():
         raise DatasetError(f"{root} does not exist", hint="name an existing folder or file")
     if space is not None or options:
@@ -53,10 +55,11 @@ def describe_path(
         own_classes: Whether classes of no known label space are the dataset's own, as in ``evaluate``.
         options: Options of the kind of dataset.
     """
-    path = listed_path(path)
-    found = recognise_path(path)
+    named = _named_kind(path)
+    path = path if named else listed_path(path)
+    found = (named, f"of the kind {named}, as named") if named else recognise_path(place(path))
     if found is None:
-        return DataReport(str(path), None, "no dataset", missing=[str(unrecognised(path))])
+        return DataReport(str(path), None, "no dataset", missing=[str(unrecognised(place(path)))])
     report = DataReport(str(path), None, found[1], kind=found[0])
     try:
         dataset = open_dataset(path, space=space, **options)
@@ -76,12 +79,18 @@ def describe_path(
     if absent:
         report.notes.append(f"{absent} of {len(dataset.space)} classes have no image")
     report.notes += [*dataset.remarks, *copy_remarks(dataset)]
-    if report.kind == "folder":
-        report.notes += _folder_notes(path)
+    if report.kind == "folder" and not named:
+        report.notes += _folder_notes(place(path))
     unlabelled = int((dataset.labels < 0).sum())
     if unlabelled:
         report.notes.append(f"{unlabelled} images have no label")
     return report
+
+
+def _named_kind(path: str | Location) -> str | None:
+    """The kind of ``kind:path``."""
+    kind, _, rest = str(path).partition(":")
+    return kind if rest and kind in dataset_kinds else None
 
 
 def _own_note(error: UnknownClassesError, classes: int) -> str:
@@ -133,7 +142,7 @@ def _published(path: Location) -> DataReport | None:
     return report
 
 
-def _own(path: Location, **options: Any) -> DataReport:
+def _own(path: str | Location, **options: Any) -> DataReport:
     report = describe_path(path, **options)
     if not report.missing:
         report.role, report.suite = "data", "clean"

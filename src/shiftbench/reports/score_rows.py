@@ -79,7 +79,7 @@ def _single_rows(results: StoredResults, metric: str | None, level: float) -> li
     }
     places = {one.setting: results.workspace.setting_record(one).member for one in results.results}
     scores = results.scores(metric, level=level) if metric else results.shown_scores(level=level)
-    return [_row(*entry, places[entry[1]]) for entry in scores if entry[1] not in frames]
+    return [_row(*entry, places.get(entry[1])) for entry in scores if entry[1] not in frames]
 
 
 def _row(model: str, setting: str, score: Score, member: Member | None) -> ScoreRow:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from dataclasses import replace
 from functools import cached_property, reduce
 from operator import or_
+from statistics import fmean
 from typing import Any, Self
 
 from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, listed
@@ -14,6 +16,7 @@ from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.sanity_checks import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
+from shiftbench.settings.base import SettingMean
 from shiftbench.store.models import AmbiguousModelError, ModelVersion, ModelVersions
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.run_records import RunHistory
@@ -142,8 +145,11 @@ class StoredResults:
         return self._scores(lambda result: named or (result.spec.metric,), level)
 
     def shown_scores(self, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
-        """As ``scores()``, with what each setting's metric is shown beside: mAP weighted by frequency and plain."""
-        return self._scores(lambda result: (result.spec.metric, *metrics.get(result.spec.metric).beside), level)
+        """As ``scores()``, with what each setting's metric is shown beside (mAP weighted by frequency and plain), and
+        the means over settings that belong together, under names of their own."""
+        found = self._scores(lambda result: (result.spec.metric, *metrics.get(result.spec.metric).beside), level)
+        means = dict.fromkeys(self.workspace.setting_record(result).mean for result in self.results)
+        return found + [entry for mean in means if mean is not None for entry in mean_scores(mean, found)]
 
     def _scores(self, names: Callable[[Result], Sequence[str]], level: float) -> list[tuple[str, str, Score]]:
         def score(result: Result) -> list[tuple[str, str, Score]]:
@@ -204,6 +210,35 @@ class StoredResults:
             about = f"{result.title} on {result.setting}: "
             found += outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling, about=about)
         return found
+
+
+def mean_scores(mean: SettingMean, scores: Sequence[tuple[str, str, Score]]) -> list[tuple[str, str, Score]]:
+    """The mean of each model and metric that has a score in all settings of ``mean``.
+
+    Sets may share images, so the ends of the interval are the means of the settings' ends: never too narrow.
+    """
+    groups: dict[tuple[str, str], dict[str, Score]] = {}
+    for model, setting, score in scores:
+        if setting in mean.settings:
+            groups.setdefault((model, score.metric), {})[setting] = score
+    return [
+        (model, mean.name, _mean_score(list(group.values())))
+        for (model, _), group in groups.items()
+        if len(group) == len(mean.settings)
+    ]
+
+
+def _mean_score(scores: Sequence[Score]) -> Score:
+    value, low, high = (fmean(getattr(one, end) for one in scores) for end in ("value", "low", "high"))
+    return replace(
+        scores[0],
+        value=value,
+        low=low,
+        high=high,
+        n=sum(one.n for one in scores),
+        method="mean of the settings' limits",
+        provenance=f"mean over {len(scores)} settings",
+    )
 
 
 def _with_parts(workspace: Workspace, results: list[Result]) -> list[Result]:

@@ -32,6 +32,14 @@ class Member:
 
 
 @dataclass(frozen=True)
+class SettingMean:
+    """A mean that a setting is a part of: tables show it for models that have all of its settings."""
+
+    name: str
+    settings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class DesignPart:
     """A setting that a design evaluates on some of the images."""
 
@@ -66,6 +74,7 @@ class Setting:
         parts: Of a design: the settings that its images are shared among, in the order of the shift's members.
         chosen_to_fool: Its images were selected because models mistake them: accuracy near chance is no sign of an
             error.
+        mean: A mean over several settings that this one is a part of.
     """
 
     name: str
@@ -84,6 +93,7 @@ class Setting:
     member: Member | None = None
     parts: tuple[DesignPart, ...] = ()
     chosen_to_fool: bool = False
+    mean: SettingMean | None = None
 
     def __repr__(self) -> str:
         shift = "" if self.shift.kind == "none" else f" under {self.shift.name}"

@@ -9,17 +9,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suite, suites
+from shiftbench.settings.base import Setting, SettingMean, SuiteBuilder, SuiteOptions, suite, suites
 
 if TYPE_CHECKING:
     from shiftbench.datasets.factors import Protocol
 
 
 def factor_settings(protocol: str | Path | Protocol) -> list[Setting]:
-    """Settings for ``evaluate(model, factor_settings(p), {p.name: table})``, or with ``open_splits(table, p)``."""
+    """Settings for ``evaluate(model, factor_settings(p), {p.name: table})``, or with ``open_splits(table, p)``.
+
+    Tables also show the mean over all shifts, as ``<protocol>.shifted``.
+    """
     from shiftbench.datasets.factors import TEST, read_protocol
 
     chosen = read_protocol(protocol)
+    shifted = SettingMean(f"{chosen.name}.shifted", tuple(f"{chosen.name}.{name}" for name in chosen.shifts))
 
     def setting(which: str, reference: str | None) -> Setting:
         return Setting(
@@ -29,6 +33,7 @@ def factor_settings(protocol: str | Path | Protocol) -> list[Setting]:
             reference=reference,
             optional=reference is not None,
             protocol=chosen,
+            mean=shifted if reference is not None and len(chosen.shifts) > 1 else None,
         )
 
     return [setting(TEST, None), *(setting(name, f"{chosen.name}.{TEST}") for name in chosen.shifts)]

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
-from shiftbench.settings.base import DesignPart, Member, Setting
+from shiftbench.settings.base import DesignPart, Member, Setting, SettingMean
 
 if TYPE_CHECKING:
     from shiftbench.datasets.geometry import Geometry
@@ -208,20 +208,24 @@ class SettingRecord:
     chosen_to_fool: bool = False
     #: Of a design: the settings that its images are shared among.
     parts: tuple[DesignPart, ...] = ()
+    #: A mean over several settings that this one is a part of.
+    mean: SettingMean | None = None
 
     @classmethod
     def of(cls, setting: Setting) -> SettingRecord:
-        return cls(setting.note, setting.member, setting.shift.record(), setting.chosen_to_fool, setting.parts)
+        shift = setting.shift.record()
+        return cls(setting.note, setting.member, shift, setting.chosen_to_fool, setting.parts, setting.mean)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SettingRecord:
         fooling, parts = bool(value.get("chosen_to_fool")), value.get("parts", ())
         shared = tuple(DesignPart(part["setting"], _member(part["member"])) for part in parts)
-        return cls(value.get("note", ""), _member(value.get("member")), value.get("shift", {}), fooling, shared)
+        mean = SettingMean(value["mean"]["name"], tuple(value["mean"]["settings"])) if "mean" in value else None
+        return cls(value.get("note", ""), _member(value.get("member")), value.get("shift", {}), fooling, shared, mean)
 
     def to_json(self) -> JsonObject:
-        # Records of settings without a design keep the bytes that they had before there were any.
-        return {key: value for key, value in asdict(self).items() if key != "parts" or value}
+        # Records of settings without a design or a mean keep the bytes that they had before there were any.
+        return {key: value for key, value in asdict(self).items() if key not in ("parts", "mean") or value}
 
 
 def _member(value: Mapping[str, Any] | None) -> Member | None:
