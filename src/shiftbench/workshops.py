@@ -6,8 +6,11 @@ only when something of it is asked for, so that a plain evaluation loads neither
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import classifier_loaders
 from shiftbench.classifiers.options import Options
@@ -17,6 +20,8 @@ from shiftbench.datasets.kind import DatasetKind
 from shiftbench.io.paths import Location
 from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suites
+from shiftbench.shifts.corruptions.catalogue import corruption
+from shiftbench.shifts.corruptions.randomness import Draws
 
 #: Files of a frozen test set; ``testsets.frozen`` writes them.
 FROZEN_RECORD, FROZEN_REFERENCE = "frozen.json", "reference.jsonl"
@@ -45,6 +50,23 @@ def open_testset(
 
 
 dataset_kinds.add("testset", DatasetKind(_is_frozen, open_testset, first=True))
+
+
+def _style_files(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    from shiftbench.hardening.augmentations import stylize
+
+    return stylize.identity(**options)
+
+
+@corruption("style_transfer", group="style", options=("network", "styles"), identity=_style_files)
+def style_transfer(
+    image: Pixels, severity: float, draws: Draws, network: str | None = None, styles: str | None = None
+) -> Pixels:
+    """The style of a painting by AdaIN, severity / 5 of the way: ``alpha`` from 0.2 to 1."""
+    from shiftbench.hardening.augmentations import stylize
+
+    drawn = stylize.stylizer(network, styles)
+    return drawn.drawn(image, draws.integer(0, drawn.count), severity / 5)
 
 
 @suites.family("testset:DIR", "testset:(.+)")

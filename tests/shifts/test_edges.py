@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shiftbench.errors import ShiftError, UnknownNameError
+from shiftbench.errors import ShiftbenchError, ShiftError, UnknownNameError
 from shiftbench.shifts.corruptions import Corruption, Greyscale, corrupt, corruption, corruptions
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS
 from shiftbench.shifts.corruptions.frost import PACKAGE, resolve_textures
@@ -154,7 +154,7 @@ def test_a_third_party_corruption_is_one_function() -> None:
 
 
 def test_style_transfer_says_what_it_needs() -> None:
-    with pytest.raises(ShiftError, match="style-transfer model"):
+    with pytest.raises(ShiftbenchError, match="needs an image-to-image network"):
         corrupt(landscape(32), "style_transfer", 1)
 
 

@@ -27,6 +27,20 @@ Textures = Annotated[
     str | None,
     typer.Option(help="Frost textures: a folder with the five original images, or `procedural`.", show_default=False),
 ]
+StyleNetwork = Annotated[
+    Path | None,
+    typer.Option(
+        help="For style_transfer: AdaIN weights, from `harden augment` or the published decoder.",
+        show_default=False,
+        resolve_path=True,
+    ),
+]
+Styles = Annotated[
+    Path | None,
+    typer.Option(
+        help="For style_transfer: a folder of paintings.", show_default="those the network remembers", resolve_path=True
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,8 @@ def corrupt_command(
     shard: Annotated[str | None, typer.Option(help="Only job I of N that share the work, as I/N.")] = None,
     where: ExecutorOptions,
     frost_textures: Textures = None,
+    style_network: StyleNetwork = None,
+    styles: Styles = None,
     labels: Annotated[
         str | None, typer.Option(help="Label space of the source: a name from `list spaces`, a file, or `folders`.")
     ] = None,
@@ -102,6 +118,8 @@ def corrupt_command(
         shiftbench corrupt val/ val-c/
       PNG: exactly the pixels of an in-memory evaluation
         shiftbench corrupt val/ val-c/ -c fog,snow -s 3 --lossless
+      style transfer at five severities
+        shiftbench corrupt val/ val-s/ -c style_transfer --style-network decoder.pth --styles paintings/
       arrays, as CIFAR-10-C
         shiftbench corrupt images.npy images-c/ --labels cifar-10
       on all machines of a Ray cluster that see the same folders
@@ -120,6 +138,8 @@ def corrupt_command(
             shard=shard,
             **where.options(),
             frost_textures=frost_textures,
+            style_network=style_network,
+            styles=styles,
             labels=labels,
             progress=not quiet,
             console=errors,
@@ -142,6 +162,8 @@ def preview_command(
     size: Annotated[int | None, typer.Option(help="Image side before corruption.")] = 224,
     seed: Seed = 0,
     frost_textures: Textures = None,
+    style_network: StyleNetwork = None,
+    styles: Styles = None,
     json: Json = False,
 ) -> None:
     """Draw one image under all corruptions at all severities."""
@@ -153,7 +175,8 @@ def preview_command(
     target = file or Path(f"{image.stem}-corruptions.png")
     if target.suffix.lower() != ".png":
         raise typer.BadParameter(f"expected a .png file, found {target.name!r}", param_hint="--output")
-    shifts = chosen_shifts(corruption, parse_severities(severity), frost_textures)
+    options = {"frost_textures": frost_textures, "network": style_network, "styles": styles}
+    shifts = chosen_shifts(corruption, parse_severities(severity), options)
     pixels = preparation(size)(decode(image, image.name).pixels, image.name)
     picture = render_preview(pixels, shifts, image_id=image.name, seed=seed)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ In-memory evaluation needs none of this; it is for tools that read files, and fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -75,6 +75,8 @@ def write_corruptions(
     workers: int | None = None,
     executor: Executor | None = None,
     frost_textures: str | Path | None = None,
+    style_network: str | Path | None = None,
+    styles: str | Path | None = None,
     labels: LabelSpace | str | None = None,
     shard_size: int = SHARD_SIZE,
     progress: bool = False,
@@ -100,12 +102,15 @@ def write_corruptions(
         workers: Number of workers; default: one per core.
         executor: Where the work runs; default: threads of this process.
         frost_textures: Folder with the original frost images, or ``"procedural"``.
+        style_network: For ``style_transfer``: the weights of an AdaIN network.
+        styles: For ``style_transfer``: folder of paintings; default: those that the network remembers.
         labels: Label space of the source, needed where classes are written as numbers and it does not name them.
         shard_size: Images per shard.
         progress: Whether a progress bar is shown.
         console: Where progress is printed; default: standard error.
     """
-    shifts = chosen_shifts(names, severities, frost_textures)
+    options = {"frost_textures": frost_textures, "network": style_network, "styles": styles}
+    shifts = chosen_shifts(names, severities, options)
     dataset = _open(source, labels, tree=format in (None, "tree"))
     layout = format or natural_format(dataset)
     if layout not in FORMATS:
@@ -153,9 +158,9 @@ def _try(shifts: Sequence[Corruption]) -> None:
 
 
 def chosen_shifts(
-    names: str | Sequence[str], severities: Sequence[float], frost_textures: str | Path | None = None
+    names: str | Sequence[str], severities: Sequence[float], options: Mapping[str, str | Path | None] | None = None
 ) -> list[Corruption]:
-    """Every corruption at every severity, checked; names as on the command line.
+    """Every corruption at every severity, checked; names as on the command line, options for those that take them.
 
     >>> [shift.name for shift in chosen_shifts("fog,extra", [3])]
     ['fog.3', 'speckle_noise.3', 'gaussian_blur.3', 'spatter.3', 'saturate.3']
@@ -167,9 +172,9 @@ def chosen_shifts(
         raise ShiftError("nothing to write", found="no corruption" if not chosen else "no severity")
     out = []
     for name in chosen:
-        takes = "frost_textures" in CORRUPTIONS.get(name).options and frost_textures is not None
-        options = {"frost_textures": frost_textures} if takes else {}
-        out += [Corruption(name, severity, options) for severity in sorted(set(severities))]
+        takes = CORRUPTIONS.get(name).options
+        own = {key: str(value) for key, value in (options or {}).items() if key in takes and value is not None}
+        out += [Corruption(name, severity, own) for severity in sorted(set(severities))]
     return out
 
 

@@ -9,7 +9,8 @@ the statistics of another's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.keras_networks import Fire, SqueezeNet
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION
 from shiftbench.classifiers.torch_ import torch_device
+from shiftbench.classifiers.weights import fill, load_weights
 from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.images import decode
 from shiftbench.errors import BadImageError
@@ -38,6 +40,7 @@ from shiftbench.hardening.augmentations.networks import (
     resized,
 )
 from shiftbench.hardening.errors import AugmentationError
+from shiftbench.io.hashing import file_digest
 from shiftbench.io.schema import Probability
 
 # The network
@@ -63,6 +66,7 @@ class AdaIn(ImageNetwork):
 
     kind = "adain"
     size = 256
+    stride = STRIDE
     crop = 64
     steps = 250
     rate = 2e-3
@@ -109,6 +113,9 @@ class AdaIn(ImageNetwork):
     def decode(self, code: Tensor) -> Tensor:
         pixels: Tensor = self.decoder(code / self.scales[_CODE])
         return pixels
+
+    def statistics(self, code: Tensor) -> Statistics:
+        return statistics(code)
 
     def style(self, number: int) -> Statistics:
         """That of an image that it was trained on."""
@@ -203,6 +210,95 @@ def _squeezenet() -> SqueezeNet:
     return network
 
 
+class PublishedAdaIn(AdaIn):
+    """Huang and Belongie's own network, VGG-19 up to relu4_1 and its decoder, as the PyTorch port has their weights.
+
+    Statistics use n - 1, as published. It has no styles of its own and is not trained here.
+    """
+
+    size = 512
+    stride = 8
+
+    def __init__(self) -> None:
+        ImageNetwork.__init__(self)
+        self.encoder = nn.Sequential(nn.Conv2d(3, 3, 1), *_layers(_VGG, nn.MaxPool2d(2, ceil_mode=True)))  # type: ignore[assignment]
+        self.decoder = nn.Sequential(*_layers(_VGG_DECODER, nn.Upsample(scale_factor=2))[:-1])
+        self.register_buffer("style_means", torch.zeros(0, 512))
+
+    def forward(self, pixels: Tensor, style: Statistics, alpha: float = 1.0) -> Tensor:
+        code = self.encode(pixels)
+        mean, deviation = self.statistics(code)
+        return self.decode(alpha * ((code - mean) / deviation * style[1] + style[0]) + (1 - alpha) * code)
+
+    def encode(self, pixels: Tensor) -> Tensor:
+        code: Tensor = self.encoder(pixels)
+        return code
+
+    def decode(self, code: Tensor) -> Tensor:
+        pixels: Tensor = self.decoder(code)
+        return pixels
+
+    def statistics(self, code: Tensor) -> Statistics:
+        variance, mean = torch.var_mean(code, dim=(2, 3), keepdim=True, correction=1)
+        return mean, (variance + _EPSILON).sqrt()
+
+
+#: Channels of the published convolutions, each after a reflected border of one; 0 is a change of size.
+_VGG = (3, 64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512)
+_VGG_DECODER = (512, 256, 0, 256, 256, 256, 128, 0, 128, 64, 0, 64, 3)
+
+
+def _layers(channels: Sequence[int], change: nn.Module) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    before = channels[0]
+    for width in channels[1:]:
+        layers += [nn.ReflectionPad2d(1), nn.Conv2d(before, width, 3), nn.ReLU()] if width else [change]
+        before = width or before
+    return layers
+
+
+def load_adain(path: str | Path) -> AdaIn:
+    """A network of our own, or the published decoder (decoder.pth) with the encoder, vgg_normalised.*, beside it."""
+    path = Path(path).expanduser()
+    weights = load_weights(path) if path.is_file() else {}
+    if "1.weight" not in weights or tuple(weights["1.weight"].shape) != (256, 512, 3, 3):
+        return load_network(path, AdaIn)
+    network, encoder = PublishedAdaIn(), _encoder(path)
+    wanted = network.encoder.state_dict()
+    fill(network.decoder, weights, path.name)
+    fill(network.encoder, {key: value for key, value in load_weights(encoder).items() if key in wanted}, encoder.name)
+    return network.eval().requires_grad_(False)
+
+
+def _encoder(decoder: Path) -> Path:
+    found = sorted(decoder.parent.glob("vgg_normalised.*"))
+    if not found:
+        raise AugmentationError(
+            f"{decoder.name} is the published decoder, without its encoder",
+            expected=f"vgg_normalised.pth in {decoder.parent}",
+        )
+    return found[0]
+
+
+@lru_cache(maxsize=2)
+def stylizer(network: str | None, styles: str | None) -> Stylize:
+    """For the corruption ``style_transfer``; kept, as it is asked for with every image."""
+    made = stylize(network, styles)
+    assert isinstance(made, Stylize)
+    return made
+
+
+@lru_cache(maxsize=2)
+def identity(network: str | None = None, styles: str | None = None) -> dict[str, str]:
+    """The content of the files that decide the pixels of ``style_transfer``."""
+    published = isinstance(stylizer(network, styles).network, PublishedAdaIn)
+    file = Path(network or "").expanduser()
+    files = {"network": file, **({"encoder": _encoder(file)} if published else {})}
+    if styles is not None:
+        files["styles"] = Path(styles).expanduser()
+    return {name: file_digest(path) for name, path in files.items()}
+
+
 # The augmentation
 
 
@@ -222,7 +318,7 @@ def stylize(
     """
     if network is None:
         raise missing_network("stylize")
-    loaded = network if isinstance(network, AdaIn) else load_network(network, AdaIn)
+    loaded = network if isinstance(network, AdaIn) else load_adain(network)
     files = _pictures(Path(styles).expanduser()) if styles is not None else []
     if not files and not len(loaded.style_means):
         raise AugmentationError(
@@ -240,20 +336,28 @@ class Stylize:
         self._known: dict[int, Statistics] = {}
 
     def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
-        number = int(generator.integers(len(self.files) or len(self.network.style_means)))
+        return self.drawn(image, int(generator.integers(self.count)), self.alpha)
+
+    @property
+    def count(self) -> int:
+        """Number of styles."""
+        return len(self.files) or len(self.network.style_means)
+
+    def drawn(self, image: Pixels, number: int, alpha: float) -> Pixels:
+        """The image in one of the styles, as far as ``alpha`` says."""
         with torch.inference_mode():
-            drawn = self.network(self._fed(image), self._style(number), self.alpha)
+            drawn = self.network(self._fed(image), self._style(number), alpha)
         return resized(as_pixels(drawn), *image.shape[:2])
 
     def _style(self, number: int) -> Statistics:
         if not self.files:
             return self.network.style(number)
         if number not in self._known:
-            self._known[number] = statistics(self.network.encode(self._fed(_read(self.files[number]))))
+            self._known[number] = self.network.statistics(self.network.encode(self._fed(_read(self.files[number]))))
         return self._known[number]
 
     def _fed(self, image: Pixels) -> torch.Tensor:
-        return as_tensor(resized(image, *fed_size(image, self.size, STRIDE))).to(self._device)
+        return as_tensor(resized(image, *fed_size(image, self.size, self.network.stride))).to(self._device)
 
 
 def _pictures(folder: Path) -> list[Path]:

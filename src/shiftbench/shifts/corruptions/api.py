@@ -57,7 +57,8 @@ def corrupt(
             when different images are corrupted so.
         rng: Draw the numbers from this RandomState in the order of the published ImageNet-C code instead, for a
             batch image after image; seed and ids play no part.
-        **options: ``frost_textures`` (frost: a folder, "package" or "procedural"), ``true_swap`` (glass_blur).
+        **options: ``frost_textures`` (frost: a folder, "package" or "procedural"), ``true_swap`` (glass_blur),
+            ``network`` and ``styles`` (style_transfer).
 
     Returns:
         A corrupted copy of the same kind, type, shape and device as ``image``.
@@ -216,6 +217,8 @@ class Corruption(Shift):
             out["parameters_224"] = list(parameters(self.corruption, self.severity, 224, 224).values)
         if "frost_textures" in options:
             out["frost"] = texture_source(options.pop("frost_textures"))
+        if definition.identity is not None:
+            options = dict(definition.identity(options))
         if options:
             out["options"] = options
         return out

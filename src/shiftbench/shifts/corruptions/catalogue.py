@@ -11,8 +11,9 @@ A third party adds one like this and can then use it everywhere by its name::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.errors import ShiftError
@@ -37,11 +38,13 @@ class Definition:
     tabled: bool = False
     any_channels: bool = False
     options: tuple[str, ...] = ()
+    #: For options that name files: what the record says about their content, which decides the pixels.
+    identity: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
 
 
 _PACKAGE = "shiftbench.shifts.corruptions"
 CORRUPTIONS: Registry[Definition] = Registry(
-    "corruption", builtin=tuple(f"{_PACKAGE}.{module}" for module in (*GROUPS, "style", "testbed"))
+    "corruption", builtin=tuple(f"{_PACKAGE}.{module}" for module in (*GROUPS, "testbed"))
 )
 
 
@@ -52,6 +55,7 @@ def corruption(
     tabled: bool = False,
     any_channels: bool = False,
     options: tuple[str, ...] = (),
+    identity: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Register a function as a corruption; the function itself stays an ordinary function.
 
@@ -61,10 +65,11 @@ def corruption(
         tabled: Whether it gets a row of the published tables of parameters in place of the severity.
         any_channels: Whether it treats every value alike, so that a greyscale image goes in as (H, W).
         options: Names of the keyword arguments that users may set.
+        identity: For options that name files: from them to what the record says about the files' content.
     """
 
     def register(function: Callable[..., object]) -> Callable[..., object]:
-        CORRUPTIONS.add(name, Definition(name, group, function, tabled, any_channels, options))
+        CORRUPTIONS.add(name, Definition(name, group, function, tabled, any_channels, options, identity))
         return function
 
     return register
@@ -76,7 +81,7 @@ def corruptions(which: str = "benchmark") -> list[str]:
     ``"benchmark"`` the 15 that make up mCE, ``"extra"`` the four held out for validation, ``"all"`` these 19,
     a group (``"noise"``, ``"blur"``, ``"weather"``, ``"digital"``), or ``"registered"``: all 19 and whatever
     plugins added. Two groups stand apart: ``"testbed"``, variants of the 18 that another benchmark computes
-    differently, and ``"style"``, the style transfer that needs a model of the user's.
+    differently, and ``"style"``, the style transfer that needs a network and paintings of the user's.
 
     Args:
         which: ``"benchmark"`` (15), ``"extra"`` (4), ``"all"``, ``"registered"``, or a group such as ``"blur"``.
