@@ -98,6 +98,7 @@ def test_integers_with_gaps_written_as_floats(tmp_path: Path) -> None:
         ("a.csv", "path,label\nx.png\n", "line 2"),
         ("a.csv", "path,label\nx.png,cat\nx.png,cat\n", "twice"),
         ("a.csv", "path,label\n,cat\n", "no path"),
+        ("a.csv", "path,label,label\nx.png,cat,dog\n", "have one name"),
         ("a.csv", "path,label\nx.png,\n", "no line"),
         ("a.csv", "path,label\nx.png,unicorn\n", "unicorn"),
         ("a.jsonl", '{"path": "x.png"', "not JSON"),

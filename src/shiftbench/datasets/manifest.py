@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,7 +79,11 @@ def read_rows(path: Location) -> list[dict[str, Any]]:
         raise DatasetError(f"the manifest {path} can't be read", found=error) from error
     if path.suffix.lower() in (".csv", ".tsv"):
         delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-        rows = list(csv.DictReader(text.splitlines(), delimiter=delimiter))
+        reader = csv.DictReader(text.splitlines(), delimiter=delimiter)
+        repeated = [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]
+        if repeated:
+            raise DatasetError(f"several columns of {path.name} have one name", found=", ".join(repeated))
+        rows = list(reader)
         ragged = next((i for i, row in enumerate(rows, start=2) if None in row or None in row.values()), None)
         if ragged is not None:
             raise DatasetError(f"line {ragged} of {path.name} has a different number of fields than the first")

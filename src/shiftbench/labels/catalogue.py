@@ -123,8 +123,11 @@ def _from_text(text: str, path: Path) -> Mapping[str, Any]:
 
 
 def _from_csv(text: str, path: Path) -> Mapping[str, Any]:
-    rows = list(csv.DictReader(text.splitlines()))
-    columns: Sequence[str] = list(rows[0]) if rows else []
+    reader = csv.DictReader(text.splitlines())
+    columns: Sequence[str] = list(reader.fieldnames or ())
+    if len(columns) != len(set(columns)):
+        raise LabelError(f"several columns of {path} have one name", found=f"columns {', '.join(columns)}")
+    rows = list(reader)
     key = next((c for c in ("key", "wnid", "class") if c in columns), None)
     if key is None:
         raise LabelError(
