@@ -59,8 +59,7 @@ class FileOptions:
     size: Annotated[
         int | None,
         typer.Option(
-            help="Image side before corruption; 224, 299 and 64 as published.",
-            show_default="224; arrays as they are",
+            help="Image side before corruption; 224, 299 and 64 as published.", show_default="224; arrays as they are"
         ),
     ] = None
     no_resize: Annotated[bool, typer.Option("--no-resize", help="Do not resize the images.")] = False
@@ -154,8 +153,7 @@ def corrupt_command(
 def preview_command(
     image: Annotated[Path, typer.Argument(help="An image file.")],
     file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="PNG file to write.", show_default="NAME-corruptions.png"),
+        Path | None, typer.Option("--output", "-o", help="PNG file to write.", show_default="NAME-corruptions.png")
     ] = None,
     corruption: Corruptions = "all",
     severity: Severity = "1-5",

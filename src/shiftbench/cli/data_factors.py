@@ -20,8 +20,7 @@ def factors_command(
         str, typer.Argument(help="deepfashion-remixed, streetview-storefronts, or your own TOML file.")
     ],
     file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Write the table with a column `set` to this CSV file."),
+        Path | None, typer.Option("--output", "-o", help="Write the table with a column `set` to this CSV file.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:

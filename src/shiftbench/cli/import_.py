@@ -51,9 +51,7 @@ def import_command(
     setting: Annotated[
         str,
         typer.Option(
-            "--setting",
-            "-s",
-            help="Setting they were made in: a name from `list settings`, or one of your own.",
+            "--setting", "-s", help="Setting they were made in: a name from `list settings`, or one of your own."
         ),
     ],
     *,

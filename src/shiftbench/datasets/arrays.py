@@ -134,9 +134,7 @@ class ArrayDataset(StoredDataset):
         count = len(self.array) if rows is None else len(rows)
         if self.labels.shape != (count,):
             raise DatasetError(
-                f"{name!r} needs one label per image",
-                found=f"labels {self.labels.shape}",
-                expected=f"({count},)",
+                f"{name!r} needs one label per image", found=f"labels {self.labels.shape}", expected=f"({count},)"
             )
         if len(self.labels) and (self.labels.min() < -1 or self.labels.max() >= len(space)):
             raise DatasetError(
@@ -213,11 +211,7 @@ KIND = DatasetKind(recognise_array, open_array, by_url=True)
 
 
 def from_arrays(
-    images: Array,
-    labels: Sequence[int] | Array,
-    *,
-    space: LabelSpace | str | None = None,
-    name: str = "array",
+    images: Array, labels: Sequence[int] | Array, *, space: LabelSpace | str | None = None, name: str = "array"
 ) -> ArrayDataset:
     """Arrays in memory.
 

@@ -137,12 +137,7 @@ class Dataset(ABC):
 
     def describe(self) -> dict[str, Any]:
         """JSON-able provenance."""
-        return {
-            "dataset": self.name,
-            "images": len(self),
-            "fingerprint": self.fingerprint,
-            "labels": self.space.name,
-        }
+        return {"dataset": self.name, "images": len(self), "fingerprint": self.fingerprint, "labels": self.space.name}
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -93,11 +93,7 @@ def _open_cifar_10_train(*, name: str | None = None) -> Dataset:
 
 
 def open_dataset(
-    spec: str | Location | Dataset,
-    *,
-    space: LabelSpace | str | None = None,
-    name: str | None = None,
-    **options: Any,
+    spec: str | Location | Dataset, *, space: LabelSpace | str | None = None, name: str | None = None, **options: Any
 ) -> Dataset:
     """Open a dataset from a name ("demo"), a path or URL, or ``kind:path`` to choose the kind explicitly.
 
@@ -192,8 +188,7 @@ def _call(kind: str, function: OpenFunction, *args: Any, **options: Any) -> Data
         if unknown:
             known = [n for n, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
             raise DatasetError(
-                f"{kind!r} has no option {unknown[0]!r}",
-                expected=f"one of {', '.join(known)}" if known else "none",
+                f"{kind!r} has no option {unknown[0]!r}", expected=f"one of {', '.join(known)}" if known else "none"
             )
     return function(*args, **options)
 

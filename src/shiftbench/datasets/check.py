@@ -153,8 +153,7 @@ def _fresh_reads(dataset: Dataset, chosen: Sequence[int]) -> None:
             image.pixels[...] = 255 - image.pixels
             kept = _read(dataset, index)
             _require(
-                isinstance(kept, DecodedImage) and np.array_equal(kept.pixels, again),
-                "a caller can change the data",
+                isinstance(kept, DecodedImage) and np.array_equal(kept.pixels, again), "a caller can change the data"
             )
 
 

@@ -48,11 +48,7 @@ def digest_bytes(data: bytes | memoryview) -> bytes:
 
 
 def combine(
-    ids: Sequence[str],
-    labels: Labels,
-    space: LabelSpace,
-    digests: Iterable[bytes],
-    label_sets: LabelSets | None = None,
+    ids: Sequence[str], labels: Labels, space: LabelSpace, digests: Iterable[bytes], label_sets: LabelSets | None = None
 ) -> str:
     """The fingerprint of a whole dataset from the digests of its images."""
     total = hashlib.blake2b(space.fingerprint.encode(), digest_size=DIGEST_SIZE)

@@ -131,10 +131,7 @@ def _resized(pixels: Pixels, target: tuple[int, int], interpolation: str) -> Pix
 
 
 def centre_crop(
-    pixels: Pixels,
-    size: Size,
-    fill: tuple[int, int, int] = (0, 0, 0),
-    rounding: Literal["round", "floor"] = "round",
+    pixels: Pixels, size: Size, fill: tuple[int, int, int] = (0, 0, 0), rounding: Literal["round", "floor"] = "round"
 ) -> Pixels:
     """The middle of an image; a smaller one is padded, the odd pixel as torchvision or Hugging Face do.
 

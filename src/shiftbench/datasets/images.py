@@ -114,8 +114,7 @@ def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
         width, height = image.size
         if width * height > max_pixels:
             raise bad_image(
-                image_id,
-                f"{width} x {height} pixels are more than the limit of {max_pixels} (decompression bomb?)",
+                image_id, f"{width} x {height} pixels are more than the limit of {max_pixels} (decompression bomb?)"
             )
         frames = getattr(image, "n_frames", 1)
         bits = _bits(image)

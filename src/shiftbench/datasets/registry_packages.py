@@ -141,13 +141,7 @@ _COMMANDS: dict[str, Callable[[Package, Path], None]] = {"pypi": _pip_download, 
 def _run(command: Sequence[str], package: Package, work: Path) -> None:
     try:
         done = subprocess.run(
-            command,
-            cwd=work,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
+            command, cwd=work, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unfetched(package, str(error)) from error

@@ -30,12 +30,7 @@ class Subset(ContentDataset):
     """
 
     def __init__(
-        self,
-        base: Dataset,
-        indices: Sequence[int],
-        *,
-        name: str | None = None,
-        space: LabelSpace | None = None,
+        self, base: Dataset, indices: Sequence[int], *, name: str | None = None, space: LabelSpace | None = None
     ) -> None:
         positions = np.asarray(indices, dtype=np.int64).reshape(-1)
         outside = positions[(positions < 0) | (positions >= len(base))]

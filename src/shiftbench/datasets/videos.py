@@ -131,16 +131,9 @@ VID_FILES = ("pmsets.json", "labels.json")
 YTBB_FILES = ("anchor_labels.json", "pmk_labels.json", "ytbb_robustness_test_anchors_full.csv")
 #: Annotations of a pair of frames that disqualify the neighbour.
 _PROBLEMS = {
-    "dissimilar",
-    "problematic",
-    "incorrect",
-    "dont know",
-    "deformation",
-    "background-change",
-    "occlusion-increased",
-    "blur-increase",
-    "bad-anchor",
-}
+    "dissimilar", "problematic", "incorrect", "dont know", "deformation", "background-change", "occlusion-increased",
+    "blur-increase", "bad-anchor",
+}  # fmt: skip
 
 
 def find_metadata(root: Location, files: Sequence[str]) -> Location | None:

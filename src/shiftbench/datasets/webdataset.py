@@ -169,10 +169,7 @@ def find_shards(path: str | Location | Sequence[str | Location]) -> list[Locatio
     packed = [p for p in shards if p.suffix != ".tar"]
     if packed:
         raise DatasetError(
-            "compressed shards have no random access",
-            found=packed[0].name,
-            expected=".tar",
-            hint="decompress them",
+            "compressed shards have no random access", found=packed[0].name, expected=".tar", hint="decompress them"
         )
     return shards
 

@@ -70,11 +70,7 @@ _SPACES: tuple[tuple[str, Callable[[str], LabelSpace], str], ...] = (
         _objectnet,
         "The 113 classes of ObjectNet that ImageNet has too, as 125 ImageNet classes; keys are its folders.",
     ),
-    (
-        "vid-robust-30",
-        partial(_space, "vid_robust"),
-        "The 30 classes of ImageNet-Vid-Robust, as 288 ImageNet classes.",
-    ),
+    ("vid-robust-30", partial(_space, "vid_robust"), "The 30 classes of ImageNet-Vid-Robust, as 288 ImageNet classes."),
     (
         "ytbb-robust-24",
         partial(_space, "ytbb_robust"),

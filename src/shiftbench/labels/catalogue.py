@@ -63,9 +63,7 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise LabelError(
-            f"{path} is not a label space file",
-            found=path.suffix or "no suffix",
-            expected=".txt, .csv, .json or .toml",
+            f"{path} is not a label space file", found=path.suffix or "no suffix", expected=".txt, .csv, .json or .toml"
         )
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -172,12 +172,7 @@ class Suite:
 
 suites: Registry[SuiteBuilder] = Registry(
     "suite",
-    builtin=(
-        "shiftbench.settings.synthetic_suites",
-        "shiftbench.settings.natural_suites",
-        "shiftbench.settings.protocol_suites",
-        "shiftbench.settings.testbed_suite",
-    ),
+    builtin=("shiftbench.settings.synthetic_suites", "shiftbench.settings.published_suites"),
 )
 
 

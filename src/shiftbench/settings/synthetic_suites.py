@@ -136,6 +136,5 @@ def own_data_under_autoattack(options: SuiteOptions) -> list[Setting]:
     from shiftbench.shifts.attacks import AutoAttack
 
     return _attacked(
-        options,
-        [AutoAttack("autoattack.linf.eps2", "linf", 2 / 255), AutoAttack("autoattack.l2.eps0.5", "l2", 0.5)],
+        options, [AutoAttack("autoattack.linf.eps2", "linf", 2 / 255), AutoAttack("autoattack.l2.eps0.5", "l2", 0.5)]
     )

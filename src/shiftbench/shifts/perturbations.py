@@ -7,7 +7,7 @@ probability counts how often it does. The published clips are compressed as vide
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,17 +27,9 @@ from shiftbench.shifts.corruptions.weather import brightness, snow_flakes, snow_
 from shiftbench.shifts.seeds import derive_key
 
 TEST: tuple[str, ...] = (
-    "gaussian_noise",
-    "shot_noise",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "brightness",
-    "translate",
-    "rotate",
-    "tilt",
+    "gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness", "translate", "rotate", "tilt",
     "scale",
-)
+)  # fmt: skip
 EXTRA: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "shear")
 FRAMES = 31
 CROP = 224
@@ -96,33 +88,43 @@ def centre_crop(image: Pixels, side: int) -> Pixels:
     return np.ascontiguousarray(image[top : top + side, left : left + side])
 
 
-@PERTURBATIONS.register("gaussian_noise")
-def _gaussian(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    """The clean image, then 30 times fresh noise."""
-    yield from _noisy(gaussian_noise, (0.03, 0.05, 0.08)[difficulty - 1], centre_crop(image, crop), draws)
+def _noise(noise: Callable[..., object], levels: Sequence[float]) -> Make:
+    """The clean image, then 30 times fresh noise at the level of the difficulty."""
+
+    def make(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+        x = centre_crop(image, crop)
+        yield x
+        for _ in range(1, FRAMES):
+            yield np.asarray(noise(x, (levels[difficulty - 1],), draws))
+
+    return make
 
 
-@PERTURBATIONS.register("shot_noise")
-def _shot(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    yield from _noisy(shot_noise, (300.0, 120.0, 60.0)[difficulty - 1], centre_crop(image, crop), draws)
+def _each(frame: Callable[[Pixels, int], Pixels], *, cropped: bool, frames: int = FRAMES) -> Make:
+    """Frame by frame from the cropped image, or from the whole one, whose frames are then cropped."""
+
+    def make(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
+        source = centre_crop(image, crop) if cropped else image
+        for i in range(frames):
+            yield frame(source, i) if cropped else centre_crop(frame(source, i), crop)
+
+    return make
 
 
-@PERTURBATIONS.register("speckle_noise")
-def _speckle(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    yield from _noisy(speckle_noise, (0.05, 0.1, 0.15)[difficulty - 1], centre_crop(image, crop), draws)
-
-
-def _noisy(noise: Callable[..., object], level: float, x: Pixels, draws: Draws) -> Iterator[Pixels]:
-    yield x
-    for _ in range(1, FRAMES):
-        yield np.asarray(noise(x, (level,), draws))
-
-
-@PERTURBATIONS.register("motion_blur")
-def _motion(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    x = centre_crop(image, crop)
-    for i in range(FRAMES):
-        yield trail(x, 10, 3, (i - 30) * 4.0)
+_PLAIN: dict[str, Make] = {
+    "gaussian_noise": _noise(gaussian_noise, (0.03, 0.05, 0.08)),
+    "shot_noise": _noise(shot_noise, (300.0, 120.0, 60.0)),
+    "speckle_noise": _noise(speckle_noise, (0.05, 0.1, 0.15)),
+    "motion_blur": _each(lambda x, i: trail(x, 10, 3, (i - 30) * 4.0), cropped=True),
+    "brightness": _each(lambda x, i: np.asarray(brightness(x, ((i - 15) * 2 / 100.0,), None)), cropped=True),
+    "gaussian_blur": _each(lambda x, i: gaussian_blur_levels(x, 0.25 + 0.035 * i, truncate=6.0), cropped=True),
+    "translate": _each(lambda image, i: _affine(image, shift=i - 20.0, smooth=False), cropped=False, frames=41),
+    "rotate": _each(lambda image, i: _affine(image, angle=i - 15.0), cropped=False),
+    "scale": _each(lambda image, i: _affine(image, scale=(i * 2.5 + 40) / 100.0), cropped=False),
+    "shear": _each(lambda image, i: _affine(image, shear=i - 15.0), cropped=False),
+}
+for _name, _make in _PLAIN.items():
+    PERTURBATIONS.add(_name, _make)
 
 
 @PERTURBATIONS.register("zoom_blur")
@@ -145,25 +147,6 @@ def _snow(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[P
         yield snow_over(x, trail(flakes, 14, 4, i * 4.0 - 150), 0.85)
 
 
-@PERTURBATIONS.register("brightness")
-def _brightness(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    x = centre_crop(image, crop)
-    for i in range(FRAMES):
-        yield np.asarray(brightness(x, ((i - 15) * 2 / 100.0,), draws))
-
-
-@PERTURBATIONS.register("translate")
-def _translate(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    for i in range(41):
-        yield centre_crop(_affine(image, shift=i - 20.0, smooth=False), crop)
-
-
-@PERTURBATIONS.register("rotate")
-def _rotate(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    for i in range(FRAMES):
-        yield centre_crop(_affine(image, angle=i - 15.0), crop)
-
-
 @PERTURBATIONS.register("tilt")
 def _tilt(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
     """Turned out of the image plane about both axes, seen from a distance of one diagonal."""
@@ -172,25 +155,6 @@ def _tilt(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[P
     for i in range(FRAMES):
         turned = cv2.warpPerspective(image, _tilt_matrix(height, width, math.radians(i - 15)), (width, height))
         yield centre_crop(np.asarray(turned, np.uint8), crop)
-
-
-@PERTURBATIONS.register("scale")
-def _scale(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    for i in range(FRAMES):
-        yield centre_crop(_affine(image, scale=(i * 2.5 + 40) / 100.0), crop)
-
-
-@PERTURBATIONS.register("shear")
-def _shear(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    for i in range(FRAMES):
-        yield centre_crop(_affine(image, shear=i - 15.0), crop)
-
-
-@PERTURBATIONS.register("gaussian_blur")
-def _blur(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-    x = centre_crop(image, crop)
-    for i in range(FRAMES):
-        yield gaussian_blur_levels(x, 0.25 + 0.035 * i, truncate=6.0)
 
 
 @PERTURBATIONS.register("spatter")

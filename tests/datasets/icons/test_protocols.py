@@ -22,7 +22,6 @@ from shiftbench.datasets.icons.classes import HELD_OUT_SUBTYPES
 from shiftbench.datasets.icons.protocols import split_icons
 from shiftbench.errors import DatasetError, UnknownNameError
 from shiftbench.settings.base import build_suite
-from shiftbench.settings.protocol_suites import icon_settings
 from tests.datasets.icons.originals import NAMES, original_folder
 from tests.datasets.makers import assert_conforms, class_folders
 
@@ -136,10 +135,6 @@ def test_suites_name_their_reference() -> None:
         seen, shifted = suite.settings
         assert (seen.name, shifted.name) == (f"icons-{name}.seen", f"icons-{name}.{tested}")
         assert shifted.reference == seen.name and shifted.dataset == f"icons/{name}.test"
-    assert [setting.name for setting in icon_settings("style-apple", "apple")] == [
-        "icons-style-apple.seen",
-        "icons-style-apple.apple",
-    ]
 
 
 def features(batch: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.float32]]:

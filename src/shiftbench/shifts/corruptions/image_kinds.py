@@ -62,9 +62,7 @@ def unpack(image: object) -> Unpacked:
     if pil is not None and isinstance(image, pil.Image):
         return _from_pil(pil, image)
     raise ShiftError(
-        "not an image",
-        found=type(image).__name__,
-        expected="a PIL image, a NumPy array or a torch tensor",
+        "not an image", found=type(image).__name__, expected="a PIL image, a NumPy array or a torch tensor"
     )
 
 
@@ -145,9 +143,7 @@ def _to_levels(array: _Array) -> Pixels:
         return ((array.astype(np.uint32) + 128) // 257).astype(np.uint8)
     if array.dtype.kind != "f":
         raise ShiftError(
-            "unsupported type of pixel values",
-            found=array.dtype,
-            expected="uint8, uint16, or floats on [0, 1]",
+            "unsupported type of pixel values", found=array.dtype, expected="uint8, uint16, or floats on [0, 1]"
         )
     low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
     if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):  # NaN compares as False
