@@ -8,8 +8,7 @@ import pytest
 
 from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.subset import of_classes, per_class, take, with_classes
-from shiftbench.labels.multilabel import LabelSets, single_labels
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import LabelSets, LabelSpace, single_labels
 from tests.datasets.makers import assert_conforms, png
 
 ANIMALS = LabelSpace("animals", ("ant", "bee", "cat"))

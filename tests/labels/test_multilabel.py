@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shiftbench.labels.multilabel import multi_hot, relabel_sets, single_labels
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import LabelSpace, multi_hot, relabel_sets, single_labels
 
 FINE = LabelSpace("fine", ("tabby", "lynx", "poodle", "ant"))
 COARSE = LabelSpace("coarse", ("dog", "cat"), members=(("poodle",), ("tabby", "lynx")))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.labels.multilabel import multi_hot, single_labels
+from shiftbench.labels.space import multi_hot, single_labels
 from shiftbench.metrics.base import metrics
 from tests.metrics.making import predictions
 

@@ -29,7 +29,7 @@ from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attacked, AutoAttack, check_attack, fgsm, published_attacks
 from shiftbench.shifts.attacks.base import attack_batch
-from shiftbench.shifts.attacks.norms import Norm, lengths, project, steepest, unit_start
+from shiftbench.shifts.attacks.objective import Norm, lengths, project, steepest, unit_start
 from tests.classifiers.networks import SMALL, Small
 
 PETS = LabelSpace("pets", ("cat", "dog", "fish"))

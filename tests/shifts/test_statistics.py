@@ -11,9 +11,8 @@ import pytest
 from scipy import stats
 
 from shiftbench.shifts.corruptions import corrupt
-from shiftbench.shifts.corruptions.elastic import displacement_fields
-from shiftbench.shifts.corruptions.frost import ORIGINALS
-from shiftbench.shifts.corruptions.frost_texture import frost_texture
+from shiftbench.shifts.corruptions.digital import displacement_fields
+from shiftbench.shifts.corruptions.frost import ORIGINALS, frost_texture
 from shiftbench.shifts.corruptions.noise import noise_law
 from shiftbench.shifts.corruptions.randomness import KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import parameters

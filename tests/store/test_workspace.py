@@ -13,8 +13,7 @@ from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import local
-from shiftbench.labels.multilabel import single_labels
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import LabelSpace, single_labels
 from shiftbench.store.prediction_files import PredictionBlock, write_block
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import DatasetRef, ResultSpec, ShiftRecord

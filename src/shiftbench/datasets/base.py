@@ -14,8 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError, listed
 from shiftbench.io import html
-from shiftbench.labels.multilabel import LabelSets
-from shiftbench.labels.space import Labels, LabelSpace
+from shiftbench.labels.space import Labels, LabelSets, LabelSpace
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -43,8 +43,7 @@ from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, read_rows
 from shiftbench.errors import DatasetError, listed
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import folder_space, recognise_folders
-from shiftbench.labels.multilabel import single_labels
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import LabelSpace, single_labels
 
 Values = Mapping[str, tuple[str, ...]]
 TRAIN, TEST, SHIFTED = "train", "test", "shifted"

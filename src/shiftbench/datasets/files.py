@@ -13,8 +13,7 @@ from shiftbench.datasets.fingerprint import UNREADABLE, StoredDataset, digest_by
 from shiftbench.datasets.images import MAX_PIXELS, decode, read_file
 from shiftbench.errors import BadImageError
 from shiftbench.io.paths import Location
-from shiftbench.labels.multilabel import LabelSets
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import LabelSets, LabelSpace
 
 
 class EncodedDataset(StoredDataset):

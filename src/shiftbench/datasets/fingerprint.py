@@ -26,8 +26,7 @@ from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.objects import ObjectPath
 from shiftbench.io.paths import Location, is_object, local
 from shiftbench.jobs.threads import on_threads
-from shiftbench.labels.multilabel import LabelSets
-from shiftbench.labels.space import Labels, LabelSpace
+from shiftbench.labels.space import Labels, LabelSets, LabelSpace
 
 DIGEST_SIZE = 16
 #: The digest of an image whose bytes can't be read.

@@ -12,8 +12,7 @@ from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.io.hashing import seeded_rank
-from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import LabelSets, LabelSpace, relabel_sets, single_labels
 
 
 class Subset(ContentDataset):

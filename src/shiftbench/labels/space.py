@@ -1,8 +1,9 @@
-"""Label spaces: ordered classes, and how scores over one space become scores over another."""
+"""Label spaces: ordered classes, how scores over one space become scores over another, and images of several labels."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -186,3 +187,38 @@ class Projection:
         least = scores[:, sorted({i for group in self.groups for i in group})].min(axis=1)
         best = [scores[:, list(group)].max(axis=1) if group else least for group in self.groups]
         return np.stack(best, axis=1)
+
+
+LabelSets = Sequence[tuple[int, ...]]
+
+
+def single_labels(sets: LabelSets) -> Labels:
+    """The class of images that have one; -1 where there is none or several: whatever scores one label leaves them out.
+
+    >>> single_labels([(2,), (0, 1), ()]).tolist()
+    [2, -1, -1]
+    """
+    return np.array([own[0] if len(own) == 1 else -1 for own in sets], dtype=np.int32)
+
+
+def relabel_sets(sets: LabelSets, source: LabelSpace, target: LabelSpace) -> list[tuple[int, ...]]:
+    """The same sets over ``target``, without the classes that it lacks.
+
+    >>> animals, pets = LabelSpace("animals", ("ant", "cat", "dog")), LabelSpace("pets", ("dog", "cat"))
+    >>> relabel_sets([(0, 1), (1, 2)], animals, pets)
+    [(1,), (0, 1)]
+    """
+    table = target.relabel_from(source).tolist()
+    return [tuple(sorted({table[label] for label in own} - {-1})) for own in sets]
+
+
+def multi_hot(sets: LabelSets, classes: int) -> NDArray[np.bool_]:
+    """(images, classes), true where an image has the class.
+
+    >>> multi_hot([(2,), (0, 1), ()], 3).astype(int).tolist()
+    [[0, 0, 1], [1, 1, 0], [0, 0, 0]]
+    """
+    table = np.zeros((len(sets), classes), dtype=np.bool_)
+    rows = np.repeat(np.arange(len(sets)), [len(own) for own in sets])
+    table[rows, [label for own in sets for label in own]] = True
+    return table

@@ -24,8 +24,7 @@ from shiftbench.jobs.blocks import Block, Images, cut, save_array
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.outputs.encoding import Encoding
-from shiftbench.outputs.record import WORKSHOP
-from shiftbench.outputs.staging import ARRAYS, SKIPPED, Staging
+from shiftbench.outputs.record import ARRAYS, SKIPPED, WORKSHOP, Staging
 
 
 class Variants(ABC):

@@ -16,8 +16,7 @@ from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads, worker_count
 from shiftbench.outputs.layouts import Layout, Writer, check_usable, keep_skipped, kept_skipped
-from shiftbench.outputs.record import WORKSHOP, OutputRecord
-from shiftbench.outputs.staging import KEPT, Staging, workshop
+from shiftbench.outputs.record import KEPT, WORKSHOP, OutputRecord, Staging, workshop
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,7 +15,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.policy import assumed_warning
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.copies import copy_remarks
+from shiftbench.datasets.inspection import copy_remarks
 from shiftbench.errors import BadImageError, ClassifierError, ResultWarning, ShiftbenchError, argument
 from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock

@@ -23,8 +23,8 @@ from shiftbench.settings.base import (
     suite,
     suites,
 )  # fmt: skip
+from shiftbench.shifts.compose import Greyscale
 from shiftbench.shifts.corruptions import Corruption, corruptions
-from shiftbench.shifts.corruptions.greyscale import Greyscale
 
 if TYPE_CHECKING:
     from shiftbench.datasets.factors import Protocol

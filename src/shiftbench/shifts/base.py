@@ -189,7 +189,7 @@ shift_kinds: Registry[ShiftBuilder] = Registry(
     "kind of shift",
     builtin=(
         "shiftbench.shifts.corruptions.api",
-        "shiftbench.shifts.corruptions.greyscale",
+        "shiftbench.shifts.compose",
         "shiftbench.shifts.assigned",
         "shiftbench.shifts.compose",
         "shiftbench.shifts.perturbations",

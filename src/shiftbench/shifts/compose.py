@@ -1,4 +1,4 @@
-"""Shifts made of other shifts."""
+"""Shifts that need no table: JPEG after another shift, and greyscale."""
 
 from __future__ import annotations
 
@@ -42,3 +42,33 @@ class ThenJpeg(Shift):
 @shift_kinds.register("then-jpeg")
 def _then_jpeg(record: Mapping[str, Any]) -> Shift:
     return ThenJpeg(rebuild_shift(record["first"]), record["quality"])
+
+
+@dataclass(frozen=True)
+class Greyscale(Shift):
+    """0.299 R + 0.587 G + 0.114 B in all three channels, rounded to grey levels.
+
+    Taori et al. (2020) compute it on the float tensor without rounding; the difference is at most half a level.
+
+    >>> Greyscale()(np.full((8, 8, 3), (255, 0, 0), np.uint8), image_id="a", seed=0)[0, 0].tolist()
+    [76, 76, 76]
+    """
+
+    name = "greyscale"
+
+    def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
+        return np.repeat(luma(image)[..., None], 3, axis=-1)
+
+    def describe(self) -> dict[str, Any]:
+        return {"shift": "greyscale", "weights": [0.299, 0.587, 0.114], "rounding": "nearest 8-bit level"}
+
+
+@shift_kinds.register("greyscale")
+def _greyscale(record: Mapping[str, Any]) -> Shift:
+    return Greyscale()
+
+
+def luma(image: Pixels) -> Pixels:
+    """The weighted sum, rounded; equal channels come back unchanged."""
+    r, g, b = (image[..., c].astype(np.uint32) for c in range(3))
+    return np.asarray((299 * r + 587 * g + 114 * b + 500) // 1000).astype(np.uint8)

@@ -29,8 +29,7 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.outputs.encoding import Encoding, unique_names, without_suffix
 from shiftbench.outputs.layouts import Arrays, Layout, Tree, Variants
 from shiftbench.outputs.packed import SHARD_SIZE, Shards, Tables
-from shiftbench.outputs.record import Content, OutputRecord, check_recipe, plain
-from shiftbench.outputs.staging import check_destination
+from shiftbench.outputs.record import Content, OutputRecord, check_destination, check_recipe, plain
 from shiftbench.outputs.write import Written, write
 from shiftbench.shifts.corruptions import CORRUPTIONS, GENERATOR_VERSION, Corruption, corruptions
 from shiftbench.shifts.seeds import SEED_SCHEME

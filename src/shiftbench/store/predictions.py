@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.io import html
-from shiftbench.labels.multilabel import LabelSets, multi_hot
-from shiftbench.labels.space import Labels, LabelSpace, Scores
+from shiftbench.labels.space import Labels, LabelSets, LabelSpace, Scores, multi_hot
 from shiftbench.store.spec import ResultSpec
 
 SKIPPED = -1

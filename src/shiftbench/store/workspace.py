@@ -41,8 +41,7 @@ from shiftbench.io.errors import GoneError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, is_object, local, place, remove_tree
 from shiftbench.jobs.blocks import Block
-from shiftbench.labels.multilabel import LabelSets, relabel_sets, single_labels
-from shiftbench.labels.space import Labels, LabelSpace
+from shiftbench.labels.space import Labels, LabelSets, LabelSpace, relabel_sets, single_labels
 from shiftbench.store.catalogue import read_catalogue, write_catalogue
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions

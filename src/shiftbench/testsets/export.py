@@ -16,7 +16,7 @@ from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.jobs.blocks import cut
 from shiftbench.outputs.packed import SHARD_SIZE, PackedSample, table_name, write_table, write_tar
-from shiftbench.outputs.staging import fill_folder, place_file
+from shiftbench.outputs.record import fill_folder, place_file
 from shiftbench.registry import Registry
 from shiftbench.testsets.frozen import FrozenSet
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from shiftbench.datasets.manifest import open_manifest
 from shiftbench.errors import argument
 from shiftbench.io.atomic import write_json
-from shiftbench.outputs.staging import fill_folder, place_file
+from shiftbench.outputs.record import fill_folder, place_file
 from shiftbench.testsets.accounts import LEADS, permit
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.card import write_card

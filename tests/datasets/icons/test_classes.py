@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shiftbench.datasets.icons.classes import (
+from shiftbench.datasets.icons.sources import (
     HELD_OUT_SUBTYPES,
     TONES,
     capped,

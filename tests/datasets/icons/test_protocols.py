@@ -18,8 +18,8 @@ from shiftbench.cli.app import app
 from shiftbench.datasets import open_dataset, take
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.icons.assemble import assemble
-from shiftbench.datasets.icons.classes import HELD_OUT_SUBTYPES
-from shiftbench.datasets.icons.protocols import split_icons
+from shiftbench.datasets.icons.opening import split_icons
+from shiftbench.datasets.icons.sources import HELD_OUT_SUBTYPES
 from shiftbench.errors import DatasetError, UnknownNameError
 from shiftbench.settings.base import build_suite
 from tests.datasets.icons.originals import NAMES, original_folder

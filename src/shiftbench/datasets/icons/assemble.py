@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.icons.classes import Icon, capped, icons
 from shiftbench.datasets.icons.drawings import Drawing, difference, drawings, is_blank, png_bytes, rasterise
 from shiftbench.datasets.icons.record import RECORD, IconOptions, Record, Row
-from shiftbench.datasets.icons.sources import IconSource, choose_sources
+from shiftbench.datasets.icons.sources import Icon, IconSource, capped, choose_sources, icons
 from shiftbench.errors import BadImageError, MissingExtraError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Executor, Job, Problem
 from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
-from shiftbench.outputs.record import WORKSHOP
-from shiftbench.outputs.staging import check_destination
+from shiftbench.outputs.record import WORKSHOP, check_destination
 
 if TYPE_CHECKING:
     from rich.console import Console

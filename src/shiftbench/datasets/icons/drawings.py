@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.icons.classes import Icon, code_key, without_tone
-from shiftbench.datasets.icons.sources import IconSource, read_members
+from shiftbench.datasets.icons.sources import Icon, IconSource, code_key, read_members, without_tone
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.registry_packages import fetch
 from shiftbench.errors import DatasetError, MissingExtraError

@@ -7,14 +7,22 @@ passed on where the licence does not allow it. The styles of the group ``open`` 
 Archives are read without unpacking them. Nothing is written, and names in an archive never become paths: file names
 come from the table of classes. Links, folders and other members are skipped; an archive that is too large when
 unpacked is rejected.
+
+Which emoji belongs to which of the 50 classes, and under what name.
+
+Subtypes are called as in the original: by Unicode's name of the character, in lower case with underscores. Sequences,
+which Unicode gives no name, are ``male_`` or ``female_`` and the name of the person, ``family_`` and its members,
+``flag_`` and the country's code. Which emoji the original took for a class is not published, only the names of the
+classes and of 50 subtypes; the table is our reading of them.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -173,3 +181,103 @@ def _check_member(archive: Path, name: str, size: int) -> None:
             found=f"{size:,} bytes or more",
             expected=f"up to {MAX_MEMBER_BYTES:,}",
         )
+
+
+#: Skin tones, as Unicode calls them.
+TONES = {"1f3fb": "type_1_2", "1f3fc": "type_3", "1f3fd": "type_4", "1f3fe": "type_5", "1f3ff": "type_6"}
+#: Packages agree neither on the variation selector nor on the joiner; without both, a sequence is still one of a kind.
+_LEFT_OUT = {"fe0f", "200d"}
+#: The 50 subtypes that paper 002 holds out.
+_HELD_OUT = """
+small_airplane top_with_upwards_arrow_above soccer_ball duck hatching_chick crossed_swords passenger_ship ledger
+books derelict_house_building convenience_store rabbit_face cartwheel_type_6 mantelpiece_clock watch
+sun_behind_cloud_with_rain wine_glass face_throwing_a_kiss e_mail_symbol family_man_boy family_man_girl
+family_man_boy_boy family_man_girl_boy family_man_girl_girl monorail leopard chequered_flag tulip womans_sandal
+victory_hand womans_hat broken_heart unified_ideograph_5408 circled_ideograph_accept closed_lock_with_key
+open_mailbox_with_lowered_flag shark military_medal banknote_with_dollar_sign monkey crescent_moon mount_fuji
+mobile_phone_off no_smoking_symbol glowing_star evergreen_tree umbrella_with_rain_drops racing_car factory_worker
+pencil
+"""
+HELD_OUT_SUBTYPES = tuple(_HELD_OUT.split())
+
+
+@dataclass(frozen=True)
+class Icon:
+    """One subtype: an emoji of one of the classes."""
+
+    label: str
+    subtype: str
+    #: As Unicode writes the sequence, in hexadecimal with hyphens.
+    codepoint: str
+    #: The short name that chat programs use (``:airplane:``).
+    alias: str
+
+    @property
+    def key(self) -> str:
+        return code_key(self.codepoint)
+
+
+@cache
+def icons() -> tuple[Icon, ...]:
+    """All icons, by class and name.
+
+    >>> len(icons()), icons()[0]
+    (984, Icon(label='airplane', subtype='airplane', codepoint='2708-FE0F', alias='airplane'))
+    """
+    text = resources.files("shiftbench.datasets.icons").joinpath("classes.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return tuple(Icon(row["class"], row["subtype"], row["codepoint"], row["alias"]) for row in rows)
+
+
+def code_key(code: str) -> str:
+    """A sequence however it is written.
+
+    >>> code_key("1F468-200D-2708-FE0F"), code_key("0031-20e3")
+    ('1f468-2708', '31-20e3')
+    """
+    return "-".join(part.lstrip("0") for part in code.lower().split("-") if part not in _LEFT_OUT)
+
+
+def without_tone(key: str) -> tuple[str, str | None]:
+    """The sequence without its skin tone, and the tone's name; two different tones are none, and stay.
+
+    >>> without_tone("1f468-1f3ff-2708"), without_tone("2708")
+    (('1f468-2708', 'type_6'), ('2708', None))
+    """
+    parts = key.split("-")
+    tones = {part for part in parts if part in TONES}
+    if len(tones) != 1:
+        return key, None
+    return "-".join(part for part in parts if part not in tones), TONES[tones.pop()]
+
+
+def is_held_out(subtype: str, held_out: Iterable[str] = HELD_OUT_SUBTYPES) -> bool:
+    """By whole words from the end, for the published list leaves beginnings out.
+
+    >>> [is_held_out(name) for name in ("female_factory_worker", "watch", "stopwatch")]
+    [True, True, False]
+    """
+    return any(subtype == name or subtype.endswith(f"_{name}") for name in held_out)
+
+
+def capped(chosen: Sequence[Icon], cap: int | None) -> list[Icon]:
+    """At most ``cap`` subtypes of a class: else every fourth icon were a flag.
+
+    Up to half of them are those that the subtype protocol holds out; the others are drawn by a hash of their names, so
+    that the choice is the same for every style and on every machine, and a larger cap contains the smaller one.
+    """
+    if cap is None:
+        return list(chosen)
+    classes: dict[str, list[Icon]] = {}
+    for icon in sorted(chosen, key=lambda icon: _rank(icon.subtype)):
+        classes.setdefault(icon.label, []).append(icon)
+    kept: set[Icon] = set()
+    for members in classes.values():
+        held_out = [icon for icon in members if is_held_out(icon.subtype)]
+        others = [icon for icon in members if not is_held_out(icon.subtype)]
+        kept.update([*held_out[: cap // 2], *others, *held_out[cap // 2 :]][:cap])
+    return [icon for icon in chosen if icon in kept]
+
+
+def _rank(subtype: str) -> bytes:
+    return hashlib.blake2b(subtype.encode(), digest_size=8).digest()

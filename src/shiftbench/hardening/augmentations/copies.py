@@ -38,8 +38,7 @@ from shiftbench.jobs.threads import on_threads, one_torch_thread
 from shiftbench.labels.space import LabelSpace
 from shiftbench.outputs.encoding import Encoding, unique_names
 from shiftbench.outputs.layouts import Tree, Variants, file_size
-from shiftbench.outputs.record import OutputRecord
-from shiftbench.outputs.staging import check_destination
+from shiftbench.outputs.record import OutputRecord, check_destination
 from shiftbench.outputs.write import Written, write
 from shiftbench.shifts.seeds import SEED_SCHEME
 

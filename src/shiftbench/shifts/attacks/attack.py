@@ -14,8 +14,16 @@ from shiftbench.errors import ShiftError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift, attack_batch
-from shiftbench.shifts.attacks.norms import REFERENCE_SIDE, Norm, project, radius, steepest, unit_start
-from shiftbench.shifts.attacks.objective import Victim, import_torch
+from shiftbench.shifts.attacks.objective import (
+    REFERENCE_SIDE,
+    Norm,
+    Victim,
+    import_torch,
+    project,
+    radius,
+    steepest,
+    unit_start,
+)
 from shiftbench.shifts.base import Shift, shift_kinds
 
 if TYPE_CHECKING:

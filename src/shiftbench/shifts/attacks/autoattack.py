@@ -20,8 +20,7 @@ from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.attacks.attack import batches
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
-from shiftbench.shifts.attacks.norms import REFERENCE_SIDE, Norm, radius
-from shiftbench.shifts.attacks.objective import Victim, import_torch
+from shiftbench.shifts.attacks.objective import REFERENCE_SIDE, Norm, Victim, import_torch, radius
 from shiftbench.shifts.seeds import derive_seed
 
 _PACKAGE = "adversarial-robustness-toolbox"

@@ -1,14 +1,21 @@
-"""What an attack raises: the cross-entropy of a classifier at the class an image must no longer be taken for."""
+"""What an attack raises, the cross-entropy of a classifier at the class an image must no longer be taken for, and the
+balls in which it moves: their projections, steepest directions and random points. Tensors are (N, 3, H, W); every image
+is treated by itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.errors import ClassifierError, MissingExtraError
 from shiftbench.shifts.attacks.base import Attackable
+from shiftbench.shifts.seeds import derive_key
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,3 +82,73 @@ class Victim:
         with import_torch().no_grad():
             found: Tensor = self.model(pixels).float()
         return found
+
+
+Norm = Literal["linf", "l2"]
+#: Below this a gradient has no direction.
+_TINY = 1e-30
+#: Sides of images for which L2 radii are stated.
+REFERENCE_SIDE = 224
+
+
+def lengths(delta: Tensor, norm: Norm) -> Tensor:
+    """The norm of each image's perturbation, as (N, 1, 1, 1)."""
+    flat = delta.flatten(1)
+    found: Tensor = flat.abs().amax(dim=1) if norm == "linf" else flat.norm(dim=1)
+    return found.reshape(-1, 1, 1, 1)
+
+
+def project(delta: Tensor, norm: Norm, eps: float) -> Tensor:
+    """The nearest perturbation of length eps or less.
+
+    L-infinity cuts every value to [-eps, eps]; L2 shortens the whole vector to eps where it is longer.
+
+    >>> import torch
+    >>> project(torch.tensor([3.0, 4.0]).reshape(1, 1, 1, 2), "l2", 1).flatten().tolist()
+    [0.6000000238418579, 0.800000011920929]
+    """
+    if norm == "linf":
+        return delta.clamp(-eps, eps)
+    return delta * (eps / lengths(delta, "l2").clamp_min(_TINY)).clamp_max(1)
+
+
+def steepest(gradient: Tensor, norm: Norm) -> Tensor:
+    """The perturbation of length 1 that raises the loss most, to first order: sign(g), or g / ||g||.
+
+    Where the gradient is zero there is no such direction, and the image stays where it is.
+    """
+    if norm == "linf":
+        return gradient.sign()
+    # Scaled first: squares of small gradients would vanish in 32 bits.
+    scaled = gradient / lengths(gradient, "linf").clamp_min(_TINY)
+    return scaled / lengths(scaled, "l2").clamp_min(_TINY)
+
+
+def radius(eps: float, norm: Norm, side: int) -> float:
+    """The radius for images of this side: L2 radii are stated for 224 and grow with the side, as the testbed's do.
+
+    With it the mean change of a pixel stays the same. L-infinity radii hold for every size.
+
+    >>> radius(0.5, "l2", 448), radius(0.5, "linf", 448)
+    (1.0, 0.5)
+    """
+    return eps * side / REFERENCE_SIDE if norm == "l2" else eps
+
+
+def unit_start(norm: Norm, shape: Sequence[int], *, image_id: str, seed: int, restart: int) -> NDArray[np.float32]:
+    """A uniformly distributed point of the unit ball, which belongs to this image, seed and restart.
+
+    The radius does not enter: attacks of different eps start in the same direction, so that a curve over eps
+    shows eps and not luck.
+
+    >>> unit_start("l2", (3, 4, 4), image_id="a", seed=0, restart=0).shape
+    (3, 4, 4)
+    """
+    key = derive_key(seed, "attack", norm, restart, image_id)
+    rng = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+    if norm == "linf":
+        return rng.random(shape, np.float32) * 2 - 1
+    direction = rng.standard_normal(shape)
+    distance = rng.random() ** (1 / direction.size)
+    start: NDArray[np.float32] = (direction * (distance / np.linalg.norm(direction))).astype(np.float32)
+    return start

@@ -9,10 +9,9 @@ dtype('uint8')
 
 from __future__ import annotations
 
-from shiftbench.shifts.corruptions.api import GENERATOR_VERSION, Corruption, corrupt
+from shiftbench.shifts.compose import Greyscale
+from shiftbench.shifts.corruptions.api import GENERATOR_VERSION, Corrupt, Corruption, corrupt
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruption, corruptions
-from shiftbench.shifts.corruptions.greyscale import Greyscale
-from shiftbench.shifts.corruptions.transform import Corrupt
 
 __all__ = [
     "CORRUPTIONS",

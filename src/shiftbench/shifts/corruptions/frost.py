@@ -1,4 +1,11 @@
-"""Frost textures: five images of our own making, or the original photographs where the user has them."""
+"""Frost textures: five images of our own making, or the original photographs where the user has them.
+
+Frost by computation: feathery ice crystals over a cloudy pane, five panes that differ in tone.
+
+Each pane is a weighted sum of three layers, standardised and given a mean colour and a contrast like those of
+window frost under a bright, a dull and a blue sky: clouds (noise with a power-law spectrum), ferns (a spine
+with barbs at 60 degrees, the angle of ice crystals) and needles (spines alone). The panes are periodic.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +14,15 @@ import importlib.util
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
+from shiftbench.shifts.corruptions.randomness import KeyedDraws
+from shiftbench.shifts.seeds import derive_key
 
 PROCEDURAL, PACKAGE = "procedural", "package"
 PROCEDURAL_VERSION = "1"
@@ -83,7 +93,7 @@ def _taps(side: int, new: int, step: float) -> tuple[NDArray[np.int32], ...]:
 def picture(resolved: str, index: int) -> Pixels:
     """A whole frost image in RGB; of the originals there is a sixth, which only the testbed uses."""
     if resolved == PROCEDURAL:
-        from shiftbench.shifts.corruptions.frost_texture import frost_texture
+        from shiftbench.shifts.corruptions.frost import frost_texture
 
         return frost_texture(index)
     from PIL import Image
@@ -117,3 +127,96 @@ def _package_folder() -> Path | None:
         if all((folder / name).is_file() for name in ORIGINALS):
             return folder
     return None
+
+
+HEIGHT, WIDTH = 512, 768
+Values = NDArray[np.float64]
+#: Chosen, with the layers' weights, so that classifiers lose as much accuracy as under the original images.
+_RELIEF, _GRAIN = 0.2, 0.05
+
+
+class Pane(NamedTuple):
+    """Mean colour, contrast of each channel, layer weights, how many crystals of which length, and the tint."""
+
+    colour: tuple[float, float, float]
+    contrast: tuple[float, float, float]
+    clouds: float
+    ferns: float
+    needles: float
+    crystals: int
+    length: tuple[float, float]
+    tint: float
+
+
+PANES = (
+    Pane((80, 148, 165), (26, 17, 16), 1.0, 0.27, 0.33, 700, (10, 34), 0.35),
+    Pane((201, 206, 214), (22, 22, 22), 0.6, 0.27, 0.54, 900, (16, 60), 0.03),
+    Pane((196, 203, 213), (23, 22, 22), 0.6, 0.48, 0.42, 700, (18, 70), 0.03),
+    Pane((138, 153, 165), (28, 28, 29), 0.5, 0.54, 0.42, 1500, (7, 26), 0.05),
+    Pane((112, 124, 135), (44, 43, 42), 0.7, 0.6, 0.21, 650, (18, 64), 0.05),
+)
+
+
+def frost_texture(index: int) -> Pixels:
+    """Pane 0-4 as an RGB image of 512 x 768 px.
+
+    >>> frost_texture(4).shape
+    (512, 768, 3)
+    """
+    pane = PANES[index]
+    draws = KeyedDraws(derive_key(0, "frost texture", index))
+    clouds = _clouds(draws)
+    ferns = _crystals(draws, pane.crystals, pane.length, barbs=16)
+    needles = _crystals(draws, 4 * pane.crystals, pane.length, barbs=0)
+    light = pane.clouds * clouds + pane.ferns * ferns + pane.needles * needles
+    light = _standard(light + _RELIEF * _relief(light) + _GRAIN * draws.normals((HEIGHT, WIDTH)))
+    tint = pane.tint * _clouds(draws)
+    picture = np.empty((HEIGHT, WIDTH, 3))
+    for c in range(3):
+        # red varies a little against blue, as on a pane with sky behind it
+        value = _standard(light + (1.0, 0.0, -0.4)[c] * tint)
+        picture[..., c] = pane.colour[c] + pane.contrast[c] * value
+    return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
+
+
+def _relief(layer: Values) -> Values:
+    """Light from the upper left: crystals get a bright and a dark flank."""
+    return layer - np.roll(layer, (1, 1), axis=(0, 1))
+
+
+def _clouds(draws: KeyedDraws) -> Values:
+    """Noise whose amplitude falls with frequency to the power 1.5."""
+    frequency = np.hypot(np.fft.fftfreq(HEIGHT)[:, None], np.fft.rfftfreq(WIDTH)[None, :])
+    frequency[0, 0] = np.inf
+    spectrum = np.fft.rfft2(draws.normals((HEIGHT, WIDTH)))
+    return _standard(np.fft.irfft2(spectrum * frequency**-1.5, s=(HEIGHT, WIDTH)))
+
+
+def _crystals(draws: KeyedDraws, count: int, length: tuple[float, float], barbs: int) -> Values:
+    """Overlapping strokes, brightest along their middle; where many overlap the ice saturates."""
+    x, y, turn, size = draws.uniforms((4, count, 1))
+    x, y, angle = x * WIDTH, y * HEIGHT, 2 * np.pi * turn
+    size = length[0] + (length[1] - length[0]) * size**2
+    canvas = _strokes(x, y, angle, size, 1.0, samples=48)
+    if barbs:
+        along = (np.arange(barbs) + draws.uniforms((count, barbs))) / barbs
+        root_x, root_y = x + along * size * np.cos(angle), y + along * size * np.sin(angle)
+        for side in (-1.0, 1.0):
+            lean = angle + side * np.pi / 3 * (0.85 + 0.3 * draws.uniforms((count, 1)))
+            reach = 0.55 * size * (1 - along) * (0.6 + 0.8 * draws.uniforms((count, barbs)))
+            canvas += _strokes(root_x, root_y, lean + 0 * along, reach, 0.7, samples=24)
+    return _standard(1 - np.exp(-1.2 * canvas))
+
+
+def _strokes(x: Values, y: Values, angle: Values, length: Values, strength: float, *, samples: int) -> Values:
+    """Tapered lines from (x, y), sampled at points that are shared among the four nearest pixels."""
+    from shiftbench.shifts.corruptions.kernels import draw_strokes
+
+    ends = np.broadcast_arrays(x, y, length * np.cos(angle), length * np.sin(angle), strength * length)
+    canvas = np.zeros((HEIGHT, WIDTH))
+    draw_strokes(np.stack([part.ravel() for part in ends]), samples, canvas)
+    return canvas
+
+
+def _standard(layer: Values) -> Values:
+    return np.asarray((layer - layer.mean()) / layer.std())

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions import frost as frost_pictures
-from shiftbench.shifts.corruptions.blur import to_float32, trail
-from shiftbench.shifts.corruptions.blur_tables import gaussian_weights, zoom_positions
+from shiftbench.shifts.corruptions.blur import gaussian_weights, to_float32, trail, zoom_positions
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.randomness import Draws
 from shiftbench.shifts.corruptions.severities import Row
