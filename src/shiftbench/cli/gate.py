@@ -93,8 +93,7 @@ class GateFiles:
     markdown: Annotated[Path | None, typer.Option(help="Write the verdict for a pull-request comment (.md).")] = None
     junit: Annotated[Path | None, typer.Option(help="Write the verdict for the test report of CI (.xml).")] = None
     report: Annotated[
-        Path | None,
-        typer.Option(help="Write the HTML report, with the images that only the candidate gets wrong."),
+        Path | None, typer.Option(help="Write the HTML report, with the images that only the candidate gets wrong.")
     ] = None
 
     def write(self, result: GateResult, run: Run) -> None:

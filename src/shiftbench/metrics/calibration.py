@@ -186,12 +186,7 @@ class ReliabilityBin:
 
 
 def reliability_diagram(
-    confidence: ArrayLike,
-    correct: ArrayLike,
-    bins: int = 15,
-    *,
-    bin_size: int | None = None,
-    level: float = 0.95,
+    confidence: ArrayLike, correct: ArrayLike, bins: int = 15, *, bin_size: int | None = None, level: float = 0.95
 ) -> list[ReliabilityBin]:
     """Accuracy against confidence, bin by bin, each accuracy with its Clopper-Pearson interval.
 

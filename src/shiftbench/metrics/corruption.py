@@ -129,10 +129,7 @@ ALEXNET = Baseline.from_errors("AlexNet", ALEXNET_ERRORS, ALEXNET_CLEAN_ERROR, s
 
 
 def corruption_errors(
-    errors: Mapping[str, Sequence[float]],
-    *,
-    baseline: Baseline = ALEXNET,
-    severities: Sequence[float] = SEVERITIES,
+    errors: Mapping[str, Sequence[float]], *, baseline: Baseline = ALEXNET, severities: Sequence[float] = SEVERITIES
 ) -> dict[str, float]:
     """CE of every corruption, from its errors by severity.
 

@@ -349,9 +349,7 @@ def _check_baseline(baseline: Grid, shape: GridShape, name: str) -> None:
     other = _one_family({key: one for key, one in baseline.items() if key[0] in shape.corruptions})
     if other != name:
         raise SettingError(
-            "the classifier and its baseline differ in provenance",
-            found=f"{name!r} and {other!r}",
-            expected="the same",
+            "the classifier and its baseline differ in provenance", found=f"{name!r} and {other!r}", expected="the same"
         )
 
 

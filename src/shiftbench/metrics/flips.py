@@ -107,10 +107,7 @@ def zipf_distances_by_clip(ranks: IntArray, *, step: int = 1, noise: bool = Fals
     earlier, later = frame_pairs(ranks.shape[1], step=step, noise=noise)
     out = np.empty(len(ranks))
     for start in range(0, len(ranks), _BLOCK):
-        before, after = (
-            1.0 / ranks[start : start + _BLOCK][:, earlier],
-            1.0 / ranks[start : start + _BLOCK][:, later],
-        )
+        before, after = (1.0 / ranks[start : start + _BLOCK][:, earlier], 1.0 / ranks[start : start + _BLOCK][:, later])
         # Summed class by class instead of place by place: i is the class's old rank, sigma(i) its new one.
         out[start : start + _BLOCK] = (np.abs(before - after) * before).sum(axis=-1).mean(axis=1)
     return out

@@ -72,11 +72,7 @@ class ModelAgreement:
 
 
 def agreement(
-    hits: ArrayLike,
-    *,
-    models: Sequence[str] | None = None,
-    ids: Sequence[str] | None = None,
-    level: float = 0.95,
+    hits: ArrayLike, *, models: Sequence[str] | None = None, ids: Sequence[str] | None = None, level: float = 0.95
 ) -> ModelAgreement:
     """From (models, images) right or wrong.
 

@@ -116,10 +116,7 @@ def check_unique(names: Sequence[str]) -> None:
     seen: set[str] = set()
     twice = list(dict.fromkeys(name for name in names if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
     raise StudyError(
-        "duplicate model",
-        found=listed(twice),
-        expected="one row for each model",
-        hint="drop or rename one of them",
+        "duplicate model", found=listed(twice), expected="one row for each model", hint="drop or rename one of them"
     )
 
 

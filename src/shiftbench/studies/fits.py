@@ -243,8 +243,7 @@ def baseline_mask(names: Sequence[str], baseline: Sequence[bool] | BoolArray | S
     if given.dtype == np.bool_:
         if given.shape != (len(names),):
             raise StudyError(
-                "the mask and the models differ in length",
-                found=f"{given.size} values for {len(names)} models",
+                "the mask and the models differ in length", found=f"{given.size} values for {len(names)} models"
             )
         return given
     wanted = {str(name) for name in given.tolist()}

@@ -114,11 +114,7 @@ class FrequencyBin:
 
 
 def accuracy_by_frequency(
-    hits: ArrayLike,
-    frequency: ArrayLike,
-    *,
-    edges: Sequence[float] = FREQUENCY_EDGES,
-    level: float = 0.95,
+    hits: ArrayLike, frequency: ArrayLike, *, edges: Sequence[float] = FREQUENCY_EDGES, level: float = 0.95
 ) -> list[FrequencyBin]:
     """Accuracy in bins of selection frequency; ``hits`` is (images,) or (models, images).
 

@@ -147,7 +147,6 @@ def _zero_model(x: FloatArray, y: FloatArray, chosen: BoolArray) -> float:
     zeros = x[chosen & (y == 0) & ~np.isnan(x)]
     if not len(zeros):
         raise StudyError(
-            "no pivot: no baseline model has y = 0",
-            hint="give the pivot, such as ResNet-50's accuracy on the x axis",
+            "no pivot: no baseline model has y = 0", hint="give the pivot, such as ResNet-50's accuracy on the x axis"
         )
     return float(zeros.max())

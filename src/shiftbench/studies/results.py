@@ -253,9 +253,7 @@ def read_rows(path: Path) -> tuple[list[str], list[list[object]]]:
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise StudyError(
-                f"{path.name}, line {number} and the header differ in length",
-                found=len(row),
-                expected=len(header),
+                f"{path.name}, line {number} and the header differ in length", found=len(row), expected=len(header)
             )
     return header, rows
 

@@ -110,8 +110,7 @@ class Bins:
     workspace: Annotated[Location, WorkspaceOption]
     setting: Annotated[str, typer.Option("--setting", "-s", help="The setting whose images were annotated.")]
     frequencies: Annotated[
-        Path,
-        typer.Option(help="A table (.csv, .parquet) with id and selection_frequency, or id, selected and shown."),
+        Path, typer.Option(help="A table (.csv, .parquet) with id and selection_frequency, or id, selected and shown.")
     ]
     column: Annotated[str | None, typer.Option(help="Column of frequencies, if it has another name.")] = None
     edges: Annotated[str, typer.Option(help="Bin edges, increasing from 0 to 1.")] = "0,0.2,0.4,0.6,0.8,1"

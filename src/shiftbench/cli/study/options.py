@@ -32,10 +32,7 @@ Pivot = Annotated[
 ]
 Shifts = Annotated[
     list[str] | None,
-    typer.Option(
-        "--shift",
-        help="A testbed shift (`list shifts`), SETTING@REFERENCE, a setting, or all (repeatable).",
-    ),
+    typer.Option("--shift", help="A testbed shift (`list shifts`), SETTING@REFERENCE, a setting, or all (repeatable)."),
 ]
 
 Published = Annotated[
