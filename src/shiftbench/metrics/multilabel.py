@@ -17,10 +17,12 @@ from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.arrays import real_matrix, truths
 from shiftbench.metrics.base import Needs, Score, metric
-from shiftbench.metrics.bootstrap import draw_counts, resampled_score
+from shiftbench.metrics.bootstrap import resampled, resampled_score
 from shiftbench.metrics.probabilities import kept_scores
 from shiftbench.store.predictions import Predictions
 
+#: The metric of settings whose images may have several labels.
+MEAN_PRECISION = "mean_average_precision"
 #: Thirteen classes of 10,000 images, five hundred times, take about a second.
 RESAMPLES = 500
 
@@ -97,16 +99,29 @@ def mean_average_precision_score(
     table, truth = _checked(scores, labels)
     present = truth.any(axis=0)  # the others count nothing, in a resample either
     table, truth = table[:, present], truth[:, present]
-    classes = [_Class.of(table[:, k], truth[:, k]) for k in range(table.shape[1])]
-    rng = np.random.default_rng(seed)
-    draws = np.empty(resamples)
-    for i in range(resamples):
-        counts = draw_counts(rng, len(table))
-        parts = np.array([one.precision(counts, step) for one in classes])
-        draws[i] = _mean(parts, counts @ truth, weighted)
+    draws = resampled_precisions(table, truth, weighted, step=step, resamples=resamples, seed=seed)
     value = mean_average_precision(table, truth, weighted, step=step)
     name = "frequency-weighted mAP" if weighted else "mAP"
     return resampled_score(name, value, draws, len(table), level=level, provenance=provenance)
+
+
+def resampled_precisions(
+    scores: FloatArray,
+    labels: BoolArray,
+    weighted: bool = True,
+    *,
+    step: bool = False,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> FloatArray:
+    """mAP under draws of the images; models on the same images have the same draws, so that differences are paired."""
+    classes = [_Class.of(own, has) for own, has in zip(scores.T, labels.T, strict=True)]
+
+    def precision(counts: IntArray) -> float:
+        parts = np.array([one.precision(counts, step) for one in classes])
+        return _mean(parts, counts @ labels, weighted)
+
+    return resampled(precision, len(scores), resamples=resamples, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -175,7 +190,7 @@ def _checked(scores: ArrayLike, labels: ArrayLike, *, labelled: bool = True) -> 
 _SCORES = Needs(top_k=1, confidence=False, scores=True)
 
 
-@metric("mean_average_precision", needs=_SCORES, beside=("mean_average_precision_plain",))
+@metric(MEAN_PRECISION, needs=_SCORES, beside=("mean_average_precision_plain",))
 def weighted(predictions: Predictions, *, level: float = 0.95) -> Score:
     """mAP as DeepFashion Remixed takes it: each class weighted by how many labels it has."""
     return _score(predictions, level, weighted=True)
@@ -187,8 +202,13 @@ def plain(predictions: Predictions, *, level: float = 0.95) -> Score:
     return _score(predictions, level, weighted=False)
 
 
+def labelled_rows(predictions: Predictions) -> BoolArray:
+    """The images that could be read and have a label."""
+    return np.asarray(predictions.readable & predictions.multi_hot.any(axis=1))
+
+
 def _score(predictions: Predictions, level: float, *, weighted: bool) -> Score:
-    rows = predictions.readable & predictions.multi_hot.any(axis=1)
+    rows = labelled_rows(predictions)
     if not rows.any():
         return Score("mAP", float("nan"), 0.0, 1.0, 0, level, "no images", predictions.provenance)
     return mean_average_precision_score(

@@ -18,6 +18,8 @@ from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval
 from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.metrics.multilabel import MEAN_PRECISION, labelled_rows, mean_average_precision, resampled_precisions
+from shiftbench.metrics.probabilities import kept_scores
 from shiftbench.store.predictions import Predictions
 
 
@@ -31,17 +33,19 @@ class Comparison:
     n: int
     first_accuracy: float
     second_accuracy: float
-    #: Images that only the first, only the second gets right.
-    only_first: int
-    only_second: int
+    #: Images that only the first, only the second gets right; None where images are not right or wrong (mAP).
+    only_first: int | None
+    only_second: int | None
     difference: float
     low: float
     high: float
-    #: Exact McNemar, two-sided; ``p_holm`` also counts how many comparisons were made with it.
+    #: Two-sided, McNemar's exact one for top-1; ``p_holm`` also counts how many comparisons were made with it.
     p: float
     p_holm: float
     level: float = 0.95
     provenance: str = ""
+    #: What the accuracies are.
+    metric: str = "top1"
 
     @property
     def verdict(self) -> str:
@@ -108,13 +112,15 @@ def compare(
     seed: int = 0,
     mixed: bool = False,
 ) -> Comparison:
-    """Compare two classifiers' top-1 hits on their common images.
+    """Compare two classifiers' top-1 hits on their common images; of several labels per image, their mAP.
 
     Both must come from the same setting, images, labels and provenance. ``mixed=True`` allows different
     settings and provenance (such as one classifier clean and corrupted), never different images or labels.
     The interval is the percentile interval of the paired bootstrap; where the two never disagree it is the
     Clopper-Pearson bound on the share of disagreement, to either side.
     """
+    if MEAN_PRECISION in (first.spec.metric, second.spec.metric):
+        return _compare_precision(first, second, level, seed, mixed)
     a, b = _common_hits(first, second, mixed)
     n, only_a, only_b = len(a), int((a & ~b).sum()), int((b & ~a).sum())
     low = high = difference = p = float("nan")
@@ -139,6 +145,35 @@ def compare(
         level=level,
         provenance=_joined(first.provenance, second.provenance),
     )
+
+
+def _compare_precision(first: Predictions, second: Predictions, level: float, seed: int, mixed: bool) -> Comparison:
+    """mAP under the same draws of the images for both; p is that of a normal law with the draws' spread."""
+    _check_comparable(first, second, mixed)
+    order = aligned(first, second)
+    rows = labelled_rows(first) & labelled_rows(second)[order]
+    tables = [kept_scores(first)[rows], kept_scores(second)[order][rows]]
+    n, truth = int(rows.sum()), first.multi_hot[rows]
+    a = b = low = high = p = float("nan")
+    if n:
+        a, b = (mean_average_precision(table, truth) for table in tables)
+        draws = np.subtract(*(resampled_precisions(table.astype(float), truth, seed=seed) for table in tables))
+        low, high = (float(end) for end in percentile_interval(draws, level))
+        p = normal_p(a - b, float(draws.std(ddof=1)))
+    names = (_joined(first.setting, second.setting), first.classifier, second.classifier)
+    provenance = _joined(first.provenance, second.provenance)
+    return Comparison(*names, n, a, b, None, None, a - b, low, high, p, p, level, provenance, MEAN_PRECISION)
+
+
+def normal_p(difference: float, error: float) -> float:
+    """Two-sided p-value of a difference with this standard error; 1 where there is no spread to judge by.
+
+    >>> round(normal_p(1.96, 1.0), 3), normal_p(0.1, 0.0)
+    (0.05, 1.0)
+    """
+    from scipy.special import ndtr
+
+    return float(2.0 * ndtr(-abs(difference) / error)) if error else 1.0
 
 
 def difference_interval(
@@ -195,14 +230,18 @@ def _pairs(group: list[Predictions], reference: str | None) -> Iterable[tuple[Pr
 
 def _common_hits(first: Predictions, second: Predictions, mixed: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Hits of both on the images that count for both, image by image."""
-    if not mixed:
-        _same("setting", first, second, lambda one: one.setting)
-        _same("provenance", first, second, lambda one: one.provenance)
+    _check_comparable(first, second, mixed)
     order = aligned(first, second)
     both = first.valid & second.valid[order]
     a = first.top[:, 0] == first.labels
     b = second.top[order, 0] == second.labels[order]
     return a[both], b[both]
+
+
+def _check_comparable(first: Predictions, second: Predictions, mixed: bool) -> None:
+    if not mixed:
+        _same("setting", first, second, lambda one: one.setting)
+        _same("provenance", first, second, lambda one: one.provenance)
 
 
 def aligned(first: Predictions, second: Predictions) -> NDArray[np.intp]:

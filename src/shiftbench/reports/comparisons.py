@@ -23,7 +23,7 @@ from shiftbench.store.workspace import Result
 
 _KEYS = (
     "setting", "first", "second", "n", "first_accuracy", "second_accuracy", "only_first", "only_second",
-    "difference", "low", "high", "p", "p_holm", "better", "level", "provenance",
+    "difference", "low", "high", "p", "p_holm", "better", "level", "provenance", "metric",
 )  # fmt: skip
 #: Shown if the test finds no difference.
 UNDECIDED = "undecided"
@@ -131,7 +131,8 @@ def comparison_table(
 def _heading(setting: str, comparisons: Sequence[Comparison]) -> str:
     sizes = sorted({one.n for one in comparisons})
     n = " to ".join(formatting.count(size) for size in (sizes[0], *sizes[1:][-1:]))
-    return f"{setting} · top-1, points · n = {n}"
+    metric = {"top1": "top-1"}.get(comparisons[0].metric, comparisons[0].metric)
+    return f"{setting} · {metric}, points · n = {n}"
 
 
 def _shown(one: Comparison) -> dict[str, Any]:
@@ -154,9 +155,10 @@ def _provenance(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _tests(comparisons: Sequence[Comparison]) -> list[str]:
     levels = " and ".join(dict.fromkeys(formatting.level_text(one.level) for one in comparisons))
+    by_image = any(one.only_first is not None for one in comparisons)
+    test = "exact McNemar" if by_image else "normal law with the spread of the paired bootstrap"
     return [
         f"difference: first minus second, {levels} interval by paired bootstrap of the images",
-        f"p: exact McNemar; p (Holm): corrected for {len(comparisons)} comparisons; "
-        "better: at that level after correction",
-        "only 1st, only 2nd: images that only the first, only the second gets right",
+        f"p: {test}; p (Holm): corrected for {len(comparisons)} comparisons; better: at that level after correction",
+        *(["only 1st, only 2nd: images that only the first, only the second gets right"] if by_image else []),
     ]

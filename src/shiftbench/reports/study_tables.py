@@ -17,6 +17,7 @@ from shiftbench.studies.frequencies import FrequencyBin
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
 from shiftbench.studies.image_bootstrap import IMAGES
 from shiftbench.studies.interventions import GroupMean
+from shiftbench.studies.many_faces import Finding
 from shiftbench.studies.piecewise import Line, PiecewiseFit
 from shiftbench.studies.reproducibility import Gaps, Reproducibility
 from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
@@ -323,6 +324,8 @@ def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
         Column("gain", "gain", "points", ("low", "high")),
         Column("excess", "beyond reference", "points"),
     ]
+    if any(one.metric for one in found):
+        fields.insert(2, Column("metric", "metric"))
     images = any(one.p is not None for one in found)
     if images:
         fields.append(Column("p_holm", "p (Holm)", "p"))
@@ -338,6 +341,23 @@ def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
         else "no p-values: only scores are known, not images",
     ]
     return Table(fields, rows, title="hypotheses", notes=notes, data={"evidence": rows, "notes": notes})
+
+
+def many_faces_table(findings: Sequence[Finding], evidence: Sequence[Evidence], level: float) -> Table:
+    """A verdict on each of the eight hypotheses, and the evidence on the methods below."""
+    fields = [Column("hypothesis", "hypothesis"), Column("verdict", "verdict"), Column("reason", "because")]
+    rows = [asdict(one) for one in findings]
+    below = hypotheses_table(evidence, level)
+    notes = [
+        "methods: supported if they help (+) on all datasets, mixed on some, contradicted if they only harm (-)",
+        "Texture Bias: the evidence on augmentation where textures change; Only IID Accuracy Matters: contradicted by "
+        "a gain beyond the reference; Synthetic does not imply Natural: contradicted by augmentation that helps on a "
+        "natural shift; Multivariate: supported if methods help on some datasets and none on all",
+        *below.notes,
+    ]
+    below.notes = []
+    data = {"findings": rows, "evidence": below.rows, "notes": notes}
+    return Table(fields, rows, title="many faces", notes=notes, parts=[below], data=data)
 
 
 def reproducibility_table(result: Reproducibility, original: str, new: str) -> Table:

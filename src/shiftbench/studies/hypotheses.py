@@ -22,15 +22,16 @@ prints; any margin above 1.1 and up to 2.2 points with any gap margin above 0 an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import listed
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
-from shiftbench.metrics.paired import holm, mcnemar
+from shiftbench.metrics.paired import holm, mcnemar, normal_p
 from shiftbench.studies.base import StudyError
 
 #: Points under shift below which a change counts as none.
@@ -63,6 +64,8 @@ class Evidence:
     #: None where no in-distribution scores are known.
     excess: float | None
     verdict: str
+    #: What is gained, such as top1, mCE or mAP.
+    metric: str = ""
 
     @property
     def mark(self) -> str:
@@ -82,6 +85,9 @@ class ScoredData:
     reference: Mapping[str, float] | None = None
     #: False for errors.
     higher_is_better: bool = True
+    metric: str = ""
+    #: The shifted scores under draws of the images, the same draws for every model; empty where images are not known.
+    draws: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,7 @@ class HitData:
     dataset: str
     shifted: Mapping[str, NDArray[np.bool_]]
     reference: Mapping[str, NDArray[np.bool_]] | None = None
+    metric: str = "top1"
 
 
 def weigh_hypotheses(
@@ -119,7 +126,7 @@ def weigh_hypotheses(
             if not known:
                 continue
             if isinstance(dataset, ScoredData):
-                found.append(_from_scores(hypothesis.name, dataset, known))
+                found.append(_from_scores(hypothesis.name, dataset, known, level))
             else:
                 found.append(_from_hits(hypothesis.name, dataset, known, level, resamples, seed))
     if not found:
@@ -142,7 +149,7 @@ def _verdict(one: Evidence, margin: float, gap_margin: float, level: float) -> s
     return "-" if sure and one.gain <= -margin + tiny else "0"
 
 
-def _from_scores(name: str, data: ScoredData, pairs: Sequence[tuple[str, str]]) -> Evidence:
+def _from_scores(name: str, data: ScoredData, pairs: Sequence[tuple[str, str]], level: float) -> Evidence:
     sign = 1.0 if data.higher_is_better else -1.0
     gains = [sign * (data.shifted[model] - data.shifted[base]) for model, base in pairs]
     reference = data.reference or {}
@@ -152,7 +159,12 @@ def _from_scores(name: str, data: ScoredData, pairs: Sequence[tuple[str, str]]) 
         if model in reference and base in reference
     ]
     excess = float(np.mean([gain - usual for gain, usual in both])) if both else None
-    return Evidence(name, data.dataset, len(pairs), float(np.mean(gains)), None, None, None, None, excess, "0")
+    gain, low, high, p = float(np.mean(gains)), None, None, None
+    if data.draws:
+        drawn = sign * np.mean([data.draws[model] - data.draws[base] for model, base in pairs], axis=0)
+        low, high = (float(end) for end in percentile_interval(drawn, level))
+        p = normal_p(gain, float(drawn.std(ddof=1)))
+    return Evidence(name, data.dataset, len(pairs), gain, low, high, p, p, excess, "0", data.metric)
 
 
 def _from_hits(
@@ -168,7 +180,8 @@ def _from_hits(
         p = float(mcnemar(int((per_image > 0).sum()), int((per_image < 0).sum())))
     else:
         p = _mean_p(per_image)
-    return Evidence(name, data.dataset, len(pairs), gain, float(low[0]), float(high[0]), p, p, excess, "0")
+    ends = float(low[0]), float(high[0])
+    return Evidence(name, data.dataset, len(pairs), gain, *ends, p, p, excess, "0", data.metric)
 
 
 def _differences(
@@ -184,14 +197,10 @@ def _differences(
 
 def _mean_p(per_image: NDArray[np.float64]) -> float:
     """Two-sided p-value of the mean difference per image, by the normal law."""
-    from scipy.special import ndtr
-
-    spread = float(per_image.std(ddof=1)) if len(per_image) > 1 else 0.0
-    if spread == 0.0:
-        # Every image has the same difference: the sign test.
-        return 1.0 if per_image.mean() == 0 else min(1.0, 2.0 * 0.5 ** len(per_image))
-    z = abs(float(per_image.mean())) / (spread / np.sqrt(len(per_image)))
-    return float(2.0 * ndtr(-z))
+    mean, spread = float(per_image.mean()), float(per_image.std(ddof=1)) if len(per_image) > 1 else 0.0
+    if spread == 0.0 and mean:
+        return min(1.0, 2.0 * 0.5 ** len(per_image))  # every image has the same difference: the sign test
+    return normal_p(mean, spread / float(np.sqrt(len(per_image))))
 
 
 def hypotheses_from_models(changes: Mapping[str, Sequence[str]], bases: Mapping[str, str]) -> list[Hypothesis]:

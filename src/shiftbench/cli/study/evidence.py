@@ -1,4 +1,4 @@
-"""``shiftbench study agreement | hypotheses``: error consistency of models, and evidence for hypotheses."""
+"""``shiftbench study agreement | hypotheses | many-faces``: which errors models share, and evidence for hypotheses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from shiftbench.cli.study.options import ResultsOptions, WorkspaceOption, predic
 from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Mapping
 
-    from shiftbench.studies.hypotheses import HitData, ScoredData
-    from shiftbench.studies.results import Results
+    from shiftbench.studies.hypotheses import Hypothesis
 
 
 @grouped
@@ -47,11 +45,14 @@ def agreement_command(
     shown.show(agreement_table(result, settings[0]), workspace)
 
 
+ChangesFile = Annotated[
+    Path | None, typer.Option("--models", "-m", help="Table of models with the columns base_model and changes.")
+]
+
+
 @grouped
 def hypotheses_command(
-    models: Annotated[
-        Path, typer.Option("--models", "-m", help="Table of models with the columns base_model and changes.")
-    ],
+    models: ChangesFile,
     setting: Annotated[list[str], typer.Option("--setting", "-s", help="Dataset to weigh (repeatable).")],
     table: ResultsOptions,
     x: Annotated[str | None, typer.Option("--x", help="Reference setting, such as val.")] = None,
@@ -63,50 +64,102 @@ def hypotheses_command(
 
     Each tag in the column changes is a hypothesis; its pairs are the models with that tag and their base models. From a
     table of results margins alone decide; from a workspace the images' paired differences do, too, with Holm's
-    correction over everything that is tested together. The rule is printed below the table.
+    correction over everything that is tested together. Settings are scored by their own metric, mAP where images have
+    several labels. The rule is printed below the table.
 
     \b
     shiftbench study hypotheses -r results.csv -m models.csv -s imagenet-r -s imagenet-a --x val
     """
+    from shiftbench.api import Run
     from shiftbench.reports.study_tables import hypotheses_table
-    from shiftbench.studies.hypotheses import hypotheses_from_models, weigh_hypotheses
-    from shiftbench.studies.models import read_models
+    from shiftbench.studies.base import whole
+    from shiftbench.studies.hypotheses import HitData, ScoredData, weigh_hypotheses
+    from shiftbench.studies.many_faces import Face, measured
 
-    known = read_models(models)
-    tested = hypotheses_from_models({name: info.changes for name, info in known.items()}, known.bases)
-    if not tested:
-        raise typer.BadParameter(
-            f"no model of {models} has both a base_model and tags in the column changes", param_hint="--models"
-        )
+    tested = _hypotheses(models)
+    datasets: list[ScoredData | HitData]
     if table.workspace is not None and table.results is None:
-        datasets = _hit_data(table.workspace, setting, x)
+        run = Run.open(table.workspace)
+        for name in (*setting, *([x] if x else [])):
+            run.of_setting(name)
+        datasets = [
+            measured(run, Face(name, {name: 1.0}, run.of_setting(name)[0].spec.metric, x, False)) for name in setting
+        ]
     else:
-        datasets = _score_data(table.open().results, setting, x)
+        results = table.open().results
+        points = 100.0 / whole(results.unit)
+        scores = {name: {model: points * value for model, value in results.of(name).items()} for name in setting}
+        usual = {model: points * value for model, value in results.of(x).items()} if x else None
+        datasets = [ScoredData(name, scores[name], usual) for name in setting]
     shown.show(hypotheses_table(weigh_hypotheses(tested, datasets, level=level), level))
 
 
-def _score_data(table: Results, settings: list[str], x: str | None) -> list[ScoredData | HitData]:
-    from shiftbench.studies.base import whole
-    from shiftbench.studies.hypotheses import ScoredData
+def _hypotheses(models: Path | None, names: Mapping[str, str] | None = None) -> list[Hypothesis]:
+    """From a table of models; ``names`` are those of the tags that count."""
+    from shiftbench.studies.hypotheses import hypotheses_from_models
+    from shiftbench.studies.models import read_models
 
-    times = 100.0 / whole(table.unit)
+    if models is None:
+        raise typer.BadParameter("give a table of models with the columns base_model and changes", param_hint="-m")
+    known = read_models(models)
+    tags = {name: info.changes for name, info in known.items()}
+    if names is not None:
+        tags = {name: tuple(names[tag] for tag in own if tag in names) for name, own in tags.items()}
+    if tested := hypotheses_from_models(tags, known.bases):
+        return tested
+    expected = f" (of {', '.join(names)})" if names else ""
+    raise typer.BadParameter(
+        f"no model of {models} has both a base_model and tags{expected} in the column changes", param_hint="--models"
+    )
 
-    def points(setting: str) -> dict[str, float]:
-        return {model: value * times for model, value in table.of(setting).items()}
 
-    return [ScoredData(setting, points(setting), points(x) if x else None) for setting in settings]
+@grouped
+def many_faces_command(
+    models: ChangesFile = None,
+    *,
+    table: ResultsOptions,
+    texture: Annotated[
+        list[str] | None,
+        typer.Option(help="Dataset whose textures differ from photographs (repeatable; default: imagenet-r and such)."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--setting", "-s", help="Only this dataset or family (repeatable).")
+    ] = None,
+    level: Level = 0.95,
+    shown: TableOptions,
+) -> None:
+    """The seven hypotheses of "The Many Faces of Robustness", and "robustness is multivariate": a verdict on each.
 
+    Methods are tags in the column changes of --models: larger, self-attention, augmentation, pretraining; each model
+    with a tag is compared with its base_model. Every dataset is scored as in the paper: mCE on ImageNet-C, mAP over the
+    shifts of DeepFashion Remixed, the mean over the shifts of StreetView StoreFronts, accuracy elsewhere. Texture bias,
+    IID accuracy, synthetic against natural, and "multivariate" follow from the methods' evidence; the rules are printed
+    below. Without results: from the numbers that the paper prints.
 
-def _hit_data(workspace: Location, settings: list[str], x: str | None) -> list[ScoredData | HitData]:
-    from shiftbench.studies.base import check_unique
-    from shiftbench.studies.hypotheses import HitData
-    from shiftbench.studies.image_bootstrap import common_hits
+    \b
+    shiftbench study many-faces
+    shiftbench study many-faces -w WORKSPACE -m models.csv
+    shiftbench study many-faces -r results.csv -m models.csv --texture imagenet-r
+    """
+    from shiftbench.reports.study_tables import many_faces_table
+    from shiftbench.studies.hypotheses import weigh_hypotheses
+    from shiftbench.studies.many_faces import TAGS, TEXTURES, faces_of_run, faces_of_table, judge_faces
 
-    def hits(setting: str) -> dict[str, NDArray[np.bool_]]:
-        read = predictions_in(workspace, setting)
-        names = [one.classifier for one in read]
-        check_unique(names)
-        return dict(zip(names, common_hits(read)[0], strict=True))
+    if table.results is None and table.workspace is None:
+        from shiftbench.published.reproduce.paper_000 import HYPOTHESES, printed_faces
 
-    reference = hits(x) if x else None
-    return [HitData(setting, hits(setting), reference) for setting in settings]
+        if models is not None:
+            raise typer.BadParameter("the models of which results? Give --results or --workspace", param_hint="-m")
+        tested, (synthetic, datasets) = HYPOTHESES, printed_faces(setting or ())
+    else:
+        tested = _hypotheses(models, TAGS)
+        if table.results is None and table.workspace is not None:
+            from shiftbench.api import Run
+
+            faces, datasets = faces_of_run(Run.open(table.workspace), setting or ())
+        else:
+            faces, datasets = faces_of_table(table.open().results, setting or ())
+        synthetic = [one.name for one in faces if one.synthetic]
+    evidence = weigh_hypotheses(tested, datasets, level=level)
+    findings = judge_faces(evidence, synthetic, texture or TEXTURES)
+    shown.show(many_faces_table(findings, evidence, level), table.workspace)

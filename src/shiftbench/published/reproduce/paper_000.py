@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from statistics import fmean
 
 import numpy as np
 
+from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.corruption import ALEXNET_ERRORS
 from shiftbench.published.reproduce.base import (
     FITTED,
@@ -23,7 +25,7 @@ from shiftbench.published.reproduce.base import (
 from shiftbench.published.reproduce.predictions import from_predictions
 from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import PublishedValue, published
-from shiftbench.studies.hypotheses import Hypothesis, ScoredData, weigh_hypotheses
+from shiftbench.studies.hypotheses import HitData, Hypothesis, ScoredData, weigh_hypotheses
 
 _Row = PublishedValue
 
@@ -173,21 +175,30 @@ def scored_datasets(table: str) -> list[ScoredData]:
     """
     clean = _points("8", "imagenet", "error")
     if table == "4":
-        own = ScoredData("real-blurry", _points("5", "real-blurry", "error"), clean, higher_is_better=False)
+        blurry = _points("5", "real-blurry", "error")
+        own = ScoredData("real-blurry", blurry, clean, higher_is_better=False, metric="error")
     else:
         accuracies = {model: 100.0 - error for model, error in clean.items()}
-        own = ScoredData("imagenet-a", _points("9", "imagenet-a", "top1"), accuracies)
+        own = ScoredData("imagenet-a", _points("9", "imagenet-a", "top1"), accuracies, metric="top1")
     shifts = ("hardware.old", "year.2017", "year.2018", "location.france")
     stores = [_points("2", f"svsf.{shift}", "error") for shift in shifts]
     mean = {model: float(np.mean([one[model] for one in stores])) for model in stores[0]}
     rendered, usual = (_points("1", setting, "error") for setting in ("imagenet-r", "imagenet-200"))
     return [
-        ScoredData("imagenet-c", _points("8", "imagenet-c", "mCE"), higher_is_better=False),
+        ScoredData("imagenet-c", _points("8", "imagenet-c", "mCE"), higher_is_better=False, metric="mCE"),
         own,
-        ScoredData("imagenet-r", rendered, usual, higher_is_better=False),
-        ScoredData("dfr", _points("3", "dfr.ood", "mAP"), _points("3", "dfr", "mAP")),
-        ScoredData("svsf", mean, _points("2", "svsf", "error"), higher_is_better=False),
+        ScoredData("imagenet-r", rendered, usual, higher_is_better=False, metric="error"),
+        ScoredData("dfr", _points("3", "dfr.ood", "mAP"), _points("3", "dfr", "mAP"), metric="mean mAP"),
+        ScoredData("svsf", mean, _points("2", "svsf", "error"), higher_is_better=False, metric="mean error"),
     ]
+
+
+def printed_faces(only: Sequence[str] = ()) -> tuple[list[str], list[ScoredData | HitData]]:
+    """The synthetic ones of the datasets of tables 4 and 6, and all of them, with their printed scores."""
+    datasets = {one.dataset: one for table in ("4", "6") for one in scored_datasets(table)}
+    if unknown := [name for name in only if name not in datasets]:
+        raise UnknownNameError("dataset", unknown[0], datasets)
+    return ["imagenet-c"], [one for name, one in datasets.items() if not only or name in only]
 
 
 def _points(table: str, setting: str, metric: str) -> dict[str, float]:

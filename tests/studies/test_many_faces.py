@@ -1,0 +1,123 @@
+"""The eight hypotheses of 000: its printed numbers, the rules, and the metric of each protocol."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import shiftbench as sb
+from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.python_file import load_python_file
+from shiftbench.cli.app import app
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
+from shiftbench.metrics.corruption import mean_corruption_error
+from shiftbench.published.reproduce.paper_000 import HYPOTHESES, printed_faces
+from shiftbench.studies import Results, StudyError
+from shiftbench.studies.hypotheses import Evidence, Hypothesis, weigh_hypotheses
+from shiftbench.studies.many_faces import TAGS, TEXTURES, faces_of_table, judge_faces
+from tests.datasets.factor_trees import LOOKS_AT_PLACES, deepfashion2_tree
+
+REMIXED = "deepfashion-remixed"
+LARGER, ATTENTION, AUGMENTATION, PRETRAINING = TAGS.values()
+
+
+def test_verdicts_of_the_paper() -> None:
+    """Section 5 of 000, from the numbers that it prints."""
+    synthetic, datasets = printed_faces()
+    found = {
+        one.hypothesis: one.verdict for one in judge_faces(weigh_hypotheses(HYPOTHESES, datasets), synthetic, TEXTURES)
+    }
+    assert found == {
+        **dict.fromkeys(TAGS.values(), "mixed"),
+        "Texture Bias": "supported",
+        "Only IID Accuracy Matters": "contradicted",
+        "Synthetic does not imply Natural": "contradicted",
+        "Multivariate": "supported",
+    }
+
+
+def evidence(method: str, dataset: str, verdict: str, gain: float, excess: float | None = None) -> Evidence:
+    return Evidence(method, dataset, 1, gain, None, None, None, None, excess, verdict)
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdicts"),
+    [
+        ([evidence(AUGMENTATION, "imagenet-c", "+", 9, 3), evidence(AUGMENTATION, "imagenet-r", "0", 1, 0.1)],
+         ("no evidence", "contradicted", "supported", "supported")),
+        ([evidence(AUGMENTATION, "imagenet-c", "+", 9, 3), evidence(AUGMENTATION, "imagenet-r", "+", 4, 2)],
+         ("supported", "contradicted", "contradicted", "contradicted")),
+        ([evidence(AUGMENTATION, "imagenet-r", "-", -4, -0.1)],
+         ("contradicted", "supported", "no evidence", "not tested")),
+        ([evidence(LARGER, "imagenet-r", "0", 9, -3), evidence(LARGER, "imagenet-a", "0", 1)],
+         ("not tested", "no evidence", "not tested", "no evidence")),
+    ],
+)  # fmt: skip
+def test_rules(rows: list[Evidence], verdicts: tuple[str, ...]) -> None:
+    found = judge_faces(rows, ["imagenet-c"], TEXTURES)
+    assert tuple(one.verdict for one in found[4:]) == verdicts
+
+
+def test_a_table_is_scored_by_mce() -> None:
+    rng = np.random.default_rng(0)
+    places = [(c, s) for c in BENCHMARK_CORRUPTIONS for s in range(1, 6)]
+    names = ("val", *(f"imagenet-c.{c}.{s}" for c, s in places))
+    values = rng.uniform(20, 80, (2, len(names)))
+    faces, data = faces_of_table(Results(("base", "new"), names, values, "percent"))
+    assert [(one.name, one.metric, one.synthetic) for one in faces] == [("imagenet-c", "mCE", True)]
+    [one] = weigh_hypotheses([Hypothesis(LARGER, (("new", "base"),))], data)
+    base, new = (
+        mean_corruption_error({c: [1 - row[1 + places.index((c, s))] / 100 for s in range(1, 6)] for c, _ in places})
+        for row in values
+    )
+    assert one.gain == pytest.approx(100 * (base - new)) and one.excess is None
+    with pytest.raises(StudyError):
+        faces_of_table(Results(("base",), ("photos",), values[:1, :1], "percent"))
+
+
+@pytest.fixture(scope="module")
+def fashion(tmp_path_factory: pytest.TempPathFactory) -> tuple[sb.Run, Path]:
+    """Two networks on a miniature DeepFashion2, one of them disturbed, and a table that names one the other's base."""
+    folder = tmp_path_factory.mktemp("faces")
+    tree = deepfashion2_tree(folder / "DeepFashion2", train=30, validation=120)
+    networks = []
+    for name in ("base", "new"):
+        file = folder / f"{name}.py"
+        code = LOOKS_AT_PLACES.replace('name="places"', f'name="{name}"')
+        # The base sees every place upside down.
+        file.write_text(code.replace("array(place)", "array(place[:, ::-1])") if name == "base" else code)
+        networks.append(load_python_file(f"{file}:make", Options()))
+    run = sb.evaluate(networks, REMIXED, {REMIXED: tree}, folder / "w", progress=False)
+    (folder / "models.csv").write_text("model,base_model,changes\nnew,base,larger\nbase,,\n")
+    return run, folder
+
+
+def test_deepfashion_is_scored_by_map(fashion: tuple[sb.Run, Path]) -> None:
+    run, folder = fashion
+    scores = {(model, setting): score.value for model, setting, score in run.scores()}
+    shifted = [name for name in run.settings if name != f"{REMIXED}.test"]
+    gains = [100 * (scores["new", name] - scores["base", name]) for name in shifted]
+    usual = 100 * (scores["new", f"{REMIXED}.test"] - scores["base", f"{REMIXED}.test"])
+    workspace, models = str(folder / "w"), str(folder / "models.csv")
+    result = CliRunner().invoke(app, ["study", "many-faces", "-w", workspace, "-m", models, "--json"])
+    [one] = json.loads(result.stdout)["evidence"]
+    assert (one["dataset"], one["metric"]) == (REMIXED, "mean mean_average_precision") and len(shifted) == 8
+    assert one["gain"] == pytest.approx(np.mean(gains)) and one["excess"] == pytest.approx(np.mean(gains) - usual)
+    assert one["low"] < one["gain"] < one["high"] and 0 <= one["p"] <= 1
+    weighed = ["study", "hypotheses", "-w", workspace, "-m", models, "-s", shifted[0], "--json"]
+    [one] = json.loads(CliRunner().invoke(app, weighed).stdout)["evidence"]
+    assert one["gain"] == pytest.approx(gains[0]) and one["metric"] == "mean_average_precision"
+
+
+def test_comparisons_are_by_map_too(fashion: tuple[sb.Run, Path]) -> None:
+    run, _ = fashion
+    scores = {(model, setting): score.value for model, setting, score in run.scores()}
+    [row] = run.compare(f"{REMIXED}.test").rows
+    values = [scores[str(row[side]), f"{REMIXED}.test"] for side in ("first", "second")]
+    assert row["metric"] == "mean_average_precision" and row["only_first"] is None
+    assert row["difference"] == pytest.approx(values[0] - values[1])
+    assert "mean_average_precision" in run.compare(f"{REMIXED}.test").to_text(200)
