@@ -30,7 +30,7 @@ from shiftbench.reports.corruption import corruption_families
 from shiftbench.shifts.assigned import assign
 
 LEVEL = 0.95
-PASSES = (1, 2, 5, 15, 40, 75)
+PASSES = (1, 2, 3, 5, 15, 40, 75)
 #: What is estimated, in the order of ``CorruptionScores.summary``.
 NUMBERS = ("mCE", "relative mCE", "mean error")
 
@@ -94,17 +94,22 @@ def judge(grid: FullGrid, passes: int, designs: int) -> dict[str, dict[str, floa
     }
 
 
-def judge_difference(first: FullGrid, second: FullGrid, designs: int) -> dict[str, float]:
-    """The difference in mean error of two models on the same assignment."""
-    per_image = (first.wrong - second.wrong).mean(axis=1)
+def judge_difference(first: FullGrid, second: FullGrid, passes: int, designs: int) -> dict[str, float]:
+    """The difference in mean error of two models on the same assignment, and the least width that any estimate of the
+    observed differences can have: theirs varies as single differences do, the full grid's as means of all shifts."""
+    differences = first.wrong - second.wrong
+    per_image = differences.mean(axis=1)
     true, whole = float(per_image.mean()), 2 * 1.96 * float(per_image.std(ddof=1)) / len(per_image) ** 0.5
     hits, widths = 0, []
     for seed in range(designs):
-        pairs = zip(first.outcomes(1, seed).errors(), second.outcomes(1, seed).errors(), strict=True)
+        pairs = zip(first.outcomes(passes, seed).errors(), second.outcomes(passes, seed).errors(), strict=True)
         low, high = Estimate.average([a - b for a, b in pairs]).interval(LEVEL)
         hits += low <= true <= high
         widths.append(high - low)
-    return {"coverage": hits / designs, "width": float(np.mean(widths)) / whole}
+    among, within = float(per_image.var(ddof=1)), float(differences.var(axis=1, ddof=1).mean())
+    shifts = differences.shape[1]
+    bound = ((among + within * (1 / passes - 1 / shifts)) / among) ** 0.5
+    return {"coverage": hits / designs, "width": float(np.mean(widths)) / whole, "bound": bound}
 
 
 def resnet50_calculation(images: int = 50_000) -> dict[str, float]:
@@ -166,7 +171,7 @@ def main() -> None:
             passes: judge(whole, passes, given.large if passes == 1 else given.large // 20) for passes in PASSES
         },
         "demo": judge(first, 1, given.designs),
-        "difference": judge_difference(first, second, given.designs),
+        "difference": {k: judge_difference(first, second, k, given.designs) for k in (1, 2, 5)},
         "variance of a sample": {one.name: less_variance_than_a_sample(one) for one in (whole, first)},
         "resnet50": resnet50_calculation(),
         "seconds": took,
@@ -185,7 +190,8 @@ def report(data: dict[str, dict[Any, Any]], designs: tuple[int, int], whole: Ful
         for name, found in by_name.items()
     ]
     rows += [row(f"demo, {name}", 1, found) for name, found in data["demo"].items()]
-    rows.append(row("demo, difference of two models", 1, data["difference"]))
+    rows += [row("demo, difference of two models", passes, found) for passes, found in data["difference"].items()]
+    bounds = ", ".join(f"{found['bound']:.2f} ({k})" for k, found in data["difference"].items())
     sample = data["variance of a sample"]
     took, resnet = data["seconds"], data["resnet50"]
     text = (
@@ -194,7 +200,8 @@ def report(data: dict[str, dict[Any, Any]], designs: tuple[int, int], whole: Ful
         f"({len(whole.ids):,} images, {len(whole.places)} shifts) and EfficientNet-Lite0 on the demo photographs "
         f"({len(demo.ids)} images, {len(demo.places)} shifts). Width is relative to the full grid's interval; "
         "coverage is how often a nominal 95 % interval holds the full grid's number (it also allows for other "
-        "images, so that it may exceed 95 %); bias is in points.\n\n"
+        "images, so that it may exceed 95 %); bias is in points. The width of a difference can't be less than "
+        f"{bounds}, by passes per image: see docs/designs.md.\n\n"
         + table(["", "passes per image", "width", "coverage", "bias"], rows)
         + "\n\nSpending as many forward passes on all shifts of a random sample of images (`--sample`) has "
         + ", ".join(f"{ratio:.0f} times the variance ({name})" for name, ratio in sample.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -241,3 +242,17 @@ def test_where_all_images_fail_the_interval_is_the_exact_one() -> None:
     base = np.mean([ALEXNET.errors["fog"][s] for s in (1, 3)])
     assert scores.ce["fog"].low == pytest.approx(0.025 ** (1 / N) / base)
     assert scores.ce["fog"].high == pytest.approx(1 / base)
+
+
+def test_means_of_equal_outcomes_have_width() -> None:
+    """Four images, all wrong when corrupted, all right when clean: no mean is known exactly."""
+    grid = {(c, s): with_hits(np.zeros(4, bool), setting=f"t.{c}.{s}") for c in ("fog", "snow") for s in (1, 3)}
+    scores = corruption_scores(grid, with_hits(np.ones(4, bool), setting="t"))
+    missed = 1 - 0.025 ** (1 / 4)
+    base = [ALEXNET.mean(c, (1, 3)) for c in ("fog", "snow")]
+    assert scores.mean_error.low == pytest.approx(1 - missed) and scores.mean_error.high == 1
+    assert scores.mce is not None and scores.relative_mce is not None
+    assert scores.mce.low == pytest.approx(np.mean([(1 - missed) / one for one in base]))
+    rises = np.mean([1 / (one - ALEXNET.clean_error()) for one in base])
+    assert scores.relative_mce.low == pytest.approx(scores.relative_mce.value - rises * math.hypot(missed, missed))
+    assert scores.relative_mce.high == pytest.approx(scores.relative_mce.value)

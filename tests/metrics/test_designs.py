@@ -119,6 +119,24 @@ def test_ratio_of_two_models_has_the_spread_of_new_images() -> None:
     assert float(np.mean([one.error for one in drawn])) == pytest.approx(spread, rel=0.15)
 
 
+def test_clean_outcomes_narrow_the_intervals_of_unequal_weights() -> None:
+    """Relative mCE of images that are wrong when shifted mostly if they are wrong when clean."""
+    rng = np.random.default_rng(0)
+    clean = (rng.random(240) < 0.4).astype(float)
+    wrong = (rng.random((240, SHIFTS)) < np.where(clean, 0.95, 0.1)[:, None]).astype(float)
+    with_clean = observed(wrong, clean, 1, 0)
+    without = DesignOutcomes(240, with_clean.images, with_clean.places, with_clean.wrong, SHIFTS)
+    weights = np.array([5.0, 5, 0.5, 0.5, 0.5, 0.5])
+
+    def error(outcomes: DesignOutcomes) -> float:
+        return float(np.linalg.norm(weights @ np.array([one.influence for one in outcomes.errors()])))
+
+    assert error(with_clean) < 0.85 * error(without)
+    assert Estimate.average(with_clean.errors()).error == pytest.approx(
+        Estimate.average(without.errors()).error, rel=0.05
+    ), "equal weights cancel what the clean outcome explains"
+
+
 def test_too_few_images() -> None:
     wrong, clean = population(SHIFTS + 1, 4)
     with pytest.raises(SettingError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,12 +107,22 @@ def corruption_scores(
     errors, draws = columns.resample(resamples, seed)
     against = fixed.name if fixed else (_classifier(baseline) if baseline else "")
     normaliser = f"; divided by {(fixed.source or fixed.name) if fixed else against}" if against else ""
-    make = _Maker(columns, shape, level, f"image bootstrap, {resamples:,} resamples", name, fixed)
     point, drawn = (_all_values(shape, table, columns, fixed, against) for table in (errors, draws))
-    found = {
-        key: make.score(key, float(point[key][0]), drawn[key], against, "" if key[0] == "error" else normaliser)
-        for key in point
-    }
+    base = fixed or (columns.baseline(errors, shape) if against else None)
+    clean_error = columns.clean(errors, "")
+    found = {}
+    for (kind, corruption), values in point.items():
+        value = float(values[0])
+        low, high = (float(end) for end in percentile_interval(drawn[kind, corruption], level))
+        if low == high and not np.ptp(drawn["error", corruption]):
+            usual = None if clean_error is None else float(clean_error[0])
+            error = float(point["error", corruption][0])
+            low, high = shape.exact(kind, corruption, value, error, usual, base, columns.n, level)
+        provenance = name + ("" if kind == "error" else normaliser)
+        found[kind, corruption] = Score(
+            shape.score_name(kind, corruption, against), value, low, high, columns.n, level,
+            f"image bootstrap, {resamples:,} resamples", provenance, higher_is_better=False,
+        )  # fmt: skip
     return CorruptionScores.of(_classifier(grid), shape, found)
 
 
@@ -155,6 +167,27 @@ class GridShape:
         """``corruption`` is "" for the mean over corruptions; ``against`` is what errors are divided by."""
         name = (kind if corruption else _MEANS[kind]) + self.scope(mean=not corruption)
         return name if kind == "error" or against == ALEXNET.name else f"{name} vs {against}"
+
+    def exact(
+        self, kind: str, corruption: str, value: float, error: float, clean: float | None, base: Baseline | None,
+        n: int, level: float,
+    ) -> tuple[float, float]:  # fmt: skip
+        """The ends of a number where all n images have the same outcomes, so that resampling them shows no width.
+
+        114 of 114 wrong does not mean always wrong: the exact interval of the error, divided as the number is. For a
+        rise over the clean error both exact intervals are put together (Zou and Donner 2008).
+        """
+        low, high = clopper_pearson(error * n, n, level)
+        down, up = error - low, high - error
+        if kind == "relative CE" and clean is not None:
+            low, high = clopper_pearson(clean * n, n, level)
+            down, up = math.hypot(down, high - clean), math.hypot(up, clean - low)
+        scale = 1.0
+        if kind != "error" and base is not None:
+            own = [base.mean(c, self.severities) for c in ([corruption] if corruption else self.averaged)]
+            floor = base.clean_error() if kind == "relative CE" else 0.0
+            scale = fmean(1 / (below - floor) if below > floor else math.nan for below in own)
+        return value - scale * down, value + scale * up
 
     def scope(self, mean: bool) -> str:
         """What a name must add when the number is not over the whole benchmark: " over 9 types at 1,3,5"."""
@@ -208,6 +241,14 @@ class _Columns:
         picked = [self.index[owner, corruption, severity] for severity in severities]
         return np.asarray(table[:, picked].mean(axis=1))
 
+    def baseline(self, errors: FloatArray, shape: GridShape) -> Baseline:
+        """The other classifier's errors as they were observed."""
+        table = {
+            c: {s: float(errors[0, self.index["base", c, s]]) for s in shape.severities} for c in shape.corruptions
+        }
+        clean = self.clean(errors, "base")
+        return Baseline("", table, None if clean is None else float(clean[0]))
+
     def clean(self, table: FloatArray, owner: str) -> FloatArray | None:
         where = self.index.get((owner, "", 0))
         return None if where is None else table[:, where]
@@ -241,49 +282,6 @@ def _all_values(
 def _ratios(above: FloatArray, below: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(below > 0, above / below, np.nan))
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """Names and dresses the scores."""
-
-    columns: _Columns
-    shape: GridShape
-    level: float
-    method: str
-    family: str
-    fixed: Baseline | None
-
-    def score(self, key: ScoreKey, value: float, draws: FloatArray, against: str, normaliser: str) -> Score:
-        kind, corruption = key
-        low, high = self._interval(key, value, draws)
-        return Score(
-            self.shape.score_name(kind, corruption, against),
-            value,
-            float(low),
-            float(high),
-            self.columns.n,
-            self.level,
-            method=self.method,
-            provenance=self.family + normaliser,
-            higher_is_better=False,
-        )
-
-    def _interval(self, key: ScoreKey, value: float, draws: FloatArray) -> tuple[float, float]:
-        """Percentiles of the draws; where all images have the same outcome these have no width, and the exact
-        interval of the error, divided likewise, is given instead: 114 of 114 wrong does not mean always wrong.
-        """
-        low, high = (float(end) for end in percentile_interval(draws, self.level))
-        kind, corruption = key
-        scale = 1.0
-        if kind == "CE" and corruption and self.fixed is not None:
-            scale = 1 / self.fixed.mean(corruption, self.shape.severities)
-        exact = corruption and (kind == "error" or (kind == "CE" and self.fixed is not None))
-        if low != high or not exact:
-            return low, high
-        n = self.columns.n
-        bounds = clopper_pearson(value / scale * n, n, self.level)
-        return bounds.low * scale, bounds.high * scale
 
 
 def family(predictions: Predictions) -> str:

@@ -6,15 +6,17 @@ error, which the clean pass gives for all images. Each estimate carries how much
 the variance of any such number is a sum of squares over images, and what the clean and the shifted side share, or two
 models, cancels in their difference.
 
-The clean pass as an auxiliary variable (regression estimator, Cochran 1977, ch. 7) does not narrow these intervals: it
-is known for the same images only, and what it tells of an image is the same under all shifts.
+The clean pass is known for all images. Where the images of a shift are cleanly harder than all, its error is lowered by
+the slope of shifted on clean errors within the shifts (combined regression estimator, Cochran 1977, 7.9). Equal weights
+of all shifts cancel that; unequal ones, as those of relative mCE, do not.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -39,8 +41,8 @@ class Estimate:
 
     value: float
     influence: FloatArray
-    #: Variance and degrees of freedom of the samples that it is made of.
-    samples: tuple[tuple[float, float], ...] = ()
+    #: The share of the degrees of freedom that the means which were subtracted leave.
+    kept: float = 1.0
 
     @classmethod
     def mean(cls, values: FloatArray) -> Estimate:
@@ -50,13 +52,12 @@ class Estimate:
         value = float(values[known].mean()) if count else math.nan
         # Bessel's correction, so that the squares add up to an unbiased variance.
         influence = np.where(known, values - value, 0.0) / math.sqrt(max(count * (count - 1), 1))
-        return cls(value, influence, ((float(np.square(influence).sum()), max(count - 1, 1)),))
+        return cls(value, influence, 1 - 1 / max(count, 1))
 
     @classmethod
     def average(cls, estimates: Sequence[Estimate]) -> Estimate:
-        value = float(np.mean([one.value for one in estimates]))
-        samples = tuple((v / len(estimates) ** 2, freedom) for one in estimates for v, freedom in one.samples)
-        return cls(value, np.mean([one.influence for one in estimates], axis=0), samples)
+        value, kept = (float(np.mean(own)) for own in zip(*((one.value, one.kept) for one in estimates), strict=True))
+        return cls(value, np.mean([one.influence for one in estimates], axis=0), kept)
 
     @property
     def error(self) -> float:
@@ -64,23 +65,26 @@ class Estimate:
         return float(np.sqrt(np.square(self.influence).sum()))
 
     def __sub__(self, other: Estimate) -> Estimate:
-        return Estimate(self.value - other.value, self.influence - other.influence, self.samples + other.samples)
+        return Estimate(self.value - other.value, self.influence - other.influence, min(self.kept, other.kept))
 
     def over(self, base: float | Estimate) -> Estimate:
         """Divided by a known number, or by another estimate (linearised); nan where that is not positive."""
         below = base if isinstance(base, Estimate) else Estimate(base, np.zeros_like(self.influence))
         if not below.value > 0:
-            return Estimate(math.nan, self.influence, self.samples)
+            return Estimate(math.nan, self.influence, self.kept)
         ratio = self.value / below.value
-        samples = [(variance / below.value**2, freedom) for variance, freedom in self.samples]
-        samples += [(variance * (ratio / below.value) ** 2, freedom) for variance, freedom in below.samples]
-        return Estimate(ratio, (self.influence - ratio * below.influence) / below.value, tuple(samples))
+        return Estimate(ratio, (self.influence - ratio * below.influence) / below.value, min(self.kept, below.kept))
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the variance (Satterthwaite 1946)."""
-        total = sum(variance for variance, _ in self.samples)
-        return total**2 / sum(v**2 / freedom for v, freedom in self.samples) if total > 0 else 1.0
+        """Degrees of freedom of the variance, from the spread of the squares that it is the sum of: as many as normal
+        influences with this kurtosis would be, at most those that are not 0."""
+        squares = np.square(self.influence)
+        total = float(squares.sum())
+        if not total > 0:
+            return 1.0
+        alike = min(3 * total**2 / float(np.square(squares).sum()), float(np.count_nonzero(squares)))
+        return max(1.0, self.kept * alike)
 
     def interval(self, level: float) -> tuple[float, float]:
         """Student's, symmetric about the value."""
@@ -135,15 +139,33 @@ class DesignOutcomes:
         clean = 0 if self.clean_wrong is None else int((~np.isnan(self.clean_wrong)).sum())
         return len(self.wrong) + clean
 
+    @cached_property
+    def clean(self) -> Estimate | None:
+        """The clean error."""
+        return None if self.clean_wrong is None else Estimate.mean(self.clean_wrong)
+
+    @cached_property
+    def _adjusted(self) -> tuple[FloatArray, FloatArray]:
+        """What was observed less what the clean outcome explains, and how each image moves what is explained."""
+        if self.clean is None or self.clean_wrong is None:
+            return self.wrong, np.zeros(self.size)
+        away = np.nan_to_num(self.clean_wrong - self.clean.value)
+        counts = np.bincount(self.places, minlength=self.shifts)
+        here = away[self.images]
+        x, y = (v - (np.bincount(self.places, v, self.shifts) / counts)[self.places] for v in (here, self.wrong))
+        slope = float(x @ y) / float(x @ x) if x.any() else 0.0
+        return self.wrong - slope * here, slope * self.clean.influence
+
     def errors(self) -> list[Estimate]:
         """The mean error under each shift, had all images met it."""
         return [self._error(place) for place in range(self.shifts)]
 
     def _error(self, place: int) -> Estimate:
-        here = self.places == place
+        here, (adjusted, explained) = self.places == place, self._adjusted
         values = np.full(self.size, np.nan)
-        values[self.images[here]] = self.wrong[here]
-        return Estimate.mean(values)
+        values[self.images[here]] = adjusted[here]
+        found = Estimate.mean(values)
+        return replace(found, influence=found.influence + explained)
 
     def mean_error(self, places: Sequence[int]) -> Estimate:
         """The mean over a few shifts, such as the severities of one corruption.
@@ -152,26 +174,24 @@ class DesignOutcomes:
         taken together for the variance (collapsed strata, Cochran 1977, 5A.12), which makes it too large rather than
         too small.
         """
-        errors = [self._error(place) for place in places]
+        average = Estimate.average([self._error(place) for place in places])
         here = np.isin(self.places, places)
         counts = np.bincount(self.places[here], minlength=self.shifts)
         if counts[list(places)].min() >= _ENOUGH_PER_SHIFT:
-            return Estimate.average(errors)
-        value, n = float(np.mean([one.value for one in errors])), int(here.sum())
-        influence = np.zeros(self.size)
-        moved = (self.wrong[here] - self.wrong[here].mean()) / (len(places) * counts[self.places[here]])
+            return average
+        n, (adjusted, explained) = int(here.sum()), self._adjusted
+        influence = explained.copy()
+        moved = (adjusted[here] - adjusted[here].mean()) / (len(places) * counts[self.places[here]])
         np.add.at(influence, self.images[here], moved * math.sqrt(n / (n - 1)))
-        return Estimate(value, influence, ((float(np.square(influence).sum()), n - 1),))
+        return Estimate(average.value, influence, 1 - 1 / n)
 
-    def exact_bounds(self, places: Sequence[int], level: float) -> tuple[float, float] | None:
-        """Where all images have one outcome Student's interval has no width; the exact one has. Else None."""
+    def same_outcome(self, places: Sequence[int]) -> tuple[float, int] | None:
+        """The outcome of all images under these shifts and their number, if it is one: Student's interval then has no
+        width."""
         here = np.isin(self.places, places)
         outcome = self.wrong[here]
-        if outcome.min() < outcome.max():
-            return None
-        n = len(np.unique(self.images[here]))
-        bounds = clopper_pearson(float(outcome[0]) * n, n, level)
-        return bounds.low, bounds.high
+        one = outcome.min() == outcome.max()
+        return (float(outcome[0]), len(np.unique(self.images[here]))) if one else None
 
 
 def design_outcomes(grid: Sequence[Predictions], clean: Predictions | None) -> DesignOutcomes:
@@ -241,22 +261,12 @@ class _Errors:
         errors = outcomes.errors()
         each = {c: Estimate.average([errors[place] for place in own]) for c, own in places.items()}
         alone = {c: outcomes.mean_error(own) for c, own in places.items()}
-        clean = None if outcomes.clean_wrong is None else Estimate.mean(outcomes.clean_wrong)
-        return cls(outcomes, places, each, alone, clean)
+        return cls(outcomes, places, each, alone, outcomes.clean)
 
-    def interval(self, kind: str, corruption: str, estimate: Estimate, level: float) -> tuple[float, float]:
-        places = self.places[corruption] if corruption else [place for own in self.places.values() for place in own]
-        exact = self.outcomes.exact_bounds(places, level)
-        if exact is None:
-            return estimate.interval(level)
-        error = float(self.outcomes.wrong[np.isin(self.outcomes.places, places)][0])
-        low, high = error - exact[0], exact[1] - error
-        if kind == "relative CE" and self.clean is not None:  # both sides' bounds together (Zou and Donner 2008)
-            half = self.clean.half_width(level)
-            low, high = math.hypot(low, half), math.hypot(high, half)
-        above = error - (self.clean.value if kind == "relative CE" and self.clean else 0.0)
-        scale = estimate.value / above if above else 1.0
-        return estimate.value - scale * low, estimate.value + scale * high
+    def baseline(self, shape: GridShape) -> Baseline:
+        """The errors that others are divided by."""
+        errors = {c: dict.fromkeys(shape.severities, one.value) for c, one in self.each.items()}
+        return Baseline("", errors, None if self.clean is None else self.clean.value)
 
 
 def design_numbers(
@@ -273,9 +283,15 @@ def design_numbers(
     whole = _kinds(own.each, own.clean, shape, base)
     for kind in dict.fromkeys(kind for kind, _ in whole):
         found[kind, ""] = Estimate.average([whole[kind, corruption] for corruption in shape.averaged])
+    known = base.baseline(shape) if isinstance(base, _Errors) else base
+    clean = None if own.clean is None else own.clean.value
     numbers = {}
     for (kind, corruption), estimate in found.items():
-        low, high = own.interval(kind, corruption, estimate, level)
+        here = own.places[corruption] if corruption else [place for c in own.places.values() for place in c]
+        if same := outcomes.same_outcome(here):
+            low, high = shape.exact(kind, corruption, estimate.value, same[0], clean, known, same[1], level)
+        else:
+            low, high = estimate.interval(level)
         if kind != "relative CE":
             low, high = max(low, 0.0), min(high, 1.0) if kind == "error" else high
         numbers[kind, corruption] = (estimate.value, low, high)
@@ -295,10 +311,10 @@ def _kinds(
             if clean is not None and base.clean is not None:
                 found["relative CE", corruption] = (error - clean).over(below - base.clean)
         elif base is not None:
-            known = base.mean(corruption, shape.severities)
-            found["CE", corruption] = error.over(known)
+            divisor = base.mean(corruption, shape.severities)
+            found["CE", corruption] = error.over(divisor)
             if clean is not None and base.clean is not None:
-                found["relative CE", corruption] = (error - clean).over(known - base.clean)
+                found["relative CE", corruption] = (error - clean).over(divisor - base.clean)
     return found
 
 
