@@ -60,6 +60,7 @@ _KINDS = (
     ("factors", "factors:KIND", ""),  # never guessed: factors:PROTOCOL:TABLE/SET
     ("imagenetv2", "official:IMAGENETV2", "imagenet*v2*"),
     ("folder", "folder:FOLDER", "/*"),
+    ("anomalies", "anomalies:KIND", ""),
     ("unlabelled", "folder:UNLABELLED", ""),  # never guessed: missing labels are more likely a mistake
     ("webdataset", "webdataset:KIND", "*.tar /*.tar"),
     ("manifest", "manifest:KIND", "*.csv *.tsv *.jsonl *.ndjson"),
