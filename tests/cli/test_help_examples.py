@@ -76,8 +76,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "imagenet-testbed" / "robustness_top1s.csv").write_text(table)
     (root / "results.csv").write_text(table)
     rows = [
-        f"{name},{info.category},{info.base_model},{'more' * bool(info.base_model)}" for name, info in models.items()
+        f"{name},{info.category},{info.base_model},{'more;larger' * bool(info.base_model)}"
+        for name, info in models.items()
     ]
+    rows += ["b,standard,squeezenet1_1,larger", "c,standard,squeezenet1_1,augmentation"]
     (root / "models.csv").write_text("\n".join(["model,category,base_model,changes", *rows]) + "\n")
     (root / "map.csv").write_text("printed,model\nResNet-50,c\n")
     (root / "mine.csv").write_text("model,val,imagenet-sketch\nmine,76.0,30.0\n")

@@ -256,3 +256,14 @@ def test_means_of_equal_outcomes_have_width() -> None:
     rises = np.mean([1 / (one - ALEXNET.clean_error()) for one in base])
     assert scores.relative_mce.low == pytest.approx(scores.relative_mce.value - rises * math.hypot(missed, missed))
     assert scores.relative_mce.high == pytest.approx(scores.relative_mce.value)
+
+
+def test_group_means_beside_the_types() -> None:
+    """The mean error over four blurs, as table 5 of 000 has it; no group that lacks a member."""
+    blurs = ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur")
+    grid, clean = grid_of((*blurs, "fog"))
+    scores = corruption_scores(grid, clean, resamples=50)
+    assert list(scores.groups) == ["blur"]
+    assert scores.groups["blur"].value == pytest.approx(np.mean([scores.error[name].value for name in blurs]))
+    assert scores.groups["blur"].low < scores.groups["blur"].value < scores.groups["blur"].high
+    assert scores.groups["blur"].metric.startswith("mean error over 4 types")

@@ -60,6 +60,12 @@ ALEXNET_SOURCE = "AlexNet as published: released ImageNet-C files, 224 px, 50,00
 
 SEVERITIES: tuple[float, ...] = (1, 2, 3, 4, 5)
 
+#: The benchmark's corruptions by kind, as paper 002 groups them.
+GROUPS: dict[str, tuple[str, ...]] = {
+    name: BENCHMARK_CORRUPTIONS[first:last]
+    for name, first, last in (("noise", 0, 3), ("blur", 3, 7), ("weather", 7, 11), ("digital", 11, 15))
+}
+
 
 def _check_lengths(errors: Mapping[str, Sequence[float]], severities: Sequence[float]) -> None:
     for corruption, values in errors.items():

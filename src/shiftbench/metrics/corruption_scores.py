@@ -15,7 +15,7 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
-from shiftbench.metrics.corruption import ALEXNET, SEVERITIES, Baseline
+from shiftbench.metrics.corruption import ALEXNET, GROUPS, SEVERITIES, Baseline
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
@@ -38,6 +38,8 @@ class CorruptionScores:
     mce: Score | None = None
     relative_ce: dict[str, Score] = field(default_factory=dict)
     relative_mce: Score | None = None
+    #: Mean error over the benchmark's noises, blurs, weather and digital corruptions, where all of them are there.
+    groups: dict[str, Score] = field(default_factory=dict)
 
     @classmethod
     def of(cls, classifier: str, shape: GridShape, found: Mapping[ScoreKey, Score]) -> CorruptionScores:
@@ -52,6 +54,7 @@ class CorruptionScores:
             mce=found.get(("CE", "")),
             relative_ce=by_kind["relative CE"],
             relative_mce=found.get(("relative CE", "")),
+            groups={group: found["error", group] for group in shape.groups},
         )
 
     def summary(self) -> list[Score]:
@@ -62,7 +65,7 @@ class CorruptionScores:
         """Entries of a score table: the summary under the suite's name, the types under ``suite.type``."""
         rows = [(self.classifier, suite, score) for score in self.summary()]
         if by_type:
-            for kind in (self.ce, self.relative_ce, self.error):
+            for kind in (self.ce, self.relative_ce, self.error, self.groups):
                 rows += [(self.classifier, f"{suite}.{c}", score) for c, score in kind.items()]
         return rows
 
@@ -163,8 +166,20 @@ class GridShape:
         averaged = tuple(wanted) if wanted is not None else tuple(known) if full else corruptions
         return cls(corruptions, severities, averaged)
 
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The kinds of corruption whose members are all there."""
+        there = set(self.corruptions)
+        return {name: members for name, members in GROUPS.items() if there >= set(members) and name not in there}
+
+    def members(self, corruption: str) -> tuple[str, ...]:
+        """The corruptions that a number is over: one, those of a group, or for "" those that means are over."""
+        return self.groups.get(corruption, (corruption,)) if corruption else self.averaged
+
     def score_name(self, kind: str, corruption: str, against: str) -> str:
         """``corruption`` is "" for the mean over corruptions; ``against`` is what errors are divided by."""
+        if corruption in self.groups:
+            return f"mean error over {len(self.groups[corruption])} types" + self.scope(mean=False)
         name = (kind if corruption else _MEANS[kind]) + self.scope(mean=not corruption)
         return name if kind == "error" or against == ALEXNET.name else f"{name} vs {against}"
 
@@ -184,7 +199,7 @@ class GridShape:
             down, up = math.hypot(down, high - clean), math.hypot(up, clean - low)
         scale = 1.0
         if kind != "error" and base is not None:
-            own = [base.mean(c, self.severities) for c in ([corruption] if corruption else self.averaged)]
+            own = [base.mean(c, self.severities) for c in self.members(corruption)]
             floor = base.clean_error() if kind == "relative CE" else 0.0
             scale = fmean(1 / (below - floor) if below > floor else math.nan for below in own)
         return value - scale * down, value + scale * up
@@ -273,6 +288,8 @@ def _all_values(
         values["CE", corruption] = _ratios(error, base)
         if clean is not None and base_clean is not None:
             values["relative CE", corruption] = _ratios(error - clean, base - base_clean)
+    for group, members in shape.groups.items():
+        values["error", group] = np.mean([values["error", c] for c in members], axis=0)
     for kind in _KINDS:
         if (kind, shape.averaged[0]) in values:
             values[kind, ""] = np.mean([values[kind, c] for c in shape.averaged], axis=0)

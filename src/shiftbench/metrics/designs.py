@@ -283,11 +283,13 @@ def design_numbers(
     whole = _kinds(own.each, own.clean, shape, base)
     for kind in dict.fromkeys(kind for kind, _ in whole):
         found[kind, ""] = Estimate.average([whole[kind, corruption] for corruption in shape.averaged])
+    for group, members in shape.groups.items():
+        found["error", group] = Estimate.average([own.each[corruption] for corruption in members])
     known = base.baseline(shape) if isinstance(base, _Errors) else base
     clean = None if own.clean is None else own.clean.value
     numbers = {}
     for (kind, corruption), estimate in found.items():
-        here = own.places[corruption] if corruption else [place for c in own.places.values() for place in c]
+        here = [place for c in shape.members(corruption) for place in own.places[c]]
         if same := outcomes.same_outcome(here):
             low, high = shape.exact(kind, corruption, estimate.value, same[0], clean, known, same[1], level)
         else:

@@ -65,7 +65,8 @@ def _entries(
                     "relative corruption error needs the clean setting and a model to divide by",
                     hint="evaluate the reference setting on the same images, or drop --relative",
                 )
-            entries += [(name, f"{within}{corruption}", score) for corruption, score in kinds.items()]
+            shown = {**kinds, **({} if relative else scores.groups)}
+            entries += [(name, f"{within}{corruption}", score) for corruption, score in shown.items()]
     return entries
 
 

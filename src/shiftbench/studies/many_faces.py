@@ -167,8 +167,7 @@ def _chosen(found: list[Face], only: Collection[str], there: Collection[str]) ->
         raise StudyError(
             "no shift that has a reference",
             found=f"settings {listed(sorted(there))}",
-            expected=listed(list(only))
-            or "such as imagenet-r and val-on-imagenet-r-classes",
+            expected=listed(list(only)) or "such as imagenet-r and val-on-imagenet-r-classes",
         )
     return chosen
 
