@@ -96,15 +96,9 @@ def classwise_ece_score(predictions: Predictions, *, level: float = 0.95) -> Sco
         draws += np.abs(weights @ sums).sum(axis=1)
     classes = table.shape[1]
     return _score(
-        "classwise_ece",
-        value / len(labels) / classes,
-        draws / drawn_images / classes,
-        predictions,
-        level,
-        higher_is_better=False,
-        only_raised=True,
-        method=f"bootstrap of {groups} random groups of images",
-    )
+        "classwise_ece", value / len(labels) / classes, draws / drawn_images / classes, predictions, level,
+        higher_is_better=False, only_raised=True, method=f"bootstrap of {groups} random groups of images",
+    )  # fmt: skip
 
 
 @metric("brier", needs=_SCORES, unit="", higher_is_better=False)

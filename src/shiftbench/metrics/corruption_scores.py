@@ -45,17 +45,11 @@ class CorruptionScores:
     def of(cls, classifier: str, shape: GridShape, found: Mapping[ScoreKey, Score]) -> CorruptionScores:
         by_kind = {kind: {c: found[kind, c] for c in shape.corruptions if (kind, c) in found} for kind in _KINDS}
         return cls(
-            classifier=classifier,
-            corruptions=shape.averaged,
-            severities=shape.severities,
-            error=by_kind["error"],
-            mean_error=found["error", ""],
-            ce=by_kind["CE"],
-            mce=found.get(("CE", "")),
-            relative_ce=by_kind["relative CE"],
-            relative_mce=found.get(("relative CE", "")),
+            classifier=classifier, corruptions=shape.averaged, severities=shape.severities, error=by_kind["error"],
+            mean_error=found["error", ""], ce=by_kind["CE"], mce=found.get(("CE", "")),
+            relative_ce=by_kind["relative CE"], relative_mce=found.get(("relative CE", "")),
             groups={group: found["error", group] for group in shape.groups},
-        )
+        )  # fmt: skip
 
     def summary(self) -> list[Score]:
         """mCE, relative mCE and mean error, as far as they are known."""

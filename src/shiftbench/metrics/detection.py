@@ -153,18 +153,11 @@ def detection_scores(
     reaches = (float((1 - ranks / (ranks + share * ins)).mean()), unseen_share(min(ins, outs), level), share)
     made = {
         name: resampled_score(
-            name,
-            value,
-            draws[:, i],
-            ins + outs,
-            level=level,
-            provenance=provenance,
-            higher_is_better=name != "fpr95",
-            reach=reach,
-            method="image bootstrap, in- and out-set apart",
+            name, value, draws[:, i], ins + outs, level=level, provenance=provenance,
+            higher_is_better=name != "fpr95", reach=reach, method="image bootstrap, in- and out-set apart",
         )
         for i, (name, value, reach) in enumerate(zip(("aupr", "auroc", "fpr95"), values, reaches, strict=True))
-    }
+    }  # fmt: skip
     return Detection(made["aupr"], made["auroc"], made["fpr95"], ins, outs)
 
 
@@ -194,14 +187,10 @@ def detect(
     """
     _check_pair(inside, outside)
     return detection_scores(
-        anomaly_scores_of(inside, inside.valid, score),
-        anomaly_scores_of(outside, outside.readable, score),
-        published=published,
-        level=level,
-        resamples=resamples,
-        seed=seed,
+        anomaly_scores_of(inside, inside.valid, score), anomaly_scores_of(outside, outside.readable, score),
+        published=published, level=level, resamples=resamples, seed=seed,
         provenance=f"{score}; in: {inside.provenance or inside.setting}; out: {outside.provenance or outside.setting}",
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

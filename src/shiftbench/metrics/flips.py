@@ -188,14 +188,6 @@ def _score(name: str, values: FloatArray, level: float, provenance: str, unit: s
         ends = percentile_interval(resampled_means(values[:, None]), level)
         low, high = (float(end[0]) for end in ends)
     return Score(
-        name,
-        value,
-        low,
-        high,
-        len(values),
-        level,
-        method=f"bootstrap by clip, {RESAMPLES:,} resamples",
-        provenance=provenance,
-        unit=unit,
-        higher_is_better=False,
-    )
+        name, value, low, high, len(values), level, method=f"bootstrap by clip, {RESAMPLES:,} resamples",
+        provenance=provenance, unit=unit, higher_is_better=False,
+    )  # fmt: skip

@@ -212,9 +212,6 @@ def _score(predictions: Predictions, level: float, *, weighted: bool) -> Score:
     if not rows.any():
         return Score("mAP", float("nan"), 0.0, 1.0, 0, level, "no images", predictions.provenance)
     return mean_average_precision_score(
-        kept_scores(predictions)[rows],
-        predictions.multi_hot[rows],
-        weighted,
-        level=level,
+        kept_scores(predictions)[rows], predictions.multi_hot[rows], weighted, level=level,
         provenance=predictions.provenance,
-    )
+    )  # fmt: skip

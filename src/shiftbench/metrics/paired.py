@@ -129,22 +129,11 @@ def compare(
         low, high = difference_interval(only_a, only_b, n, level, resamples, seed)
         p = float(mcnemar(only_a, only_b))
     return Comparison(
-        setting=_joined(first.setting, second.setting),
-        first=first.classifier,
-        second=second.classifier,
-        n=n,
-        first_accuracy=float(a.mean()) if n else float("nan"),
-        second_accuracy=float(b.mean()) if n else float("nan"),
-        only_first=only_a,
-        only_second=only_b,
-        difference=difference,
-        low=low,
-        high=high,
-        p=p,
-        p_holm=p,
-        level=level,
+        setting=_joined(first.setting, second.setting), first=first.classifier, second=second.classifier, n=n,
+        first_accuracy=float(a.mean()) if n else float("nan"), second_accuracy=float(b.mean()) if n else float("nan"),
+        only_first=only_a, only_second=only_b, difference=difference, low=low, high=high, p=p, p_holm=p, level=level,
         provenance=_joined(first.provenance, second.provenance),
-    )
+    )  # fmt: skip
 
 
 def _compare_precision(first: Predictions, second: Predictions, level: float, seed: int, mixed: bool) -> Comparison:

@@ -91,15 +91,10 @@ def agreement(
     wrong = (~matrix).sum(axis=0)
     failures = np.bincount(wrong, minlength=len(matrix) + 1)
     return ModelAgreement(
-        models=tuple(names),
-        n=matrix.shape[1],
-        accuracies=tuple(float(a) for a in matrix.mean(axis=1)),
-        all_fail=tuple(labels[i] for i in np.flatnonzero(wrong == len(matrix))),
-        all_right=int(failures[0]),
-        failures=tuple(int(count) for count in failures),
-        pairs=tuple(_pairs(matrix, names, level)),
-        level=level,
-    )
+        models=tuple(names), n=matrix.shape[1], accuracies=tuple(float(a) for a in matrix.mean(axis=1)),
+        all_fail=tuple(labels[i] for i in np.flatnonzero(wrong == len(matrix))), all_right=int(failures[0]),
+        failures=tuple(int(count) for count in failures), pairs=tuple(_pairs(matrix, names, level)), level=level,
+    )  # fmt: skip
 
 
 def agreement_of(predictions: Sequence[Predictions], *, level: float = 0.95) -> ModelAgreement:
@@ -161,16 +156,9 @@ def _pairs(hits: NDArray[np.bool_], names: Sequence[str], level: float) -> list[
             ends = kappa_interval(both[i, j], right[strong], right[weak], n, level)
             pairs.append(
                 PairAgreement(
-                    names[strong],
-                    names[weak],
-                    n,
-                    float(observed),
-                    float(chance),
-                    finite_or_none(kappa),
-                    ends.low if ends else None,
-                    ends.high if ends else None,
-                    float((right[weak] - both[i, j]) / n),
+                    names[strong], names[weak], n, float(observed), float(chance), finite_or_none(kappa),
+                    ends.low if ends else None, ends.high if ends else None, float((right[weak] - both[i, j]) / n),
                     float(right[weak] / n * (1 - right[strong] / n)),
                 )
-            )
+            )  # fmt: skip
     return pairs

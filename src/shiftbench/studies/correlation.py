@@ -96,17 +96,12 @@ def correlate(
     if len(a) < 4:
         notes.append("no interval: it needs four models or more")
     return Correlation(
-        n=len(a),
-        pearson=float(r.statistic),
-        pearson_interval=fisher_interval(float(r.statistic), len(a), level),
-        pearson_p=float(r.pvalue),
-        spearman=rank_value,
+        n=len(a), pearson=float(r.statistic), pearson_interval=fisher_interval(float(r.statistic), len(a), level),
+        pearson_p=float(r.pvalue), spearman=rank_value,
         spearman_interval=fisher_interval(rank_value, len(a), level, spread=1.0 + rank_value**2 / 2.0),
-        spearman_p=float(rank.pvalue) if len(a) > 2 else 1.0,
-        level=level,
-        models=tuple(name for name, here in zip(names, known, strict=True) if here),
-        notes=tuple(notes),
-    )
+        spearman_p=float(rank.pvalue) if len(a) > 2 else 1.0, level=level,
+        models=tuple(name for name, here in zip(names, known, strict=True) if here), notes=tuple(notes),
+    )  # fmt: skip
 
 
 def fisher_interval(r: float, n: int, level: float, *, spread: float = 1.0) -> Interval | None:

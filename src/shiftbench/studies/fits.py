@@ -192,16 +192,9 @@ def fit(
     chosen = baseline_mask(names, baseline)
     used, notes = usable_points(names, xs, ys, get_scale(scale), unit, chosen)
     return fit_points(
-        [name for name, keep in zip(names, used, strict=True) if keep],
-        xs[used],
-        ys[used],
-        scale=scale,
-        unit=unit,
-        level=level,
-        resamples=resamples,
-        procedure=get_procedure(procedure, seed),
-        notes=notes,
-    )
+        [name for name, keep in zip(names, used, strict=True) if keep], xs[used], ys[used], scale=scale, unit=unit,
+        level=level, resamples=resamples, procedure=get_procedure(procedure, seed), notes=notes,
+    )  # fmt: skip
 
 
 def fit_points(

@@ -87,13 +87,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 DEFAULT_POLICY = Policy(
     (
-        Rule("clean", 1.0),
-        Rule("mean", 1.0),
-        Rule("corruption", 3.0, undecided="allow"),
-        Rule("class", 10.0, undecided="allow"),
-        Rule("calibration", 2.0, undecided="allow"),
+        Rule("clean", 1.0), Rule("mean", 1.0), Rule("corruption", 3.0, undecided="allow"),
+        Rule("class", 10.0, undecided="allow"), Rule("calibration", 2.0, undecided="allow"),
     )
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -359,14 +356,10 @@ def _settings(
     rows = np.flatnonzero(both)
     keys = [images.setdefault(now.ids[row], len(images)) for row in rows.tolist()]
     seen = Observations(
-        np.array(keys),
-        np.zeros(len(rows), np.int64),
-        now.labels[rows].astype(np.int64),
-        (before.top[order, 0] == before.labels[order])[rows],
-        (now.top[:, 0] == now.labels)[rows],
-        before.confidence[order][rows].astype(float),
-        now.confidence[rows].astype(float),
-    )
+        np.array(keys), np.zeros(len(rows), np.int64), now.labels[rows].astype(np.int64),
+        (before.top[order, 0] == before.labels[order])[rows], (now.top[:, 0] == now.labels)[rows],
+        before.confidence[order][rows].astype(float), now.confidence[rows].astype(float),
+    )  # fmt: skip
     table = workspace.columns_of(result.spec) if columns else {}
     groups = {name: np.array(table[name], dtype=object)[rows] for name in columns & table.keys()}
     record, shifted = workspace.setting_record(result), result.spec.reference is not None

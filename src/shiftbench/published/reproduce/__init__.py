@@ -18,17 +18,8 @@ from shiftbench.published.reproduce.sources import Data, open_data
 from shiftbench.published.tables import PAPERS
 
 __all__ = [
-    "MARKS",
-    "TITLES",
-    "Checked",
-    "CheckedNumber",
-    "Claim",
-    "Data",
-    "Recomputed",
-    "claims",
-    "open_data",
-    "reproduce",
-]
+    "MARKS", "TITLES", "Checked", "CheckedNumber", "Claim", "Data", "Recomputed", "claims", "open_data", "reproduce",
+]  # fmt: skip
 
 TITLES = {
     "000": "The many faces of robustness: ImageNet-R, DeepAugment, hypotheses",
