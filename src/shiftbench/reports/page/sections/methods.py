@@ -11,15 +11,18 @@ from shiftbench.metrics.base import Score
 from shiftbench.published.baselines import PROVENANCE
 from shiftbench.reports.formatting import count, level_text
 from shiftbench.reports.models import assumed_notes, design_notes, software_notes
+from shiftbench.reports.page.payload import ResultGrid
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.sections.corruptions import FamilyScores
+from shiftbench.reports.scores import named
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.prediction_files import read_made_by
 from shiftbench.store.spec import ClassifierRecord, ResultSpec
 from shiftbench.store.workspace import Result
 from shiftbench.studies.base import count_of
 from shiftbench.studies.fits import RESAMPLES
+from shiftbench.studies.models import LOW_ACCURACY
 from shiftbench.studies.resampling import TESTBED_SEED
 from shiftbench.studies.testbed import SHIFTS
 
@@ -51,7 +54,7 @@ def methods(data: ReportData) -> list[MethodsEntry]:
         ]
     if published is not None:
         entries.append(_published(published))
-    return [*entries, _line(published, results["baseline"] if results else "", data.level), _software(run)]
+    return [*entries, _line(results, data.level), _software(run)]
 
 
 def _section(heading: str, *paragraphs: str, items: Iterable[str] = ()) -> MethodsEntry:
@@ -258,19 +261,28 @@ def _published(published: Published) -> MethodsEntry:
     return _section("Published results", items=items)
 
 
-def _line(published: Published | None, baseline: str, level: float) -> MethodsEntry:
-    study = published.study if published else None
+def _line(results: ResultGrid | None, level: float) -> MethodsEntry:
+    baseline = results["baseline"] if results else ""
     whose = f"of the category {baseline!r}" if baseline else "shown"
-    left = f", except those whose name contains {', '.join(study.exclude)}" if study and study.exclude else ""
     return _section(
         "The line",
-        f"Least squares of y on x over the models {whose}{left}, both on the chosen scale (logit, probit or linear). "
+        f"Least squares of y on x over the models {whose}{_left_out(results)}, both on the chosen scale (logit, probit or linear). "
         "Models without a result on one axis, or with an accuracy of exactly 0 or 1 on the logit and probit scales, "
         "are not fitted.",
         f"Its band and the intervals of slope and intercept are {level_text(level)} percentiles over "
         f"{count(RESAMPLES)} resamples of the models (seed {TESTBED_SEED}). Effective robustness is y minus the line; "
         "its interval joins those of x, y and the band by Zou and Donner's rule.",
     )
+
+
+def _left_out(results: ResultGrid | None) -> str:
+    """Published models of the baseline category that the line avoids, and controls that no correlation counts."""
+    models = [model for model in results["models"] if not model["own"]] if results else []
+    baseline = results["baseline"] if results else ""
+    lost = [one["name"] for one in models if baseline and one["category"] == baseline and not one["fitted"]]
+    controls = sum(one["category"] == LOW_ACCURACY for one in models)
+    counted = f" (correlations of robustness do not count the {controls} controls of low accuracy)" if controls else ""
+    return (f", except {named(lost)}" if lost else "") + counted
 
 
 def _software(run: StoredResults | None) -> MethodsEntry:

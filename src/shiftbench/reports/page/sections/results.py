@@ -70,6 +70,10 @@ def results_payload(
         return None, names
     models, more = _models(own, names.models, published, baseline)
     shifts = _shifts(columns, own.members, published)
+    # The page opens on the first: one that own models have, where there is one.
+    mine_by_name = {column.name: set(column.estimates) & {names.models.get(one, one) for one in own.classifiers}
+                    for column in columns}  # fmt: skip
+    shifts.sort(key=lambda shift: not mine_by_name[shift["x"]] & mine_by_name[shift["y"]])
     entries = [column.entry() for column in columns]
     known = {entry["name"] for entry in entries}
     for entry in entries:
