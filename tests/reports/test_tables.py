@@ -69,7 +69,7 @@ def test_two_provenances_never_share_a_column() -> None:
         ]
     )
     headings = [column.heading for column in table.columns]
-    assert headings == ["classifier", "fog (a)", "fog (b)", "clean", "snow (b)", "snow (a)"]
+    assert headings == ["model", "fog (a)", "fog (b)", "clean", "snow (b)", "snow (a)"]
     assert table.columns[1].cell(table.shown[1]).value == ""
     notes = table.notes
     assert "(a) released files" in notes and "(b) in memory" in notes
@@ -164,12 +164,12 @@ def test_a_narrow_terminal_splits_or_stacks() -> None:
 NARROW = """\
 top1, %
 
-classifier    imagenet-a
-────────────────────────
-small               30.0
-            [23.7, 36.9]
-large               80.0
-            [73.8, 85.3]
+model    imagenet-a
+───────────────────
+small          30.0
+       [23.7, 36.9]
+large          80.0
+       [73.8, 85.3]
 
 95 % intervals:
   clopper-pearson; n =
@@ -230,7 +230,7 @@ def test_json_is_strict() -> None:
 MARKDOWN = """\
 **top1, %**
 
-| classifier | fog |
+| model | fog |
 | --- | ---: |
 | a\\_b | **90.0** <sub>\\[85.0, 93.8\\]</sub> |
 | c\\|d | 20.0 <sub>\\[14.7, 26.2\\]</sub> |
@@ -249,7 +249,7 @@ def test_markdown_in_full() -> None:
 LATEX = r"""% needs \usepackage{booktabs}
 \begin{tabular}{lr}
 \toprule
-classifier & fog\_3 \\
+model & fog\_3 \\
 \midrule
 a\_b \& c & \textbf{90.0} {\scriptsize [85.0, 93.8]} \\
 50\% & 20.0 {\scriptsize [14.7, 26.2]} \\

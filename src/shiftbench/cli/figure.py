@@ -288,7 +288,7 @@ def reliability_command(
 ) -> None:
     """Reliability diagrams: is a model right as often as it is confident?
 
-    One panel for each classifier and setting: accuracy with its exact interval at the mean confidence of every bin,
+    One panel per model and setting: accuracy with its exact interval at the mean confidence of every bin,
     and how many images fall into the bin.
 
     \b
@@ -313,7 +313,7 @@ def response_command(
 ) -> None:
     """Response-rate accuracy curves: accuracy of a model that answers only if it is confident.
 
-    One curve for each classifier and setting, with the area under it (AURRA) in the legend.
+    One curve per model and setting, with the area under it (AURRA) in the legend.
 
     \b
     shiftbench figure response -w WORKSPACE -s imagenet-a -o response.svg

@@ -29,7 +29,7 @@ def history_command(
     A version is a model with its weights and preprocessing. Evaluate each new one under the same name in the same
     workspace; the change is against the version before, on the same images.
 
-    \\b
+    \b
     Examples:
       shiftbench history resnet50 -w W
       shiftbench history v1 v2 v3 -w W --setting val --json

@@ -44,7 +44,7 @@ def calibration_table(
     diagrams: bool = False,
     level: float = 0.95,
 ) -> Table:
-    """Each classifier in ``setting`` as it is and at the temperature that held-out images give it.
+    """Each model in ``setting`` as it is and at the temperature that held-out images give it.
 
     The temperature is fitted in the setting ``fit``, or on a share ``split`` of the images, which is then not scored;
     see ``metrics.temperature.calibrate``. Where all scores were not kept there is no temperature: then what the

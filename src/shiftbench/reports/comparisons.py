@@ -118,7 +118,7 @@ def comparison_table(
         shown=[],
         keys=_KEYS,
         title=title,
-        lead=[] if comparisons else ["nothing to compare: at least two classifiers are needed"],
+        lead=[] if comparisons else ["nothing to compare: at least two models are needed"],
         notes=notes,
         parts=[
             Table(_COLUMNS, [_shown(one) for one in found], title=_heading(setting, found))

@@ -142,7 +142,7 @@ def all_corruption_scores(
     baseline: str | Baseline | None,
     level: float,
 ) -> list[tuple[str, CorruptionScores, Predictions | None]]:
-    """(classifier, scores, clean predictions) of every classifier with corrupted settings."""
+    """(model, scores, clean predictions) of every model with corrupted settings."""
     grids, clean_of = corruption_grids(workspace, results, family, clean)
     divisor: Baseline | Grid | None
     divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
@@ -164,7 +164,7 @@ def all_corruption_scores(
 def corruption_grids(
     workspace: Workspace, results: Sequence[Result], family: str, clean: str | None
 ) -> tuple[dict[str, dict[Place, Predictions]], dict[str, Predictions]]:
-    """By classifier: the predictions under each corruption and severity of a family, and those on clean images."""
+    """By model: the predictions under each corruption and severity of a family, and those on clean images."""
     grids: dict[str, dict[Place, Predictions]] = {}
     cleans: dict[str, dict[Place, Predictions]] = {}
     members = corruption_families(workspace, results).get(family, {})

@@ -1,4 +1,4 @@
-"""How well anomaly scores separate an out-set from an in-set, as a table over classifiers."""
+"""How well anomaly scores separate an out-set from an in-set, as a table over models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def detection_table(
     published: bool = False,
     level: float = 0.95,
 ) -> Table:
-    """AUPR, AUROC and FPR95 of every classifier that has seen both sets.
+    """AUPR, AUROC and FPR95 of every model that has seen both sets.
 
     Without names the out-set is ImageNet-O, and the in-set what the out-set's setting names as its reference.
     ``scores=None`` takes every anomaly score that the stored predictions can give, and notes those that are missing.
@@ -113,8 +113,8 @@ def _same_classifier(results: Sequence[Result], known: str, unknown: str) -> lis
     if not pairs:
         seen = {name: sorted({c.title for c in chosen if c.setting == name}) for name in (known, unknown)}
         raise ShiftbenchError(
-            "no classifier has seen both sets",
+            "no model has seen both sets",
             found="; ".join(f"{name}: {', '.join(classifiers)}" for name, classifiers in seen.items()),
-            hint="evaluate the same classifier on both",
+            hint="evaluate the same model on both",
         )
     return pairs

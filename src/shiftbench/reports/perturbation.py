@@ -1,4 +1,4 @@
-"""Flips of a run over perturbation sequences: how often a classifier changes its mind, with intervals."""
+"""Flips of a run over perturbation sequences: how often a model changes its prediction, with intervals."""
 
 from __future__ import annotations
 

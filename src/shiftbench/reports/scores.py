@@ -50,17 +50,17 @@ def score_table(
     >>> print(table.to_text(60))
     top1, %
     <BLANKLINE>
-    classifier              clean
-    ─────────────────────────────
-    small       70.0 [66.0, 74.0]
-    large       80.0 [76.0, 83.0]
+    model              clean
+    ────────────────────────
+    small  70.0 [66.0, 74.0]
+    large  80.0 [76.0, 83.0]
     <BLANKLINE>
     95 % intervals: clopper-pearson; n = 500
     bold: best, or its interval overlaps the best one's
     <BLANKLINE>
     """
     grid = ScoreGrid(entries)
-    columns = [Column("classifier", "classifier"), *(grid.shown_column(column) for column in grid.columns)]
+    columns = [Column("classifier", "model"), *(grid.shown_column(column) for column in grid.columns)]
     shown = [
         {"classifier": name, **{str(column.key): grid.number(name, column) for column in grid.columns}}
         for name in grid.classifiers
@@ -333,7 +333,7 @@ def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
     """The same scores, those of one setting and metric under one method, so that they share a column.
 
     Where resampling shows no spread a score has an exact bound instead: another way to the same interval, and no
-    reason to keep two classifiers apart.
+    reason to keep two models apart.
     """
     given = list(entries)
     methods: dict[tuple[str, str], dict[str, None]] = {}

@@ -431,7 +431,7 @@ def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table
 def bins_table(
     bins: Sequence[tuple[str, Sequence[FrequencyBin]]], setting: str, level: float, notes: Sequence[str]
 ) -> Table:
-    """One row per bin, for each (name, bins): the mean over all classifiers, and single ones."""
+    """One row per bin, for each (name, bins): the mean over all models, and single ones."""
     fields = [
         Column("model", "model"),
         Column("bin", "selection frequency"),

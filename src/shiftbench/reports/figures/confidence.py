@@ -181,12 +181,12 @@ def _check(predictions: Sequence[Predictions], most: int) -> None:
         if np.isnan(one.confidence[one.valid]).any():
             raise StudyError(
                 f"{one.classifier} in {one.setting!r} has no confidences",
-                hint="evaluate the classifier itself, or import its predictions with a column of confidences",
+                hint="evaluate the model itself, or import its predictions with a column of confidences",
             )
 
 
 def _titles(predictions: Sequence[Predictions]) -> list[str]:
-    """The classifier, the setting, or both, as needed to distinguish them."""
+    """The model, the setting, or both, as needed to distinguish them."""
     classifiers, settings = ({getattr(one, key) for one in predictions} for key in ("classifier", "setting"))
     if len(settings) == 1:
         return [one.classifier for one in predictions]

@@ -1,4 +1,4 @@
-"""Heat maps with the number in every cell: corruption errors by classifier, and correlations of robustness."""
+"""Heat maps with the number in every cell: corruption errors by model, and correlations of robustness."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NAMES = 0.4
 
 @in_style
 def heatmap(errors: ErrorMap, *, width: str | float = "double", show_notes: bool = True) -> PaperFigure:
-    """Corruption errors by classifier and corruption, in percent; the mean over corruptions stands apart.
+    """Corruption errors by model and corruption, in percent; the mean over corruptions stands apart.
 
     The lowest mean is the first row.
 

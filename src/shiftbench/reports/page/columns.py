@@ -119,7 +119,7 @@ def _reference(table: ScoreGrid, own: Result, results: Sequence[Result]) -> str 
 
 
 def _mean_column(family: FamilyScores) -> GridColumn | None:
-    """The mean accuracy over a family: one place for each classifier on an axis."""
+    """The mean accuracy over a family: one place for each model on an axis."""
     if not family.scores:
         return None
     errors = {title: scores.mean_error for title, scores in family.scores.items()}

@@ -22,7 +22,7 @@ from shiftbench.store.workspace import Result
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
 
-#: Scores by (classifier's title, setting).
+#: Scores by (model's title, setting).
 ScoresByPlace = Mapping[tuple[str, str], Score]
 
 
@@ -60,7 +60,7 @@ class FamilyScores:
     severities: tuple[int, ...]
     places: Mapping[Place, str]
     baseline: Baseline | None
-    #: By title; a classifier that lacks a setting has none.
+    #: By title; a model that lacks a setting has none.
     scores: Mapping[str, CorruptionScores]
     classifiers: tuple[str, ...]
     notes: tuple[str, ...]
@@ -134,7 +134,7 @@ def _scores(
     baseline: Baseline | None,
     level: float,
 ) -> tuple[dict[str, CorruptionScores], list[str]]:
-    """One classifier at a time, so that one that is incomplete does not cost the others their mean."""
+    """One model at a time, so that one that is incomplete does not cost the others their mean."""
     scores, notes = {}, []
     for title, results in by_title.items():
         if all(result.setting == clean for result in results):

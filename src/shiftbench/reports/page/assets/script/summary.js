@@ -118,8 +118,8 @@ function corruption({ family, corruption: name, accuracy, severity, images }) {
 function example({ id, label, prediction, original, shifted }) {
   const loading = isPrinting() ? "eager" : "lazy";
   /** @type {(url: string | null, what: string) => HTMLElement | false} */
-  const picture = (url, what) => url !== null && el("img", { src: url, alt: `${label}, ${what}`, title: id, loading });
-  const pair = [picture(original, "original"), picture(shifted, "as the model saw it")];
+  const image = (url, what) => url !== null && el("img", { src: url, alt: `${label}, ${what}`, title: id, loading });
+  const pair = [image(original, "original"), image(shifted, "as the model saw it")];
   return el("div", { class: "example" }, pair.some(Boolean) && el("span", { class: "pair" }, pair),
     el("span", {}, label, " → ", el("b", {}, prediction)));
 }
