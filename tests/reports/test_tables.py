@@ -176,14 +176,14 @@ large          80.0
   200
 provenance: p
 bold: best, or its
-  interval overlaps the
-  best one's
+  interval overlaps
+  the best one's
 """
 
 
 def test_a_very_narrow_terminal_in_full() -> None:
     table = score_table([("small", "imagenet-a", score(0.3)), ("large", "imagenet-a", score(0.8))])
-    assert table.to_text(24) == NARROW
+    assert table.to_text(22) == NARROW
 
 
 def test_colours_only_where_there_are_some() -> None:
