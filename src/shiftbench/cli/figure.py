@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,8 +32,9 @@ from shiftbench.cli.study.options import (
 from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
+    from shiftbench.api import Run
+    from shiftbench.reports.accuracy_grids import ErrorMap, SeverityGrid
     from shiftbench.reports.figures import PaperFigure
-    from shiftbench.reports.figures.corruption_data import ErrorMap, SeverityGrid
     from shiftbench.store.predictions import Predictions
 
 app = typer.Typer(
@@ -52,6 +53,9 @@ Settings = Annotated[
 Family = Annotated[
     str | None, typer.Option(help="Family of corruptions if there are several: imagenet-c of imagenet-c.fog.3.")
 ]
+Clean = Annotated[
+    str | None, typer.Option(help="Setting at severity 0 (default: the reference of the corruptions, or val).")
+]
 
 
 @dataclass(frozen=True)
@@ -69,26 +73,28 @@ class Drawn:
     y_label: Annotated[str, typer.Option(help="Label of the y axes.")] = ""
     json: Json = False
 
-    def width_or(self, default: str) -> str:
-        return self.width or default
-
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Reject an invalid file name or width before the work starts."""
         from shiftbench.reports.figures.style import check_format, width_in_cm
 
         check_format(self.output)
-        width_in_cm(self.width_or("single"))
+        width_in_cm(self.width or "single")
 
-    def write(self, draw: Callable[[], PaperFigure], workspace: Location | None) -> None:
-        """Draw, mark models of a workspace of which something was assumed, and write the file."""
+    def write(
+        self, draw: Callable[..., PaperFigure], *data: Any, of: Location | None, width: str = "single", **options: Any
+    ) -> None:
+        """Draw, mark models of the workspace ``of`` of which something was assumed, and write the file.
+
+        ``width`` is the default width of the figure.
+        """
         from shiftbench.reports.figures.style import labelled, marking
         from shiftbench.reports.models import assumed_models, figure_notes
         from shiftbench.runs.results import StoredResults
 
-        run = None if workspace is None else StoredResults.open(workspace)
+        run = None if of is None else StoredResults.open(of)
         marks = (assumed_models(run), figure_notes(run)) if run else ((), ())
         with marking(*marks), labelled(self.title, self.x_label, self.y_label):
-            figure = draw()
+            figure = draw(*data, width=self.width or width, show_notes=self.notes, **options)
         path = figure.write(self.output, dpi=self.dpi)
         wide, high = (2.54 * inches for inches in figure.get_size_inches())
         if self.json:
@@ -135,7 +141,6 @@ def scatter_command(
     shiftbench figure scatter -r results.csv -m models.csv --y imagenet-sketch --own mine.csv -o sketch.svg
     shiftbench figure scatter -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear -o fog.pdf
     """
-    drawn.check()
     from shiftbench.reports.figures import scatter
 
     study, mine = open_with_own(table, kinds, own)
@@ -144,12 +149,9 @@ def scatter_command(
     for one in chosen:
         set_sizes(study, {one.x: n_x, one.y: n_y})
     drawn.write(
-        lambda: scatter(
-            study, chosen, scale=scale, own=mine, named=name or (), models=classifier or (), colour_by=colour_by,
-            level=level, point_level=point_level, resamples=resamples,
-            width=drawn.width_or("single" if len(chosen) == 1 else "double"), show_notes=drawn.notes,
-        ),
-        table.workspace,
+        scatter, study, chosen, scale=scale, own=mine, named=name or (), models=classifier or (), colour_by=colour_by,
+        level=level, point_level=point_level, resamples=resamples, of=table.workspace,
+        width="single" if len(chosen) == 1 else "double",
     )  # fmt: skip
 
 
@@ -179,7 +181,6 @@ def robustness_command(
     shiftbench figure robustness -r imagenet-testbed/ --shift imagenetv2 --against corruptions -o rho.svg
     shiftbench figure robustness -r imagenet-testbed/ --shift imagenetv2 -o rho-tau.pdf
     """
-    drawn.check()
     from shiftbench.reports.figures import robustness
 
     study, mine = open_with_own(table, kinds, own)
@@ -187,11 +188,8 @@ def robustness_command(
     assert one is not None
     own.check(study, mine, [pair[1] for pair in (one, other) if pair])
     drawn.write(
-        lambda: robustness(
-            study, one, other, own=mine, named=name or (), models=classifier or (), colour_by=colour_by, scale=scale,
-            level=level, width=drawn.width_or("single"), show_notes=drawn.notes,
-        ),
-        table.workspace,
+        robustness, study, one, other, own=mine, named=name or (), models=classifier or (), colour_by=colour_by,
+        scale=scale, level=level, of=table.workspace,
     )  # fmt: skip
 
 
@@ -201,9 +199,7 @@ def corruptions_command(
     drawn: Drawn,
     table: ResultsOptions,
     family: Family = None,
-    clean: Annotated[
-        str | None, typer.Option(help="Setting at severity 0 (default: the reference of the corruptions, or val).")
-    ] = None,
+    clean: Clean = None,
     classifier: Classifiers = None,
     level: Level = 0.95,
 ) -> None:
@@ -213,22 +209,25 @@ def corruptions_command(
     shiftbench figure corruptions -w WORKSPACE -o corruptions.svg
     shiftbench figure corruptions -r results.csv --family imagenet-c_on-disk -c resnet50 -c alexnet -o c.pdf
     """
-    drawn.check()
     from shiftbench.reports.figures import corruptions
 
     grid = _severity_grid(table, family, clean, classifier or [], level)
-    drawn.write(lambda: corruptions(grid, width=drawn.width_or("double"), show_notes=drawn.notes), table.workspace)
+    drawn.write(corruptions, grid, of=table.workspace, width="double")
+
+
+def _run(table: ResultsOptions, models: list[str]) -> Run | None:
+    """The results of the workspace; None if a table of results was given."""
+    from shiftbench.api import Run
+
+    return None if table.workspace is None or table.results is not None else Run.open(table.workspace, models)
 
 
 def _severity_grid(
     table: ResultsOptions, family: str | None, clean: str | None, models: list[str], level: float
 ) -> SeverityGrid:
-    from shiftbench.api import Run
-    from shiftbench.reports.figures import severity_grid
-    from shiftbench.reports.figures.corruption_data import severity_grid_of_run
+    from shiftbench.reports.accuracy_grids import severity_grid, severity_grid_of_run
 
-    if table.workspace is not None and table.results is None:
-        run = Run.open(table.workspace, models)
+    if run := _run(table, models):
         return severity_grid_of_run(run, family, clean=clean, level=level, metric=table.metric)
     results = table.open().results
     clean = clean or ("val" if "val" in results.settings else None)
@@ -258,22 +257,121 @@ def heatmap_command(
     shiftbench figure heatmap -w WORKSPACE -o ce.svg
     shiftbench figure heatmap -r results.csv --family imagenet-c_on-disk --baseline alexnet -c resnet50 -o ce.pdf
     """
-    drawn.check()
     from shiftbench.reports.figures import heatmap
 
     errors = _error_map(table, family, baseline, classifier or [])
-    drawn.write(lambda: heatmap(errors, width=drawn.width_or("double"), show_notes=drawn.notes), table.workspace)
+    drawn.write(heatmap, errors, of=table.workspace, width="double")
 
 
 def _error_map(table: ResultsOptions, family: str | None, baseline: str | None, models: list[str]) -> ErrorMap:
-    from shiftbench.api import Run
-    from shiftbench.reports.figures import error_map, error_map_of_run, severity_grid
+    from shiftbench.reports.accuracy_grids import error_map, error_map_of_run, severity_grid
 
-    if table.workspace is not None and table.results is None:
-        return error_map_of_run(Run.open(table.workspace, models), family, baseline=baseline)
+    if run := _run(table, models):
+        return error_map_of_run(run, family, baseline=baseline)
     # The baseline divides whether or not it is shown.
     wanted = [*models, *([baseline] if baseline and baseline not in models else [])] if models else []
     return error_map(severity_grid(table.open().results, family=family, models=wanted), baseline)
+
+
+@app.command("mce")
+@grouped
+def mce_command(
+    drawn: Drawn,
+    table: ResultsOptions,
+    family: Family = None,
+    clean: Clean = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Divide by the errors of this model (default for ImageNet: published AlexNet).")
+    ] = None,
+    seen: Annotated[
+        list[str] | None,
+        typer.Option("--seen", help="Corruption for the x axis, seen in training (repeatable)."),
+    ] = None,
+    unseen: Annotated[
+        list[str] | None, typer.Option("--unseen", help="With --seen: corruption for the y axis (default: all others).")
+    ] = None,
+    classifier: Classifiers = None,
+    level: Level = 0.95,
+) -> None:
+    """mCE and relative mCE against accuracy, one point per model; or unseen against seen corruptions.
+
+    If mCE falls with accuracy but relative mCE does not, models became more accurate, not more robust.
+
+    \b
+    shiftbench figure mce -w WORKSPACE -o mce.svg
+    shiftbench figure mce -w WORKSPACE --seen gaussian_noise --unseen impulse_noise -o noise.svg
+    shiftbench figure mce -r results.csv --family imagenet-c_on-disk --baseline alexnet -o mce.pdf
+    """
+    from shiftbench.reports.figures import error_points, error_points_of_run, mce
+
+    chosen = {"baseline": baseline, "seen": seen or (), "unseen": unseen or ()}
+    if run := _run(table, classifier or []):
+        points = error_points_of_run(run, family, level=level, **chosen)  # type: ignore[arg-type]
+    else:
+        wanted = [*(classifier or []), *([baseline] if classifier and baseline else [])]
+        points = error_points(_severity_grid(table, family, clean, wanted, level), **chosen)  # type: ignore[arg-type]
+    drawn.write(mce, points, of=table.workspace)
+
+
+@app.command("bars")
+@grouped
+def bars_command(
+    drawn: Drawn,
+    table: ResultsOptions,
+    setting: Settings = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="AUPR of detecting the images of this setting, such as imagenet-o.")
+    ] = None,
+    inside: Annotated[
+        str | None, typer.Option("--in", help="With --out: setting of known images (default: its reference).")
+    ] = None,
+    classifier: Classifiers = None,
+    level: Level = 0.95,
+) -> None:
+    """Scores as bars with intervals, one group per model: accuracy, any --metric, or AUPR with --out.
+
+    \b
+    shiftbench figure bars -w WORKSPACE -s imagenet-a -o bars.svg
+    shiftbench figure bars -w WORKSPACE --out imagenet-o -o aupr.svg
+    shiftbench figure bars -r results.csv -s val -s imagenet-a -c resnet50 -c alexnet -o bars.pdf
+    """
+    from shiftbench.reports.accuracy_grids import table_scores
+    from shiftbench.reports.detection import detection_entries
+    from shiftbench.reports.figures import bars
+
+    run = _run(table, classifier or [])
+    if run is None:
+        if out is not None:
+            raise typer.BadParameter("detection needs predictions: give --workspace", param_hint="--out")
+        entries = table_scores(table.open().results, setting or (), classifier or (), level)
+    elif out is not None:
+        entries = [one for one in detection_entries(run, inside, out, level=level) if one[2].metric == "aupr"]
+    else:
+        entries = run.select(settings=setting or ()).scores(table.metric, level=level)
+    drawn.write(bars, entries, of=table.workspace)
+
+
+@app.command("confusion")
+@grouped
+def confusion_command(
+    drawn: Drawn,
+    workspace: Annotated[Path, WorkspaceOption],
+    setting: Settings = None,
+    classifier: Classifiers = None,
+    most: Annotated[int, typer.Option(min=2, help="Classes to draw: those with the most mistakes.")] = 20,
+) -> None:
+    """The confusion matrix of one model: labels by predictions, in percent. `study confusion` lists the pairs.
+
+    \b
+    shiftbench figure confusion -w WORKSPACE -s demo -c squeezenet1_1 -o confusion.svg
+    """
+    from shiftbench.reports.figures import confusion
+
+    found = _predictions(workspace, setting, classifier)
+    if len(found) != 1:
+        names = ", ".join(f"{one.classifier} in {one.setting}" for one in found[:4])
+        raise typer.BadParameter(f"name one model and setting (there are: {names})", param_hint="--classifier")
+    drawn.write(confusion, found[0], most=most, of=workspace, width="double")
 
 
 @app.command("reliability")
@@ -294,12 +392,12 @@ def reliability_command(
     \b
     shiftbench figure reliability -w WORKSPACE -s demo -s demo-c.fog.5 -c squeezenet1_1 -o reliability.svg
     """
-    drawn.check()
     from shiftbench.reports.figures import reliability
 
     found = _predictions(workspace, setting, classifier)
-    width = drawn.width_or("single" if len(found) == 1 else "double")
-    drawn.write(lambda: reliability(found, bins=bins, level=level, width=width, show_notes=drawn.notes), workspace)
+    drawn.write(
+        reliability, found, bins=bins, level=level, of=workspace, width="single" if len(found) == 1 else "double"
+    )
 
 
 @app.command("response")
@@ -318,12 +416,9 @@ def response_command(
     \b
     shiftbench figure response -w WORKSPACE -s imagenet-a -o response.svg
     """
-    drawn.check()
     from shiftbench.reports.figures import response
 
-    found = _predictions(workspace, setting, classifier)
-    width = drawn.width_or("single")
-    drawn.write(lambda: response(found, level=level, width=width, show_notes=drawn.notes), workspace)
+    drawn.write(response, _predictions(workspace, setting, classifier), level=level, of=workspace)
 
 
 def _predictions(workspace: Location, settings: list[str] | None, classifiers: list[str] | None) -> list[Predictions]:
@@ -361,14 +456,12 @@ def correlations_command(
     \b
     shiftbench figure correlations -r imagenet-testbed/ -o correlations.pdf
     """
-    drawn.check()
     from shiftbench.reports.figures import correlations
 
     study = table.open(kinds)
     measures = all_measures(study, synthetic or ["all"], natural or ["all"])
     pairs = study.correlations(*measures, x=x, level=level, scale=scale)
-    width = drawn.width_or("single")
-    drawn.write(lambda: correlations(pairs, rank=rank, width=width, show_notes=drawn.notes), table.workspace)
+    drawn.write(correlations, pairs, rank=rank, of=table.workspace)
 
 
 @app.command("rank")
@@ -391,12 +484,10 @@ def rank_command(
     shiftbench figure rank -r results.csv --x val --y imagenetv2-matched-frequency \\
         --n-x 50000 --n-y 10000 -o rank.svg
     """
-    drawn.check()
     from shiftbench.reports.figures import rank
 
     result = reproducibility_of(table, x, y, n_x, n_y, level)
-    width = drawn.width_or("double")
-    drawn.write(lambda: rank(result, x, y, named=name, width=width, show_notes=drawn.notes), table.workspace)
+    drawn.write(rank, result, x, y, named=name, of=table.workspace, width="double")
 
 
 @app.command("bins")
@@ -413,17 +504,10 @@ def bins_command(
     \b
     shiftbench figure bins -w WORKSPACE -s imagenetv2-matched-frequency --frequencies annotations.csv -o bins.svg
     """
-    drawn.check()
     from shiftbench.reports.figures import bins
 
     found = binned_accuracies(chosen)
     original = None
     if x is not None:
         original = {one.classifier: float(one.correct.mean()) for one in predictions_in(chosen.workspace, x)}
-    drawn.write(
-        lambda: bins(
-            found, chosen.setting, original=original, original_setting=x or "", width=drawn.width_or("single"),
-            show_notes=drawn.notes,
-        ),
-        chosen.workspace,
-    )  # fmt: skip
+    drawn.write(bins, found, chosen.setting, original=original, original_setting=x or "", of=chosen.workspace)

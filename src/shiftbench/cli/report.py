@@ -196,8 +196,11 @@ def serve_command(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8765,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Do not let readers tag images.")] = False,
 ) -> None:
-    """Serve the page of `report` live: it follows a run in progress. Read-only.
+    """Serve the page of `report` live: it follows a run in progress, and readers can tag misclassified images.
+
+    Tags are kept in the workspace; `study tags` counts them. Nothing else is written.
 
     \b
     Example, in a second terminal:
@@ -215,6 +218,7 @@ def serve_command(
         content.options(),
         classifiers=content.classifier or (),
         settings=content.setting or (),
+        read_only=read_only,
     )
     listener = server.bind(host, port)
     token = None if server.is_loopback(host) else server.new_token()

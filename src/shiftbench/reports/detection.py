@@ -9,13 +9,22 @@ from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.metrics.detection import ANOMALY_SCORES, AnomalyScore, Detection, detect
 from shiftbench.metrics.probabilities import gives_probabilities
 from shiftbench.reports import formatting
-from shiftbench.reports.scores import in_one_column, named, score_table
+from shiftbench.reports.scores import Entries, in_one_column, named, score_table
 from shiftbench.reports.table import Table
+from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
 #: The out-set that is meant where none is named.
 IMAGENET_O = "imagenet-o"
+
+
+def detection_entries(
+    run: StoredResults, inside: str | None = None, outside: str | None = None, *, level: float = 0.95
+) -> Entries:
+    """(model, out-set, score) of AUPR, AUROC and FPR95 by the largest softmax probability."""
+    _, unknown, found, _ = _detections(run.workspace, run.results, inside, outside, ("max_softmax",), False, level)
+    return in_one_column((title, unknown, score) for title, _, one in found for score in one.scores())
 
 
 def detection_table(
@@ -33,15 +42,7 @@ def detection_table(
     Without names the out-set is ImageNet-O, and the in-set what the out-set's setting names as its reference.
     ``scores=None`` takes every anomaly score that the stored predictions can give, and notes those that are missing.
     """
-    known, unknown = _pair(results, inside, outside)
-    found: list[tuple[str, AnomalyScore, Detection]] = []
-    without: dict[str, list[str]] = {}
-    for title, one, other in _same_classifier(results, known, unknown):
-        pair = workspace.read(one, top_k=1), workspace.read(other, top_k=1)
-        possible, why = (scores, "") if scores is not None else _possible(*pair)
-        found += [(title, name, detect(*pair, name, published=published, level=level)) for name in possible]
-        if why:
-            without.setdefault(why, []).append(title)
+    known, unknown, found, without = _detections(workspace, results, inside, outside, scores, published, level)
     entries = in_one_column(
         # The column names the score.
         (title, name, replace(score, provenance=score.provenance.removeprefix(f"{name}; ")))
@@ -51,6 +52,23 @@ def detection_table(
     remarks = [f"{named(titles)}: {why}" for why, titles in without.items()]
     title = f"{unknown} (out) against {known} (in)"
     return score_table(entries, title=title, remarks=[*_meaning([one for *_, one in found]), *remarks])
+
+
+def _detections(
+    workspace: Workspace, results: Sequence[Result], inside: str | None, outside: str | None,
+    scores: Sequence[AnomalyScore] | None, published: bool, level: float,
+) -> tuple[str, str, list[tuple[str, AnomalyScore, Detection]], dict[str, list[str]]]:  # fmt: skip
+    """In-set, out-set, (model, anomaly score, detection), and the models without some scores by the reason."""
+    known, unknown = _pair(results, inside, outside)
+    found: list[tuple[str, AnomalyScore, Detection]] = []
+    without: dict[str, list[str]] = {}
+    for title, one, other in _same_classifier(results, known, unknown):
+        pair = workspace.read(one, top_k=1), workspace.read(other, top_k=1)
+        possible, why = (scores, "") if scores is not None else _possible(*pair)
+        found += [(title, name, detect(*pair, name, published=published, level=level)) for name in possible]
+        if why:
+            without.setdefault(why, []).append(title)
+    return known, unknown, found, without
 
 
 def _possible(inside: Predictions, outside: Predictions) -> tuple[Sequence[AnomalyScore], str]:

@@ -12,8 +12,8 @@ import shiftbench as sb
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.corruption import Baseline, corruption_errors
+from shiftbench.reports.accuracy_grids import families_of_table
 from shiftbench.reports.figures import corruptions, error_map, error_map_of_run, heatmap, severity_grid
-from shiftbench.reports.figures.corruption_data import families_of_table
 from shiftbench.studies import Results, StudyError
 from shiftbench.studies.study import Study
 from tests.reports.figures.looking import check, check_svg, texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from shiftbench.cli.study import evidence, lines, new_test_sets
+from shiftbench.cli.study import evidence, lines, mistakes, new_test_sets
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,3 +36,5 @@ app.command("difficulty")(new_test_sets.difficulty_command)
 app.command("agreement")(evidence.agreement_command)
 app.command("hypotheses")(evidence.hypotheses_command)
 app.command("many-faces")(evidence.many_faces_command)
+app.command("confusion")(mistakes.confusion_command)
+app.command("tags")(mistakes.tags_command)

@@ -11,7 +11,7 @@ from matplotlib.colors import Colormap, Normalize, TwoSlopeNorm
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.reports import formatting
-from shiftbench.reports.figures.corruption_data import ErrorMap
+from shiftbench.reports.accuracy_grids import ErrorMap, error_map, error_map_of_run, severity_grid
 from shiftbench.reports.figures.style import (
     BLACK,
     CM,
@@ -25,8 +25,12 @@ from shiftbench.reports.figures.style import (
     text_width,
     width_in_cm,
 )
+from shiftbench.reports.summary import confusion_counts
+from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.correlation import Correlation
+
+__all__ = ["confusion", "correlations", "error_map", "error_map_of_run", "heatmap", "severity_grid"]
 
 #: Height of a row, in points.
 _ROW = 9.5
@@ -57,6 +61,43 @@ def heatmap(errors: ErrorMap, *, width: str | float = "double", show_notes: bool
         values, texts, names, [column.replace("_", " ") for column in errors.columns], colormaps["YlOrBr"], norm,
         hidden=~np.isfinite(values), width=width, notes=[f"{errors.what}, %", *errors.notes], show_notes=show_notes,
         apart=1,
+    )  # fmt: skip
+
+
+@in_style
+def confusion(
+    predictions: Predictions, *, most: int = 20, width: str | float = "double", show_notes: bool = True
+) -> PaperFigure:
+    """The confusion matrix of one model in one setting: labels by predictions, in percent of a label's images.
+
+    Of more than ``most`` classes, those with the most mistakes, as labels or predictions, are drawn.
+
+    Args:
+        predictions: Predictions with one label per image.
+        most: Largest number of classes to draw.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
+    """
+    counts, of = confusion_counts(predictions), predictions.valid.sum()
+    if not of:
+        raise StudyError(f"no image of {predictions.setting!r} counts for {predictions.classifier}")
+    wrong = counts - np.diag(np.diag(counts))
+    mistakes = wrong.sum(axis=0) + wrong.sum(axis=1)
+    used = np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
+    shown = np.sort(used[np.argsort(-mistakes[used], kind="stable")[:most]])
+    totals = counts.sum(axis=1)[shown, None]
+    values = 100 * counts[np.ix_(shown, shown)] / np.maximum(totals, 1)
+    texts = [[formatting.number(value, 0 if value >= 9.95 else 1, "") if value else "" for value in row]
+             for row in values]  # fmt: skip
+    names = [predictions.space.names[i] for i in shown]
+    notes = [
+        f"{predictions.classifier} in {predictions.setting}: rows are labels, columns predictions, % of the label's "
+        f"images; {formatting.count(int(wrong.sum()))} of {formatting.count(int(of))} images are misclassified",
+        *([f"the {len(shown)} of {len(used)} classes with the most mistakes"] if len(shown) < len(used) else []),
+    ]
+    return _map(
+        values, texts, names, names, colormaps["YlOrBr"], Normalize(0.0, 100.0), hidden=values == 0, width=width,
+        notes=notes, show_notes=show_notes,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Accuracies with intervals, and axes for them: logit, probit or linear positions, ticks in percent, two edges.
+"""Axes for accuracies: logit, probit or linear positions, ticks in percent, two edges.
 
 Points are placed by the scale's own function, so that a fitted line is a straight one. An accuracy of 0 or 100 %
 has no place on the logit and probit scales: it is put on the edge of the axes and drawn with a mark of its own.
@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.arrays import FloatArray
 from shiftbench.reports.figures.style import CM, axis_label
-from shiftbench.studies.base import FRACTION, whole
-from shiftbench.studies.results import Results
-from shiftbench.studies.robustness import accuracy_interval
 from shiftbench.studies.scales import Scale
 
 if TYPE_CHECKING:
@@ -28,32 +25,6 @@ _MARGIN = 0.05
 _ENOUGH = 4
 #: Distances between ticks, finest first.
 _STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
-
-
-@dataclass(frozen=True)
-class AccuracyIntervals:
-    """Accuracies of models in a setting as fractions, with intervals; nan if a model was not evaluated."""
-
-    value: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-    def where(self, chosen: BoolArray) -> AccuracyIntervals:
-        return AccuracyIntervals(self.value[chosen], self.low[chosen], self.high[chosen])
-
-    @property
-    def every(self) -> FloatArray:
-        """Values and ends together, for the limits of an axis."""
-        return np.concatenate([self.value, self.low, self.high])
-
-
-def accuracy_intervals(results: Results, setting: str, level: float) -> AccuracyIntervals:
-    """Clopper-Pearson intervals; if the number of images is unknown, both ends are the value itself."""
-    values = results.column(setting) / whole(results.unit)
-    known = results.size(setting)
-    n = np.broadcast_to(np.asarray(np.nan if known is None else known, dtype=np.float64), values.shape)
-    low, high = accuracy_interval(values, n, FRACTION, level)
-    return AccuracyIntervals(values, np.where(np.isnan(low), values, low), np.where(np.isnan(high), values, high))
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Concatenate, ParamSpec
 import numpy as np
 
 from shiftbench.errors import StoreError, argument, listed
+from shiftbench.reports.accuracy_grids import error_map_of_run, severity_grid_of_run
 from shiftbench.reports.corruption import Place, corruption_families
 from shiftbench.reports.figures.confidence import reliability, response
-from shiftbench.reports.figures.corruption_data import error_map_of_run, severity_grid_of_run
 from shiftbench.reports.figures.heatmaps import heatmap
 from shiftbench.reports.figures.scatters import scatter
 from shiftbench.reports.figures.severities import corruptions

@@ -9,7 +9,8 @@ import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import listed
-from shiftbench.reports.figures.percent_axes import AccuracyIntervals, PercentAxis, accuracy_intervals, percent_text
+from shiftbench.reports.accuracy_grids import AccuracyIntervals, accuracy_intervals
+from shiftbench.reports.figures.percent_axes import PercentAxis, percent_text
 from shiftbench.studies.base import StudyError, count_of, whole
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.piecewise import Line, PiecewiseFit

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import argument, listed
-from shiftbench.reports.figures.corruption_data import SeverityGrid
+from shiftbench.reports.accuracy_grids import SeverityGrid
 from shiftbench.reports.figures.style import (
     CM,
     COLOURS,

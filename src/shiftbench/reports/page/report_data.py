@@ -46,6 +46,8 @@ class ReportOptions:
     training: Sequence[TrainingCurve] = ()
     #: Setting to the mistakes that are shown of it, by id; all, where a setting is not named.
     mistakes: Mapping[str, Container[str]] = field(default_factory=dict)
+    #: Where the live viewer accepts tags of images, relative to the page; "" where it does not.
+    tagging: str = ""
 
 
 def silent(what: str, total: int) -> AbstractContextManager[Advance]:

@@ -1,7 +1,8 @@
-"""The live viewer over HTTP: read-only, and local unless configured otherwise.
+"""The live viewer over HTTP: local unless configured otherwise, and read-only but for tags of images.
 
 There is no login. Bound to loopback, the viewer answers only requests whose Host is this machine, which defeats DNS
-rebinding. Bound elsewhere, a random token in the URL sets a cookie that authenticates the following requests.
+rebinding. Bound elsewhere, a random token in the URL sets a cookie that authenticates the following requests. Tags are
+accepted as JSON only, which no other site can send without asking first, and is never allowed to.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import uvicorn
 from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.thumbnails import THUMBNAILS
-from shiftbench.reports.page.viewer import Viewer
+from shiftbench.reports.page.viewer import TAGGING, TagChange, Viewer
 from shiftbench.reports.page.write import LIVE_DATA, live_html, policy
 
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "::1"}
@@ -32,6 +35,7 @@ _HEADERS = {
 #: The browser then requests the URL without the token itself: a strict cookie is not sent when following a link.
 _LET_IN = '<!doctype html><meta http-equiv="refresh" content="0; url=./"><title>shiftbench</title>'
 _COOKIE = "shiftbench_viewer"
+_MOST_BYTES = 10_000
 _DAYS = 30
 
 Next = Callable[[Request], Awaitable[Response]]
@@ -66,6 +70,18 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
             return PlainTextResponse("no such image", 404)
         # The name is a digest of what the image shows, so a browser may keep it.
         return _tagged(request, f'"{name}"', lambda: found, "image/webp", "private, max-age=86400, immutable")
+
+    @app.post(f"/{TAGGING}")
+    async def tag(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return PlainTextResponse("expected application/json", 415)
+        body = await request.body()
+        try:
+            change = msgspec.json.decode(body[:_MOST_BYTES], type=TagChange)
+            tags = await run_in_threadpool(viewer.tag, change)
+            return Response(msgspec.json.encode(tags), media_type="application/json")
+        except (msgspec.DecodeError, ShiftbenchError) as error:
+            return PlainTextResponse(str(error), 400)
 
     return app
 

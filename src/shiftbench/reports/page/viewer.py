@@ -7,15 +7,17 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
+import msgspec
 import numpy as np
 
 from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.io.paths import Location
+from shiftbench.reports.mistakes import set_tag
 from shiftbench.reports.page.build import build_page, empty_page
 from shiftbench.reports.page.payload import Page, Progress
 from shiftbench.reports.page.published import Published
@@ -33,8 +35,20 @@ _KEPT_THUMBNAILS = 512
 #: A written block never changes.
 _KEPT_BLOCKS = 65_536
 
+#: Where the page posts tags, relative to itself.
+TAGGING = "tags"
+
 #: The folders of a workspace and when each last changed.
 Stamp = tuple[tuple[str, int], ...]
+
+
+class TagChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What the page posts when somebody tags an image."""
+
+    dataset: str
+    id: str
+    tag: str
+    on: bool
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,7 @@ class Snapshot:
 
 
 class Viewer:
-    """Builds the page of a workspace. Read-only and thread-safe; at most one build runs at a time."""
+    """Builds the page of a workspace. Thread-safe; at most one build runs at a time. Writes nothing but tags."""
 
     def __init__(
         self,
@@ -61,8 +75,10 @@ class Viewer:
         *,
         classifiers: Sequence[str] = (),
         settings: Sequence[str] = (),
+        read_only: bool = False,
     ) -> None:
-        self.workspace, self.published, self.options = workspace, published, options or ReportOptions()
+        self.workspace, self.published = workspace, published
+        self.options = replace(options or ReportOptions(), tagging="" if read_only or workspace is None else TAGGING)
         self.classifiers, self.settings = tuple(classifiers), tuple(settings)
         self._lock = threading.Lock()
         self._building: threading.Thread | None = None
@@ -95,6 +111,16 @@ class Viewer:
             return _webp(found)
         except ShiftbenchError:
             return None
+
+    def tag(self, change: TagChange) -> list[str]:
+        """Give an image a tag or take it away; returns its tags."""
+        if not self.options.tagging or self.workspace is None:
+            raise StoreError("this viewer is read-only")
+        workspace = GrowingWorkspace(self.workspace)
+        known = {one.spec.dataset.fingerprint: one.spec.dataset for one in workspace.results()}
+        if change.dataset not in known:
+            raise StoreError("no dataset of the workspace has this fingerprint", found=change.dataset)
+        return set_tag(workspace, known[change.dataset], change.id, change.tag, on=change.on)
 
     def _build(self, stamp: Stamp) -> None:
         started = time.monotonic()

@@ -99,7 +99,7 @@ export interface CorruptionRow {
   relative_mce: Estimate | null;
   /** Per corruption: the corruption error, as a fraction of the baseline's; the plain error without a baseline. */
   ce: (Estimate | null)[];
-  /** accuracy[corruption][severity] */
+  /** accuracy[corruption][severity]; empty where the page takes it from the results, by the family's settings. */
   accuracy: ((Estimate | null)[])[];
   clean: Estimate | null;
 }
@@ -115,6 +115,10 @@ export interface CorruptionFamily {
   baseline: string;
   rows: CorruptionRow[];
   notes: string[];
+  /** settings[corruption][severity] of a published table, whose accuracies the results have; else empty. */
+  settings: string[][];
+  /** The setting without corruption; "" if unknown. */
+  clean: string;
 }
 
 export interface Mistake {
@@ -128,11 +132,15 @@ export interface Mistake {
   /** Number of the workspace's models that are wrong on this image, and number of models. */
   wrong: number;
   of: number;
+  /** What people tagged the image with, under any shift. */
+  tags: string[];
 }
 
 export interface FailureList {
   model: string;
   setting: string;
+  /** Fingerprint of its images: tags are those of an image, under any shift. */
+  dataset: string;
   total: number;
   images: Mistake[];
 }
@@ -141,6 +149,8 @@ export interface Failures {
   lists: FailureList[];
   /** data: URLs of small WebP images; in the live viewer, addresses relative to the page. */
   thumbnails: string[];
+  /** Where the live viewer accepts tags, relative to the page; "" where it does not. */
+  tagging: string;
 }
 
 export interface MethodsEntry {

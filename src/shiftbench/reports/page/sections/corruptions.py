@@ -6,18 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
+import numpy as np
+
 from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores
 from shiftbench.reports import corruption as families
+from shiftbench.reports.accuracy_grids import SeverityGrid, error_map, families_of_table, severity_grid
 from shiftbench.reports.corruption import Place, all_corruption_scores, comparability, over_imagenet
 from shiftbench.reports.models import design_notes
-from shiftbench.reports.page.payload import Estimate, score_estimate
+from shiftbench.reports.page.payload import Estimate, estimate, score_estimate
+from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
 from shiftbench.runs.results import StoredResults
 from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
 from shiftbench.store.workspace import Result
+from shiftbench.studies.base import StudyError
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
@@ -32,7 +37,7 @@ class CorruptionRow(TypedDict):
     relative_mce: Estimate | None
     #: Per corruption: the corruption error, as a fraction of the baseline's; the plain error without a baseline.
     ce: list[Estimate | None]
-    #: accuracy[corruption][severity]
+    #: accuracy[corruption][severity]; empty where the page takes it from the results, by the family's settings.
     accuracy: list[list[Estimate | None]]
     clean: Estimate | None
 
@@ -48,6 +53,10 @@ class CorruptionFamily(TypedDict):
     baseline: str
     rows: list[CorruptionRow]
     notes: list[str]
+    #: settings[corruption][severity] of a published table, whose accuracies the results have; else empty.
+    settings: list[list[str]]
+    #: The setting without corruption; "" if unknown.
+    clean: str
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,51 @@ def corruption_families(data: ReportData) -> list[CorruptionFamily]:
     found = [family_payload(family, scores) for family in data.families]
     for row in (row for family in found for row in family["rows"]):
         row["model"] = data.model_name(row["model"])
+    if data.published is not None:
+        found += published_families(data.published)
     return [family for family in found if family["rows"]]
+
+
+def published_families(published: Published) -> list[CorruptionFamily]:
+    """The families of a table of results: errors divided by those of its AlexNet, if it has one."""
+    results = published.study.results
+    places = families_of_table(results.settings)
+    clean = "val" if "val" in results.settings else None
+    baseline = next((name for name in results.models if name.lower() == "alexnet"), None)
+    return [_published_family(severity_grid(results, family=name, clean=clean), places[name], baseline, published.name)
+            for name in places]  # fmt: skip
+
+
+def _published_family(
+    grid: SeverityGrid, places: Mapping[Place, str], baseline: str | None, source: str
+) -> CorruptionFamily:
+    try:
+        errors = error_map(grid, baseline)
+    except StudyError:  # AlexNet lacks a corruption
+        baseline, errors = None, error_map(grid)
+    rows: list[CorruptionRow] = [
+        {
+            "model": model,
+            "mce": estimate(mean),
+            "relative_mce": None,
+            "ce": [estimate(value) for value in values],
+            "accuracy": [],
+            "clean": None,
+        }
+        for model, (mean, *values) in zip(errors.models, errors.values.tolist(), strict=True)
+        if np.isfinite(values).any()
+    ]
+    return {
+        "prefix": f"{grid.family} ({source})",
+        "corruptions": list(grid.corruptions),
+        "groups": [_group(name) for name in grid.corruptions],
+        "severities": list(grid.severities),
+        "baseline": f"{baseline} in {source}" if baseline else "",
+        "rows": rows,
+        "notes": list(errors.notes),
+        "settings": [[places.get((name, severity), "") for severity in grid.severities] for name in grid.corruptions],
+        "clean": grid.clean_setting,
+    }
 
 
 def family_payload(family: FamilyScores, scores: ScoresByPlace) -> CorruptionFamily:
@@ -98,6 +151,8 @@ def family_payload(family: FamilyScores, scores: ScoresByPlace) -> CorruptionFam
         "baseline": f"{family.baseline.name} (published)" if family.baseline else "",
         "rows": [_row(family, title, scores) for title in family.classifiers],
         "notes": list(family.notes),
+        "settings": [],
+        "clean": family.clean or "",
     }
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shiftbench.errors import ShiftbenchError, ShiftError
 from shiftbench.jobs.progress import Advance
+from shiftbench.reports.mistakes import read_tags
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail, ThumbnailSource
 from shiftbench.shifts.base import Shift, rebuild_shift
@@ -42,11 +43,15 @@ class Mistake(TypedDict):
     #: Number of the workspace's models that are wrong on this image, and number of models.
     wrong: int
     of: int
+    #: What people tagged the image with, under any shift.
+    tags: list[str]
 
 
 class FailureList(TypedDict):
     model: str
     setting: str
+    #: Fingerprint of its images: tags are those of an image, under any shift.
+    dataset: str
     total: int
     images: list[Mistake]
 
@@ -55,6 +60,8 @@ class Failures(TypedDict):
     lists: list[FailureList]
     #: data: URLs of small WebP images; in the live viewer, addresses relative to the page.
     thumbnails: list[str]
+    #: Where the live viewer accepts tags, relative to the page; "" where it does not.
+    tagging: str
 
 
 #: (original, as the model saw it); None if there is no such image.
@@ -80,6 +87,7 @@ class Draft:
         return {
             "model": self.title,
             "setting": self.result.setting,
+            "dataset": self.result.spec.dataset.fingerprint,
             "total": self.total,
             "images": self.failures,
         }
@@ -99,10 +107,14 @@ def failures(data: ReportData) -> Failures | None:
     with data.bar("images", sum(len(draft.failures) for draft in drafts)) as advance:
         notes += illustrate(drafts, data.album, advance)
     data.warnings += notes
+    tags = {one: read_tags(data.run.workspace, one) for one in {draft.result.spec.dataset for draft in drafts}}
+    for draft in drafts:
+        for mistake in draft.failures:
+            mistake["tags"] = tags[draft.result.spec.dataset].get(mistake["id"], [])
     lists = [draft.payload() for draft in drafts if draft.failures]
     for one in lists:
         one["setting"] = data.setting_name(one["setting"])
-    return {"lists": lists, "thumbnails": data.album.urls} if lists else None
+    return {"lists": lists, "thumbnails": data.album.urls, "tagging": data.options.tagging} if lists else None
 
 
 def default_length(lists: int) -> int:
@@ -207,6 +219,7 @@ def _draft(
             "shifted": None,
             "wrong": int(wrong[row]),
             "of": int(of[row]),
+            "tags": [],
         }
         for row in rows[order[:most]].tolist()
     ]

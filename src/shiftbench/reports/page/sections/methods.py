@@ -266,7 +266,8 @@ def _line(results: ResultGrid | None, level: float) -> MethodsEntry:
     whose = f"of the category {baseline!r}" if baseline else "shown"
     return _section(
         "The line",
-        f"Least squares of y on x over the models {whose}{_left_out(results)}, both on the chosen scale (logit, probit or linear). "
+        f"Least squares of y on x over the models {whose}{_left_out(results)}, both on the chosen scale (logit, "
+        "probit or linear). "
         "Models without a result on one axis, or with an accuracy of exactly 0 or 1 on the logit and probit scales, "
         "are not fitted.",
         f"Its band and the intervals of slope and intercept are {level_text(level)} percentiles over "

@@ -9,7 +9,7 @@ import { defineSection } from "./sections.js";
 import { severityChart } from "./severity.js";
 import { choose, chosen, chosenList } from "./state.js";
 
-/** @import { CorruptionFamily, CorruptionRow, CsvRow, Estimate } from "./types.d.ts" */
+/** @import { CorruptionFamily, CorruptionRow, CsvRow, Estimate, ResultGrid } from "./types.d.ts" */
 
 /** More curves than this in one small chart are hard to tell apart. */
 const FIRST_CURVES = 6;
@@ -20,9 +20,26 @@ defineSection({
   id: "corruptions",
   title: "Corruptions",
   order: 3,
-  data: (page) => page.sections.corruptions,
+  data: ({ sections }) => sections.corruptions?.map((family) => withAccuracies(family, sections.results)),
   build: buildCorruptions,
 });
+
+/**
+ * A published family with its accuracies, which the results have already.
+ * @type {(family: CorruptionFamily, results: ResultGrid | undefined) => CorruptionFamily}
+ */
+function withAccuracies(family, results) {
+  if (!family.settings.length || !results) return family;
+  const at = new Map(results.settings.map((setting, i) => [setting.name, i]));
+  const cells = new Map(results.models.map((model, i) => [model.name, results.estimates[i]]));
+  /** @type {(model: string, setting: string) => Estimate | null} */
+  const cell = (model, setting) => cells.get(model)?.[at.get(setting) ?? -1] ?? null;
+  const rows = family.rows.map((row) => ({
+    ...row, clean: cell(row.model, family.clean),
+    accuracy: family.settings.map((names) => names.map((name) => cell(row.model, name))),
+  }));
+  return { ...family, rows };
+}
 
 /** @type {(host: HTMLElement, families: CorruptionFamily[]) => () => void} */
 function buildCorruptions(host, families) {

@@ -19,7 +19,8 @@ defineSection({
 });
 
 /** @type {(host: HTMLElement, failures: Failures) => () => void} */
-function buildFailures(host, { lists, thumbnails }) {
+function buildFailures(host, failures) {
+  const { lists, thumbnails } = failures;
   const models = [...new Set(lists.map((list) => list.model))];
   /** @type {(model: string) => string[]} */
   const settingsOf = (model) => lists.filter((list) => list.model === model).map((list) => list.setting);
@@ -37,18 +38,31 @@ function buildFailures(host, { lists, thumbnails }) {
   });
   const words = el("p", { class: "soft", role: "status" });
   const cards = el("div", { class: "cards" });
-  const dialog = enlarged(thumbnails);
+  const dialog = enlarged(failures, () => refresh());
   host.append(
     heading("Failures", saveCsvButton("failures", () => failuresCsv(lists))),
     el("div", { class: "controls" }, pickModel.node, pickSetting.node), words, cards, dialog.node);
-  return () => {
+  const refresh = () => {
     const { model, setting } = current();
     const list = lists.find((one) => one.model === model && one.setting === setting) ?? lists[0];
     pickModel.set(model);
     pickSetting.set(setting);
-    words.textContent = explainedList(list);
+    words.textContent = `${explainedList(list)} ${countedTags(list)}`;
     cards.replaceChildren(...list.images.map((failure, i) => card(failure, thumbnails, () => dialog.open(list, i))));
   };
+  return refresh;
+}
+
+/**
+ * How many of the shown images have each tag, most frequent first.
+ * @type {(list: FailureList) => string}
+ */
+function countedTags({ images }) {
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const tag of images.flatMap((failure) => failure.tags)) counts.set(tag, (counts.get(tag) ?? 0) + 1);
+  const words = [...counts].toSorted((a, b) => b[1] - a[1]).map(([tag, n]) => `${tag} ${n}`);
+  return words.length ? `Tags: ${words.join(", ")}.` : "";
 }
 
 /** @type {(list: FailureList) => string} */
@@ -86,14 +100,48 @@ function facts(failure) {
     el("span", { class: "facts" }, el("b", {}, failure.prediction), el("span", { class: "soft" }, sure)),
     el("span", {}, `label: ${failure.label}`),
     failure.of > 1 && el("span", { class: "soft" }, `wrong for ${failure.wrong} of ${failure.of} models`),
+    failure.tags.length > 0 && el("span", { class: "tags" }, failure.tags.map((tag) => el("i", {}, tag))),
   ];
 }
 
 /**
- * The dialog in which one failure is seen large; arrow keys go on to the next.
- * @type {(thumbnails: string[]) => { node: HTMLElement; open(list: FailureList, at: number): void }}
+ * Tags of one image that can be taken away, and a field for another one.
+ * @type {(list: FailureList, failure: Mistake, failures: Failures, onChange: () => void) => HTMLElement}
  */
-function enlarged(thumbnails) {
+function tagEditor(list, failure, failures, onChange) {
+  const problem = el("span", { role: "alert" });
+  /** @type {(tag: string, on: boolean) => Promise<void>} */
+  const post = async (tag, on) => {
+    const body = JSON.stringify({ dataset: list.dataset, id: failure.id, tag, on });
+    const headers = { "Content-Type": "application/json" };
+    const answer = await fetch(failures.tagging, { method: "POST", headers, body });
+    if (!answer.ok) return void (problem.textContent = await answer.text());
+    const tags = await answer.json();
+    for (const other of failures.lists.filter((one) => one.dataset === list.dataset)) {
+      for (const image of other.images) if (image.id === failure.id) image.tags = tags;
+    }
+    onChange();
+  };
+  const known = [...new Set(failures.lists.flatMap((one) => one.images.flatMap((image) => image.tags)))].toSorted();
+  const options = el("datalist", { id: "known-tags" }, known.map((tag) => el("option", { value: tag })));
+  const field = el("input", { list: "known-tags", maxlength: 40, "aria-label": "New tag", placeholder: "tag" });
+  /** @type {(event: Event) => void} */
+  const add = (event) => {
+    event.preventDefault();
+    if (field.value.trim()) void post(field.value, true);
+  };
+  const remove = failure.tags.map((tag) => el("button", {
+    type: "button", "aria-label": `Remove tag ${tag}`, on: { click: () => void post(tag, false) },
+  }, `${tag} ×`));
+  return el("form", { class: "tag-editor", on: { submit: add } },
+    remove, field, options, el("button", { type: "submit" }, "Add tag"), problem);
+}
+
+/**
+ * The dialog in which one failure is seen large; arrow keys go on to the next.
+ * @type {(failures: Failures, onTag: () => void) => { node: HTMLElement; open(list: FailureList, at: number): void }}
+ */
+function enlarged(failures, onTag) {
   const body = el("div");
   const close = el("button", { type: "button", class: "close", on: { click: () => node.close() } }, "Close");
   const node = el("dialog", { class: "enlarged", "aria-label": "One failure" }, body, close);
@@ -104,12 +152,16 @@ function enlarged(thumbnails) {
     if (!list) return;
     const failure = list.images[at];
     const place = `${failure.id} · ${list.setting} · ${list.model} · ${at + 1} of ${list.images.length}`;
-    body.replaceChildren(...pair(failure, thumbnails), el("div", { class: "facts-large" }, ...facts(failure)),
-      el("p", { class: "soft" }, place));
+    const tagged = () => {
+      show();
+      onTag();
+    };
+    body.replaceChildren(...pair(failure, failures.thumbnails), el("div", { class: "facts-large" }, ...facts(failure)),
+      failures.tagging ? tagEditor(list, failure, failures, tagged) : "", el("p", { class: "soft" }, place));
   };
   node.addEventListener("keydown", (event) => {
     const way = Number(event.key === "ArrowRight") - Number(event.key === "ArrowLeft");
-    if (!way || !list) return;
+    if (!way || !list || event.target instanceof HTMLInputElement) return;
     at = Math.min(list.images.length - 1, Math.max(0, at + way));
     show();
   });
@@ -127,8 +179,8 @@ function enlarged(thumbnails) {
 /** @type {(lists: FailureList[]) => CsvRow[]} */
 function failuresCsv(lists) {
   /** @type {(list: FailureList, failure: Mistake) => CsvRow} */
-  const row = (list, { id, label, prediction, confidence, wrong, of }) =>
-    [list.model, list.setting, id, label, prediction, confidence, wrong, of];
-  const header = ["model", "setting", "id", "label", "prediction", "confidence", "wrong", "of"];
+  const row = (list, { id, label, prediction, confidence, wrong, of, tags }) =>
+    [list.model, list.setting, id, label, prediction, confidence, wrong, of, tags.join("; ")];
+  const header = ["model", "setting", "id", "label", "prediction", "confidence", "wrong", "of", "tags"];
   return [header, ...lists.flatMap((list) => list.images.map((failure) => row(list, failure)))];
 }

@@ -1,4 +1,4 @@
-"""Accuracies and errors by corruption and severity, from a table of results or from a run's corruption errors."""
+"""Accuracies with intervals, and errors by corruption and severity, from a table of results or from a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.errors import UnknownNameError, argument, listed
+from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET
 from shiftbench.reports.corruption import (
     Place,
@@ -19,16 +20,63 @@ from shiftbench.reports.corruption import (
     corruption_families,
     over_imagenet,
 )
-from shiftbench.reports.figures.percent_axes import AccuracyIntervals, accuracy_intervals
+from shiftbench.reports.scores import Entries
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Member, SuiteOptions, build_suite
 from shiftbench.shifts.corruptions import corruptions
-from shiftbench.studies.base import StudyError
+from shiftbench.studies.base import FRACTION, StudyError, whole
 from shiftbench.studies.results import Results, results_from_scores
+from shiftbench.studies.robustness import accuracy_interval
 
 #: Family to (corruption, severity) to setting.
 Families = Mapping[str, Mapping[Place, str]]
 _ORDER = {name: place for place, name in enumerate(BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS)}
+
+
+@dataclass(frozen=True)
+class AccuracyIntervals:
+    """Accuracies of models in a setting as fractions, with intervals; nan if a model was not evaluated."""
+
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def where(self, chosen: BoolArray) -> AccuracyIntervals:
+        return AccuracyIntervals(self.value[chosen], self.low[chosen], self.high[chosen])
+
+    @property
+    def every(self) -> FloatArray:
+        """Values and ends together, for the limits of an axis."""
+        return np.concatenate([self.value, self.low, self.high])
+
+
+def accuracy_intervals(results: Results, setting: str, level: float) -> AccuracyIntervals:
+    """Clopper-Pearson intervals; if the number of images is unknown, both ends are the value itself."""
+    values = results.column(setting) / whole(results.unit)
+    known = results.size(setting)
+    n = np.broadcast_to(np.asarray(np.nan if known is None else known, dtype=np.float64), values.shape)
+    low, high = accuracy_interval(values, n, FRACTION, level)
+    return AccuracyIntervals(values, np.where(np.isnan(low), values, low), np.where(np.isnan(high), values, high))
+
+
+def table_scores(results: Results, settings: Sequence[str], models: Sequence[str], level: float) -> Entries:
+    """(model, setting, accuracy) of a table of results, of all settings and models or of these."""
+    for name in models:
+        if name not in results.models:
+            raise UnknownNameError("model", name, results.models)
+    entries: Entries = []
+    for setting in settings or results.settings:
+        found, n = accuracy_intervals(results, setting, level), results.size(setting)
+        sizes = np.broadcast_to(np.nan_to_num(0 if n is None else n), found.value.shape).astype(int)
+        for name, value, low, high, size in zip(
+            results.models, *(part.tolist() for part in (found.value, found.low, found.high, sizes)), strict=True
+        ):
+            if name in (models or results.models) and np.isfinite(value):
+                ends = (low, high) if size else (np.nan, np.nan)
+                method = "clopper-pearson" if size else "none, the number of images is unknown"
+                score = Score("accuracy", value, ends[0], ends[1], size, level, method)
+                entries.append((name, setting, score))
+    return entries
 
 
 @dataclass(frozen=True)
@@ -104,10 +152,7 @@ def severity_grid(
         families: Families of a workspace; default: found by the settings' names.
     """
     found = families_of_table(results.settings) if families is None else families
-    if family is None and len(found) == 1:
-        family = next(iter(found))
-    if family is None or family not in found:
-        raise _unclear(family, found)
+    family = only_family(family, found)
     for name in models:
         if name not in results.models:
             raise UnknownNameError("model", name, results.models)
@@ -166,9 +211,7 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
         baseline: A model to divide by; default: the published AlexNet for ImageNet's classes.
     """
     families = corruption_families(run.workspace, run.results)
-    name = family or (next(iter(families)) if len(families) == 1 else None)
-    if name not in families:
-        raise _unclear(family, families)
+    name = only_family(family, families)
     members = [result for result in run.results if result.setting in families[name].values()]
     divisor = baseline or (ALEXNET if over_imagenet(run.workspace, members) else None)
     clean = members[0].spec.reference
@@ -187,8 +230,13 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
     return ErrorMap(tuple(means), (mean.metric, *columns), np.array(rows), what, notes)
 
 
-def _unclear(family: str | None, families: Families) -> StudyError:
-    return StudyError(
+def only_family(family: str | None, families: Families) -> str:
+    """The family that is named, or the only one there is."""
+    if family is None and len(families) == 1:
+        return next(iter(families))
+    if family is not None and family in families:
+        return family
+    raise StudyError(
         "which corruptions to draw is not clear" if family is None else f"no settings of the family {family!r}",
         found=f"families {', '.join(families) or 'none'}",
         expected="one family of corrupted settings",

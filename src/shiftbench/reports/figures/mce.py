@@ -1,0 +1,281 @@
+"""Errors under corruption against accuracy (002 figures 2 to 4), seen against unseen ones, and bars of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shiftbench.arrays import FloatArray
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
+from shiftbench.errors import UnknownNameError, argument, listed
+from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.corruption import ALEXNET
+from shiftbench.reports import formatting
+from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, error_map, only_family
+from shiftbench.reports.corruption import all_corruption_scores, comparability, corruption_families, over_imagenet
+from shiftbench.reports.figures.naming import name_points
+from shiftbench.reports.figures.style import (
+    CM,
+    COLOURS,
+    DIAGONAL,
+    GREY,
+    MARKS,
+    SMALL,
+    PaperFigure,
+    add_legend,
+    finish,
+    in_style,
+    legend_mark,
+    new_figure,
+    shortened,
+    width_in_cm,
+)
+from shiftbench.runs.results import StoredResults
+from shiftbench.studies.base import StudyError
+
+#: Height of a bar and of the gap between two groups, in points.
+_BAR, _GAP = 6.0, 4.0
+
+
+@dataclass(frozen=True)
+class ErrorPoints:
+    """Models at x, with one or more errors each; all in percent.
+
+    Attributes:
+        models: Their names.
+        x: Accuracies without corruption, or errors on seen corruptions.
+        series: What is drawn against x, by what the legend calls it.
+        labels: Labels of both axes.
+        notes: What a reader must know.
+        diagonal: Whether x and y are the same kind of number.
+    """
+
+    models: tuple[str, ...]
+    x: AccuracyIntervals
+    series: Mapping[str, AccuracyIntervals]
+    labels: tuple[str, str]
+    notes: tuple[str, ...] = ()
+    diagonal: bool = False
+
+
+def error_points_of_run(
+    run: StoredResults,
+    family: str | None = None,
+    *,
+    baseline: str | None = None,
+    seen: Sequence[str] = (),
+    unseen: Sequence[str] = (),
+    level: float = 0.95,
+) -> ErrorPoints:
+    """mCE and relative mCE (mean errors where nothing divides) against accuracy, from stored predictions.
+
+    Args:
+        run: The results.
+        family: Family of corrupted settings, if there are several.
+        baseline: A model to divide by; default: the published AlexNet for ImageNet's classes.
+        seen: Corruptions that the models may have seen in training: the x axis is the mean error on them.
+        unseen: Corruptions for the y axis then; default: all others.
+        level: Confidence level of the intervals.
+    """
+    families = corruption_families(run.workspace, run.results)
+    name = only_family(family, families)
+    places = {setting: place[0] for place, setting in families[name].items()}
+    members = [result for result in run.results if result.setting in places]
+    clean = members[0].spec.reference
+    if seen:
+        chosen = _split(list(dict.fromkeys(places.values())), seen, unseen)
+
+        def means(wanted: Sequence[str]) -> dict[str, Score]:
+            part = [result for result in members if places[result.setting] in wanted]
+            found = all_corruption_scores(run.workspace, part, name, None, None, level)
+            return {title: scores.mean_error for title, scores, _ in found}
+
+        x, y = (means(one) for one in chosen)
+        both = tuple(title for title in x if title in y)
+        return _seen_points(both, _scores(x, both), _scores(y, both), chosen, [])
+    divisor = baseline or (ALEXNET if over_imagenet(run.workspace, members) else None)
+    found = all_corruption_scores(run.workspace, run.results, name, clean, divisor, level)
+    accuracies = {title: metrics.get("top1")(one, level=level) for title, _, one in found if one is not None}
+    models = tuple(accuracies)
+    if not models:
+        raise StudyError(
+            f"no model of {name} has an accuracy without corruption", hint=f"evaluate {clean or 'its reference'}, too"
+        )
+    scores = {title: one for title, one, _ in found}
+    series = {
+        label: {title: score for title in models if (score := getattr(scores[title], key)) is not None}
+        for label, key in (("mCE", "mce"), ("relative mCE", "relative_mce"), ("mean error", "mean_error"))
+    }
+    if series["mCE"]:
+        del series["mean error"]
+    kept = {label: _scores(one, models) for label, one in series.items() if one}
+    first = next(iter(scores.values()))
+    what = (first.mce or first.mean_error).metric
+    return ErrorPoints(
+        models, _scores(accuracies, models), kept, (f"{clean} accuracy (%)", f"{what} (%)"),
+        (f"{formatting.level_text(level)} intervals", *comparability(members, name, divisor)),
+    )  # fmt: skip
+
+
+def error_points(
+    grid: SeverityGrid, baseline: str | None = None, *, seen: Sequence[str] = (), unseen: Sequence[str] = ()
+) -> ErrorPoints:
+    """The same from a table of results, which has no images to resample: points without intervals in y.
+
+    Args:
+        grid: The accuracies with those on clean images, from ``severity_grid``.
+        baseline: A model to divide by; default: plain mean errors.
+        seen: As in ``error_points_of_run``.
+        unseen: As in ``error_points_of_run``.
+    """
+    if seen:
+        chosen = _split(list(grid.corruptions), seen, unseen)
+        at = [[grid.corruptions.index(name) for name in names] for names in chosen]
+        x, y = (_exact(100 * (1 - grid.accuracy[:, columns].mean(axis=(1, 2)))) for columns in at)
+        return _seen_points(grid.models, x, y, chosen, [])
+    if grid.clean is None:
+        raise StudyError("no accuracy without corruption", hint=f"name its setting: {argument('clean')}")
+    errors = error_map(grid, baseline)
+    series = {"mCE" if baseline else "mean error": _exact(100 * errors.values[:, 0])}
+    if baseline is not None:
+        types = [i for i, name in enumerate(grid.corruptions) if name in BENCHMARK_CORRUPTIONS]
+        rise = (grid.clean.value[:, None] - grid.accuracy.mean(axis=2))[:, types or slice(None)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = rise / rise[grid.models.index(baseline)]
+        series["relative mCE"] = _exact(100 * ratios.mean(axis=1))
+    x = AccuracyIntervals(100 * grid.clean.value, 100 * grid.clean.low, 100 * grid.clean.high)
+    labels = (f"{grid.clean_setting} accuracy (%)", f"{errors.columns[0]} (%)")
+    return ErrorPoints(grid.models, x, series, labels, errors.notes)
+
+
+def _split(known: Sequence[str], seen: Sequence[str], unseen: Sequence[str]) -> tuple[list[str], list[str]]:
+    for name in (*seen, *unseen):
+        if name not in known:
+            raise UnknownNameError("corruption", name, known)
+    others = list(unseen) or [name for name in known if name not in seen]
+    if not others or set(seen) & set(others):
+        raise StudyError("seen and unseen corruptions must differ", found=listed(set(seen) & set(others) or seen))
+    return list(seen), others
+
+
+def _seen_points(
+    models: tuple[str, ...], x: AccuracyIntervals, y: AccuracyIntervals, chosen: tuple[list[str], list[str]],
+    notes: Sequence[str],
+) -> ErrorPoints:  # fmt: skip
+    spelled = [f"{which}: {listed([name.replace('_', ' ') for name in names], 6)}"
+               for which, names in zip(("seen", "unseen"), chosen, strict=True)]  # fmt: skip
+    labels = ("mean error on seen corruptions (%)", "mean error on unseen corruptions (%)")
+    return ErrorPoints(models, x, {"models": y}, labels, (*spelled, *notes), diagonal=True)
+
+
+def _scores(scores: Mapping[str, Score], models: Sequence[str]) -> AccuracyIntervals:
+    parts = [[100 * getattr(scores[name], key) if name in scores else np.nan for name in models]
+             for key in ("value", "low", "high")]  # fmt: skip
+    return AccuracyIntervals(*(np.array(part) for part in parts))
+
+
+def _exact(values: FloatArray) -> AccuracyIntervals:
+    return AccuracyIntervals(values, values, values)
+
+
+@in_style
+def mce(points: ErrorPoints, *, width: str | float = "single", show_notes: bool = True) -> PaperFigure:
+    """mCE and relative mCE against accuracy, or errors on unseen corruptions against those on seen ones.
+
+    A model whose mCE falls while its relative mCE does not is more accurate, but not more robust in itself.
+
+    Args:
+        points: From ``error_points_of_run`` or ``error_points``.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
+    """
+    usable = np.isfinite(points.x.value) & np.any([np.isfinite(one.value) for one in points.series.values()], axis=0)
+    if not usable.any():
+        raise StudyError("no model has all numbers of the figure", found="; ".join(points.notes) or None)
+    lost = [name for name, here in zip(points.models, usable, strict=True) if not here]
+    notes = [*points.notes, *([f"not shown, a number is missing: {listed(lost)}"] if lost else [])]
+    figure = new_figure(width, 0.8 * width_in_cm(width) + 0.5, notes, show_notes=show_notes)
+    axes = figure.add_subplot()
+    axes.grid(visible=True)
+    axes.set(xlabel=points.labels[0], ylabel=points.labels[1])
+    drawn = []
+    for number, one in enumerate(points.series.values()):
+        here = usable & np.isfinite(one.value)
+        x, y = points.x.where(here), one.where(here)
+        bars = [np.abs(np.stack([side.low, side.high]) - side.value) for side in (x, y)]
+        axes.errorbar(x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=COLOURS[number], elinewidth=0.6)
+        axes.scatter(x.value, y.value, s=16, color=COLOURS[number], marker=MARKS[number], edgecolor="white",
+                     linewidth=0.3, zorder=3)  # fmt: skip
+        names = [name for name, shown in zip(points.models, here, strict=True) if shown]
+        drawn += [(float(a), float(b), name) for a, b, name in zip(x.value, y.value, names, strict=True)]
+    if points.diagonal:
+        ends = [min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])]
+        axes.plot(ends, ends, **DIAGONAL, zorder=1)
+        axes.set(xlim=ends, ylim=ends)
+    axes.margins(0.08)
+    if len(points.series) > 1:
+        add_legend(figure, [legend_mark(COLOURS[i], MARKS[i]) for i in range(len(points.series))], list(points.series))
+    finish(figure)
+    first = drawn[: len(drawn) // len(points.series)] if len(points.series) > 1 else drawn
+    unnamed = name_points(axes, first, np.array([point[:2] for point in drawn]))
+    figure.notes = (*figure.notes, *([f"no room for the names of {listed(unnamed, 8)}"] if unnamed else []))
+    return figure
+
+
+@in_style
+def bars(
+    entries: Sequence[tuple[str, str, Score]], *, width: str | float = "single", show_notes: bool = True
+) -> PaperFigure:
+    """One bar per model and score with its interval, as 003 shows ImageNet-A accuracy and ImageNet-O AUPR.
+
+    Args:
+        entries: (model, setting, score), as ``Run.scores`` gives them; models in the order of the first score.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
+    """
+    models = list(dict.fromkeys(model for model, _, _ in entries))
+    kinds = list(dict.fromkeys((setting, score.metric) for _, setting, score in entries))
+    units = {score.unit for _, _, score in entries}
+    if not entries or len(kinds) > len(COLOURS) or len(units) > 1:
+        raise StudyError(
+            "these scores can't share one axis",
+            found=f"{len(kinds)} kinds of scores, {len(units)} units",
+            expected=f"1 to {len(COLOURS)} kinds of one unit",
+            hint=f"choose: {argument('settings', flag='-s')}, {argument('metric', flag='-m')}",
+        )
+    found = {(model, setting, score.metric): score for model, setting, score in entries}
+    ranked = sorted(models, key=lambda model: -_value(found.get((model, *kinds[0]))))
+    one_metric = len({metric for _, metric in kinds}) == 1
+    labels = [setting if one_metric else f"{setting}, {metric}" for setting, metric in kinds]
+    times, unit = (100.0, " (%)") if units == {"%"} else (1.0, "")
+    points = width_in_cm(width) * CM * 72
+    names = [shortened(name, 0.4 * points, SMALL) for name in ranked]
+    levels = sorted({score.level for _, _, score in entries})
+    methods = dict.fromkeys(score.method for _, _, score in entries)
+    notes = [f"{' and '.join(map(formatting.level_text, levels))} intervals: {listed(methods)}"]
+    step = _BAR * len(kinds) + _GAP
+    figure = new_figure(width, (step * len(ranked) + 40) / 72 / CM, notes, show_notes=show_notes)
+    axes = figure.add_subplot()
+    axes.grid(visible=True, axis="x")
+    handles = []
+    for number, kind in enumerate(kinds):
+        rows = [(i, score) for i, model in enumerate(ranked) if (score := found.get((model, *kind))) is not None]
+        at = np.array([i * step + (number + 0.5) * _BAR for i, _ in rows])
+        values, low, high = (times * np.array([getattr(s, key) for _, s in rows]) for key in ("value", "low", "high"))
+        errors = np.nan_to_num(np.abs(np.stack([low, high]) - values))
+        handles.append(axes.barh(at, values, 0.85 * _BAR, color=COLOURS[number], xerr=errors,
+                                 error_kw={"elinewidth": 0.6, "ecolor": GREY}))  # fmt: skip
+    axes.set_yticks([i * step + len(kinds) * _BAR / 2 for i in range(len(ranked))], names)
+    axes.set_ylim(step * len(ranked) - _GAP / 2, -_GAP / 2)
+    axes.tick_params(axis="y", length=0)
+    what = kinds[0][1] if one_metric else "score"
+    axes.set_xlabel(f"{what}{unit}" if len(kinds) > 1 else f"{labels[0]}, {what}{unit}")
+    if len(kinds) > 1:
+        add_legend(figure, handles, labels)
+    return finish(figure)
+
+
+def _value(score: Score | None) -> float:
+    return -np.inf if score is None or np.isnan(score.value) else score.value
