@@ -32,7 +32,6 @@ def large(tmp_path: Path, count: int = 50_000) -> Pictures:
     return Pictures("large", space, "x", dataset.ids, dataset.labels, DatasetImages(dataset, None), count)
 
 
-@pytest.mark.xfail(reason="digests of images are pickled with the dataset")
 def test_names_and_labels_are_mapped_and_equal(tmp_path: Path) -> None:
     pictures = large(tmp_path)
     mapped.save(tmp_path, pictures)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: Shorter lists and smaller arrays are pickled as they are.
-_ENTRIES, _BYTES = 10_000, 1 << 20
+_ENTRIES, _BYTES = 10_000, 1 << 16
 
 
 class Strings(Sequence[str]):
