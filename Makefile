@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What some tests need besides Python packages; without it they are skipped, and named at the end of the run.
-SYSTEM := 'chromium|chromium-browser|google-chrome=chromium' 'initdb|/usr/lib/postgresql/*/bin/initdb=postgresql'
+SYSTEM := 'chromium|chromium-browser|google-chrome=chromium' 'initdb|/usr/lib/postgresql/*/bin/initdb=postgresql' \
+    '/usr/share/wordnet/data.noun=wordnet-base'
 # For example: make unit PYTEST_OPTIONS="tests/shifts -x"
 PYTEST_OPTIONS ?=
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt

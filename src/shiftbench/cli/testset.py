@@ -11,6 +11,16 @@ import typer
 from shiftbench.cli import testset_follow_up
 from shiftbench.cli.console import errors, output, print_json, stoppable
 from shiftbench.cli.options import ExecutorOptions, Json, Level, Quiet, TableOptions, grouped
+from shiftbench.cli.testset_candidates import (
+    Since,
+    Until,
+    WordNetFlag,
+    WordNetFolder,
+    as_day,
+    described_by_wordnet,
+    keywords_command,
+    queries_command,
+)
 from shiftbench.cli.testset_filter import filter_command
 from shiftbench.cli.testset_options import (
     Database,
@@ -47,6 +57,8 @@ def init_command(
         typer.Option(help="Classes: a name from `list spaces`, or a file (.csv: key, name, definition, link, near)."),
     ],
     name: Annotated[str | None, typer.Option(help="Project name (default: name of the folder).")] = None,
+    wordnet: WordNetFlag = False,
+    wordnet_folder: WordNetFolder = None,
     database: Database = None,
     grid: Annotated[int, typer.Option(help="Images per grid, including controls.")] = 48,
     annotators: Annotated[int, typer.Option(help="Annotators per image.")] = 10,
@@ -60,12 +72,15 @@ def init_command(
     \b
     Examples:
       shiftbench testset init pets --labels cifar-10
+      shiftbench testset init photos --labels imagenet-1k --wordnet
       shiftbench testset init pets --labels classes.csv --database postgresql+psycopg://lead:...@db/pets
     """
     from shiftbench.testsets import Project
 
     configuration = _configuration(labels, name or folder.resolve().name, seed)
     configuration = configuration.with_rules(grid=grid, annotators=annotators, lease_minutes=lease)
+    if wordnet or wordnet_folder is not None:
+        configuration = described_by_wordnet(configuration, wordnet_folder)
     project = Project.create(folder, configuration, database=database)
     say(f"created {folder}: {len(configuration.classes)} classes, database {project.database.shown}")
     if project.configuration.database != (database or os.environ.get("SHIFTBENCH_DATABASE") or "sqlite"):
@@ -89,7 +104,11 @@ def _configuration(labels: str, name: str, seed: int) -> Configuration:
 def import_command(
     folder: Folder,
     source: Annotated[
-        str, typer.Argument(help="A folder, manifest (.csv, .jsonl), any dataset, or SCHEME:TARGET of a plug-in.")
+        str,
+        typer.Argument(
+            help="A folder, manifest (.csv, .jsonl), any dataset, or images to download: flickr:PATH, "
+            "inaturalist:PATH, urls:PATH, or SCHEME:TARGET of a plug-in."
+        ),
     ],
     reference: Annotated[
         bool,
@@ -99,6 +118,8 @@ def import_command(
         str | None, typer.Option("--class", help="Class of all images in a folder without class folders.")
     ] = None,
     per_class: Annotated[int | None, typer.Option(help="Import at most N images per class.")] = None,
+    since: Since = None,
+    until: Until = None,
     name: Annotated[str | None, typer.Option(help="Name of the source (default: its own name).")] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", "-j", min=1, help="Number of workers (default: one per core).")
@@ -117,6 +138,8 @@ def import_command(
     Examples:
       shiftbench testset import pets downloads/manifest.csv
       shiftbench testset import pets photos/tabbies --class cat
+      shiftbench testset import pets flickr:answers/ --since 2012-07-11 --until 2013-07-11
+      shiftbench testset import pets inaturalist:observations.csv
       shiftbench testset import pets cifar-10-train --reference --per-class 50
     """
     from shiftbench.testsets.pool.import_images import import_images
@@ -125,7 +148,8 @@ def import_command(
     with opened(folder, database) as project, stoppable():
         done = import_images(
             project, _chosen(project, source, per_class), "reference" if reference else "candidate",
-            class_key=class_key, name=name, workers=workers, progress=not quiet, console=errors,
+            class_key=class_key, name=name, since=as_day(since), until=as_day(until), workers=workers,
+            progress=not quiet, console=errors,
         )  # fmt: skip
     table.show(imported_table(done))
     if done.new:
@@ -198,6 +222,8 @@ def invite_command(
 app.command("serve")(serve_command)
 app.command("review")(review_command)
 app.command("filter")(filter_command)
+app.command("queries")(queries_command)
+app.command("keywords")(keywords_command)
 app.add_typer(testset_follow_up.app, name="follow-up")
 
 

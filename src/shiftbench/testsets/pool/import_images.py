@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +23,7 @@ from shiftbench.testsets.audit import record
 from shiftbench.testsets.database.tables import Image, PoolEntry
 from shiftbench.testsets.pool.entries import image_row
 from shiftbench.testsets.pool.images import StoredImage
-from shiftbench.testsets.pool.sources import Offer, SourceImages, check_columns, clean, known_details, open_source
+from shiftbench.testsets.pool.sources import Offer, SourceImages, check_columns, clean, day, known_details, open_source
 from shiftbench.testsets.project import Project
 
 EntryRole = Literal["candidate", "reference"]
@@ -54,6 +55,8 @@ def import_images(
     *,
     class_key: str | None = None,
     name: str | None = None,
+    since: date | None = None,
+    until: date | None = None,
     workers: int | None = None,
     progress: bool = False,
     console: Console | None = None,
@@ -61,7 +64,8 @@ def import_images(
     """Add all images of a source to the pool, as candidates or references.
 
     Images that the pool already has are skipped, so an interrupted import can simply be repeated. Broken images are
-    listed in the result, and the import continues.
+    listed in the result, and the import continues. With ``since`` or ``until``, so are images that were not taken and
+    uploaded within these days, or whose date is not known; they are not fetched.
     """
     supply = open_source(project, source, class_key=class_key)
     done = ImportSummary(clean(name or supply.name), role)
@@ -72,7 +76,7 @@ def import_images(
         progress_bar(f"{role}s", supply.count or 0, show=progress and bool(supply.count), console=console) as advance,
     ):
         for batch in _batches(supply.offers):
-            _import_batch(project, batch, supply, done, pool)
+            _import_batch(project, _in_time(batch, since, until, done), supply, done, pool)
             advance(len(batch))
     with project.writing() as session:
         record(
@@ -85,6 +89,22 @@ def import_images(
 def _batches(offers: Iterator[Offer]) -> Iterator[list[Offer]]:
     while batch := list(itertools.islice(offers, _BATCH)):
         yield batch
+
+
+def _in_time(batch: list[Offer], since: date | None, until: date | None, done: ImportSummary) -> list[Offer]:
+    if since is None and until is None:
+        return batch
+    wanted = []
+    for offer in batch:
+        days = [day(known_details(offer.details)[0]["date"])]
+        days += [day(offer.details[name]) for name in ("uploaded", "date_upload") if offer.details.get(name)]
+        if None in days:
+            done.refused.append((offer.id, "no date"))
+        elif all((since or date.min) <= one <= (until or date.max) for one in days if one):
+            wanted.append(offer)
+        else:
+            done.refused.append((offer.id, f"dated {', '.join(str(one) for one in days)}"))
+    return wanted
 
 
 def _import_batch(

@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ class Offer:
 
 #: ``function(target, project)`` yields offers; registered under the scheme of ``scheme:target``.
 ImageSource = Callable[[str, "Project"], Iterator[Offer]]
-image_sources: Registry[ImageSource] = Registry("image source", builtin=())
+image_sources: Registry[ImageSource] = Registry("image source", builtin=("shiftbench.testsets.pool.downloads",))
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,17 @@ class SourceImages:
 
 
 def open_source(project: Project, source: str | Path | Dataset, *, class_key: str | None = None) -> SourceImages:
-    """Open a plug-in's target, a flat folder of one class, or any dataset (folder, manifest, shards, arrays, name)."""
+    """Open a plug-in's target, a flat folder of one class, or any dataset (folder, manifest, shards, arrays, name).
+
+    ``class_key``: the class of a flat folder, or of a plug-in's images that state none.
+    """
     if class_key is not None:
         project.space.index(class_key)  # an error for an unknown class
     scheme, _, target = str(source).partition(":")
     if isinstance(source, str) and target and scheme in image_sources:
-        return SourceImages(source, image_sources.get(scheme)(target, project), stable=True)
+        found = image_sources.get(scheme)(target, project)
+        offers = (offer if offer.class_key else replace(offer, class_key=class_key) for offer in found)
+        return SourceImages(source, offers, stable=True)
     if class_key is not None:
         if isinstance(source, Dataset):
             raise WorkshopError("a dataset has its own classes", hint="omit the class")
@@ -147,6 +153,21 @@ def image_bytes(dataset: Dataset, index: int) -> bytes:
     if isinstance(dataset, EncodedDataset):
         return dataset._bytes(index)
     return as_png(dataset.read(index).pixels)
+
+
+def day(value: object) -> date | None:
+    """The day of a date in ISO or EXIF format, or in seconds since 1970; None if there is none.
+
+    >>> day("2012:07:11 10:20:30"), day("1342000000"), day("unknown")
+    (datetime.date(2012, 7, 11), datetime.date(2012, 7, 11), None)
+    """
+    text = str(value or "").strip()
+    try:
+        if text.isdigit() and len(text) > 8:
+            return datetime.fromtimestamp(int(text), UTC).date()
+        return date.fromisoformat(text[:10].replace(":", "-"))
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def clean(value: object) -> Any:

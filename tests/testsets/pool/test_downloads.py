@@ -1,0 +1,189 @@
+"""Images from the web, from a server on this machine: saved Flickr searches, iNaturalist exports, lists of URLs."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from sqlalchemy import select
+from typer.testing import CliRunner
+
+from shiftbench.cli.app import app
+from shiftbench.errors import BadImageError
+from shiftbench.testsets.database.tables import PoolEntry
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.pool import downloads
+from shiftbench.testsets.pool.downloads import Downloader
+from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.project import Project
+from tests.testsets.helpers import PETS, small_configuration
+
+
+def picture(number: int) -> bytes:
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(number).integers(0, 256, (24, 32, 3), np.uint8)
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@dataclass
+class Host:
+    """Serves /N.png; /busy/N.png is refused once, /gone/... is missing, /moved/... leads to Flickr's placeholder."""
+
+    url: str
+    asked: Counter[str] = field(default_factory=Counter)
+    agents: set[str] = field(default_factory=set)
+    at_once: int = 0
+    most_at_once: int = 0
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.at_once += 1
+            found.most_at_once = max(found.most_at_once, found.at_once)
+            found.asked[self.path] += 1
+            found.agents.add(self.headers["User-Agent"])
+            status, headers, body = self.answer()
+            found.at_once -= 1
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def answer(self) -> tuple[int, dict[str, str], bytes]:
+            if self.path.startswith("/busy/") and found.asked[self.path] == 1:
+                return 429, {"Retry-After": "7"}, b""
+            if self.path.startswith("/moved/"):
+                return 302, {"Location": "/images/photo_unavailable.png"}, b""
+            name = self.path.rpartition("/")[2].removesuffix(".png")
+            if self.path.startswith("/gone/"):
+                return 404, {}, b""
+            return 200, {}, picture(int(name) if name.isdigit() else 0)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found = Host(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield found
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+@pytest.fixture
+def pets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    monkeypatch.setenv(downloads.PAUSE, "0")
+    project = Project.create(tmp_path / "pets", small_configuration())
+    yield project
+    project.close()
+
+
+def entries(project: Project) -> dict[str, PoolEntry]:
+    with project.reading() as session:
+        return {entry.source_id: entry for entry in session.scalars(select(PoolEntry))}
+
+
+def photo(host: Host, number: int, day: str, licence: str = "4", **more: object) -> dict[str, object]:
+    own = {"id": str(number), "owner": "12@N00", "ownername": "Ann", "license": licence, "datetaken": f"{day} 10:00:00"}
+    return {**own, "dateupload": "1350000000", "url_l": f"{host.url}/{number}.png", **more}
+
+
+def test_flickr_answers_keep_licence_author_and_date(pets: Project, host: Host, tmp_path: Path) -> None:
+    answers = tmp_path / "answers" / "dog"
+    answers.mkdir(parents=True)
+    by_folder = {"photos": {"photo": [photo(host, 1, "2012-08-01"), photo(host, 2, "2011-08-01")]}, "query": "hound"}
+    (answers / "page-1.json").write_text(f"jsonFlickrApi({json.dumps(by_folder)})")
+    stated = {"photos": {"photo": [photo(host, 3, "2013-07-11", "99"), photo(host, 4, "unknown")]}, "class": "cat"}
+    (tmp_path / "answers" / "cats.json").write_text(json.dumps([stated]))
+    done = import_images(
+        pets, f"flickr:{tmp_path / 'answers'}", since=date(2012, 7, 11), until=date(2013, 7, 11), workers=2
+    )
+    assert done.new == 2
+    assert dict(done.refused) == {"2": "dated 2011-08-01, 2012-10-12", "4": "no date"}
+    assert set(host.asked) == {"/1.png", "/3.png"}  # others are not even fetched
+    found = entries(pets)
+    one = found["1"]
+    assert (one.class_key, one.licence, one.author, one.query) == ("dog", "CC BY 2.0", "Ann", "hound")
+    assert one.url == "https://www.flickr.com/photos/12@N00/1" and one.date == "2012-08-01 10:00:00"
+    assert one.extra["uploaded"].startswith("2012-10-12") and one.extra["image_url"] == f"{host.url}/1.png"
+    assert (found["3"].class_key, found["3"].licence) == ("cat", "Flickr licence 99")
+
+
+def test_inaturalist_species_are_classes(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(downloads.PAUSE, "0")
+    from shiftbench.testsets.configuration import ClassDefinition, Configuration
+
+    classes = (ClassDefinition("rana", "Rana temporaria"), ClassDefinition("bufo", "common toad"))
+    project = Project.create(tmp_path / "frogs", Configuration("frogs", classes))
+    export = tmp_path / "observations.csv"
+    export.write_text(
+        "id,observed_on,user_login,license,url,image_url,scientific_name,common_name\n"
+        f"7,2020-05-01,bo,CC-BY,https://i.example/7,{host.url}/7.png,Rana temporaria,European Common Frog\n"
+        f"8,2020-05-02,cem,,https://i.example/8,{host.url}/8.png,Bufo bufo,Common Toad\n"
+        f"9,2020-05-03,dana,CC0,https://i.example/9,{host.url}/9.png,Passer domesticus,House Sparrow\n"
+    )
+    done = import_images(project, f"inaturalist:{export}")
+    found = entries(project)
+    assert {key: (one.class_key, one.licence, one.keyword) for key, one in found.items()} == {
+        "7": ("rana", "CC-BY", "Rana temporaria"), "8": ("bufo", "All rights reserved", "Bufo bufo"),
+    }  # fmt: skip
+    assert done.refused == [("9", "no class")] and found["7"].url == "https://i.example/7"
+    project.close()
+
+
+def test_an_interrupted_download_continues_and_hosts_are_asked_politely(
+    pets: Project, host: Host, tmp_path: Path
+) -> None:
+    listed = tmp_path / "list.csv"
+    rows = [f"{host.url}/{i}.png,{PETS.keys[i % 3]}" for i in range(9)] + [f"{host.url}/gone/1.png,cat"]
+    listed.write_text("\n".join(["url,class", *rows[:4]]) + "\n")
+    assert import_images(pets, f"urls:{listed}", workers=4).new == 4
+    listed.write_text("\n".join(["url,class", *rows]) + "\n")
+    done = import_images(pets, f"urls:{listed}", workers=4)
+    assert (done.new, done.known) == (5, 4)
+    assert done.refused == [(f"{host.url}/gone/1.png", "HTTP 404")]
+    assert set(host.asked.values()) == {1} and host.most_at_once == 1
+
+
+def test_a_plain_list_needs_a_class(pets: Project, host: Host, tmp_path: Path) -> None:
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"{host.url}/1.png\n\n{host.url}/2.png\nftp://x/3.png\n")
+    run = CliRunner().invoke(app, ["testset", "import", str(pets.folder), f"urls:{listed}", "--class", "frog", "-q"])
+    assert run.exit_code == 0, run.output
+    assert {one.class_key for one in entries(pets).values()} == {"frog"} and len(entries(pets)) == 2
+    assert import_images(pets, f"urls:{listed}", name="again").refused[0][1] == "no class"
+    with pytest.raises(WorkshopError, match="cannot read"):
+        import_images(pets, f"urls:{tmp_path / 'nothing.csv'}")
+    (tmp_path / "x.xml").write_text("<x/>")
+    with pytest.raises(WorkshopError, match="cannot read"):
+        import_images(pets, f"urls:{tmp_path / 'x.xml'}")
+
+
+def test_waiting(host: Host) -> None:
+    waits: list[float] = []
+    fetch = Downloader(pause=50, contact="lab@example.org", sleep=waits.append)
+    assert fetch(f"{host.url}/busy/1.png") == picture(1)
+    assert waits[0] == 0 and 7 in waits and any(40 < wait <= 50 for wait in waits)  # Retry-After, then the pause
+    with pytest.raises(BadImageError) as error:
+        fetch(f"{host.url}/moved/5.png")
+    assert error.value.found == "no longer available"
+    assert all("lab@example.org" in agent for agent in host.agents)
+    with pytest.raises(BadImageError):
+        fetch("file:///etc/hostname")

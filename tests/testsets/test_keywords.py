@@ -1,0 +1,47 @@
+"""Keywords from a dataset with the same pixels, beside the shares that 004 printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from shiftbench.cli.app import app
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.keywords import keyword_table, label_keywords
+from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.project import Project
+from tests.testsets.helpers import cifar, small_configuration
+
+
+def test_identical_images_give_their_keyword(tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "pets", small_configuration())
+    references, candidates = cifar("train", 3), cifar("test", 2)
+    import_images(project, references, "reference")
+    import_images(project, candidates)
+    tiny = tmp_path / "tiny"
+    tiny.mkdir()
+    lines = ["path,label,keyword"]
+    cats, frogs = (np.flatnonzero(references.labels == references.space.index(key)) for key in ("cat", "frog"))
+    for i, word in ((int(cats[0]), "tabby_cat"), (int(cats[1]), "tabby_cat"), (int(frogs[0]), "toad")):
+        Image.fromarray(references.read(i).pixels).save(tiny / f"{i}.png")
+        lines.append(f"{i}.png,{word},{word}")
+    Image.fromarray(candidates.read(int(np.flatnonzero(candidates.labels == 0)[0])).pixels).save(tiny / "new.png")
+    (tiny / "manifest.csv").write_text("\n".join([*lines, "new.png,tabby_cat,tabby_cat"]) + "\n")
+    command = ["testset", "keywords", str(tmp_path / "pets"), str(tiny / "manifest.csv"), "--json"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "4 of 15 images" in done.stderr
+    rows = {(row["class"], row["keyword"]): row for row in json.loads(done.stdout)["rows"]}
+    tabby = rows["cat", "tabby_cat"]
+    assert (tabby["references"], tabby["share"], tabby["candidates"]) == (2, pytest.approx(2 / 9), 1)
+    assert (tabby["cifar_10"], tabby["cifar_10_1"]) == (1.78, 1.78)  # as printed
+    assert rows["frog", "toad"]["cifar_10"] == 0.46 and rows["cat", ""]["cifar_10"] is None
+    with pytest.raises(WorkshopError, match="no keywords"):
+        label_keywords(project, references)
+    assert keyword_table(project).lead == ["3 of 9 references have a keyword"]
+    project.close()
