@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from shiftbench.cli.app import app
@@ -39,7 +40,8 @@ def data(*arguments: object) -> Any:
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
     (tmp_path / "pets.csv").write_text("key,definition\ncat,a tame cat\ndog,a tame dog\nfrog,a wild frog\n")
-    run("init", tmp_path / "pets", "--labels", tmp_path / "pets.csv", "--grid", 16, "--annotators", 3)
+    made = data("init", tmp_path / "pets", "--labels", tmp_path / "pets.csv", "--grid", 16, "--annotators", 3)
+    assert (made["name"], made["classes"], made["folder"]) == ("pets", 3, str(tmp_path / "pets"))
     return tmp_path / "pets"
 
 
@@ -49,7 +51,10 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
     assert (done["new"], done["known"], done["refused"]) == (36, 0, [])
     assert "0 new candidates, 36 known already" in run("import", pets, folder, "-q")
     assert "24 new references" in run("import", pets, "cifar-10-test", "--reference", "--per-class", 8, "-q")
-    assert "new grids with" in run("tasks", pets)
+    tasks = data("tasks", pets)
+    # Without the copies of references, which no set can contain.
+    assert tasks["candidates"] == 27 and tasks["tasks"] > 3 and "never searched" in tasks["unsearched"]
+    assert "0 new grids with" in run("tasks", pets)
     links = data("invite", pets, "anna", "--people", 2, "--base", "https://lab.example/")
     assert [link["name"] for link in links] == ["anna", "", ""]
     assert links[0]["link"].startswith("https://lab.example/join/")
@@ -69,7 +74,8 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
     shown = run("sample", pets, "--strategy", "threshold", *option, "--per-class", 3, "--note", "first try")
     assert "9 images by threshold, 3 a class, seed 0" in shown
     gone = revision_images(project, "threshold")[0]
-    run("mark", pets, gone.digest[:12], "--note", "a drawing")
+    marked = data("mark", pets, gone.digest[:12], "--note", "a drawing")
+    assert (marked["entry"], marked["kind"], marked["note"]) == (gone.entry, "blacklist", "a drawing")
     refused = call("testset", "freeze", pets)
     assert refused.exit_code == 1 and "not converged" in str(refused.exception)
     again = data("sample", pets)
@@ -85,11 +91,14 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
     refused = call("testset", "freeze", pets, "--allow", "unreviewed")
     assert refused.exit_code == 1 and "never searched" in str(refused.exception)
     assert call("testset", "freeze", pets, "--allow", "anything").exit_code == 2
-    assert "frozen: 9 images" in run("freeze", pets, "--allow", "unreviewed", "--allow", "unsearched")
+    frozen = data("freeze", pets, "--allow", "unreviewed", "--allow", "unsearched")
+    assert (frozen["images"], frozen["set"], frozen["revision"]) == (9, "threshold", 2)
+    assert Path(frozen["folder"]) == pets / "frozen" / "threshold" and len(frozen["fingerprint"]) > 10
     assert "**NOT SEARCHED" in (pets / "frozen" / "threshold" / "README.md").read_text()
-    run("answers", pets, "-o", tmp_path / "answers.csv")
+    assert data("answers", pets, "-o", tmp_path / "answers.csv") == {"file": str(tmp_path / "answers.csv")}
     assert (tmp_path / "answers.csv").read_text().startswith('"annotator","excluded","task","class"')
-    run("export", pets, tmp_path / "hub", "--format", "huggingface")
+    exported = data("export", pets, tmp_path / "hub", "--format", "huggingface")
+    assert exported == {"folder": str(tmp_path / "hub"), "format": "huggingface", "set": "threshold", "images": 9}
     assert list((tmp_path / "hub" / "data").glob("test-*.parquet"))
     evaluated = call("eval", "demo:resnet8-cifar10", "--suite", f"testset:{pets}", "-w", tmp_path / "w", "-q", "--json")
     assert evaluated.exit_code == 0, evaluated.output
@@ -100,7 +109,8 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
     assert json.loads(study.stdout)["models"][0]["model"].startswith("resnet8")
     log = run("log", pets)
     assert "freeze" in log and "command line" in log
-    assert "2 tasks" not in run("exclude", pets, "anna", "--because", "a test")
+    excluded = data("exclude", pets, "anna", "--because", "a test")
+    assert excluded["excluded"] and excluded["tasks"] == tasks["tasks"]
     assert [one.excluded for one in people(project)] == [True, False, False]
     run("exclude", pets, "anna", "--because", "a mistake", "--readmit")
     project.close()
@@ -135,6 +145,13 @@ def test_mistakes_are_explained(pets: Path, arguments: tuple[str, ...], message:
     result = call("testset", *(str(pets) if argument == "PETS" else argument for argument in arguments))
     assert result.exit_code != 0
     assert message in result.output + str(result.exception)
+
+
+def test_every_command_has_json() -> None:
+    group = typer.main.get_command(app).get_command(None, "testset")  # type: ignore[attr-defined]
+    commands = [*group.commands.values(), *group.commands["follow-up"].commands.values()]
+    lacking = [one.name for one in commands if not any("--json" in option.opts for option in one.params)]
+    assert lacking == ["follow-up"] and len(commands) > 20  # the group itself
 
 
 def test_help_teaches() -> None:

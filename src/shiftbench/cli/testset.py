@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,7 @@ from shiftbench.cli.testset_options import (
     only_set,
     opened,
     parse_options,
+    report,
     say,
 )
 from shiftbench.cli.testset_serve import ADDRESS, PORT, review_command, serve_command
@@ -64,6 +66,7 @@ def init_command(
     annotators: Annotated[int, typer.Option(help="Annotators per image.")] = 10,
     lease: Annotated[float, typer.Option(help="Minutes until an unanswered task is returned to the queue.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of grids and samples.")] = 0,
+    json: Json = False,
 ) -> None:
     """Create a project: a folder with testset.toml, images and a database.
 
@@ -82,7 +85,9 @@ def init_command(
     if wordnet or wordnet_folder is not None:
         configuration = described_by_wordnet(configuration, wordnet_folder)
     project = Project.create(folder, configuration, database=database)
-    say(f"created {folder}: {len(configuration.classes)} classes, database {project.database.shown}")
+    made = {"folder": str(folder), "name": configuration.name, "classes": len(configuration.classes),
+            "database": project.database.shown}  # fmt: skip
+    report(made, "created {folder}: {classes} classes, database {database}", json=json)
     if project.configuration.database != (database or os.environ.get("SHIFTBENCH_DATABASE") or "sqlite"):
         say("the password is not stored: set SHIFTBENCH_DATABASE or ~/.pgpass for later commands")
     if not any(entry.definition for entry in configuration.classes):
@@ -166,7 +171,7 @@ def _chosen(project: Project, source: str, per_class: int | None) -> str | Datas
 
 
 @app.command("tasks")
-def tasks_command(folder: Folder, database: Database = None) -> None:
+def tasks_command(folder: Folder, database: Database = None, json: Json = False) -> None:
     """Create annotation grids for new candidates, mixed with control images.
 
     Import all images first: candidates that are imported together fill whole grids.
@@ -178,7 +183,8 @@ def tasks_command(folder: Folder, database: Database = None) -> None:
         made = make_tasks(project)
         wished = project.configuration.annotation.references_per_class
         gap = unsearched(project)
-    say(f"{made.tasks} new grids with {made.candidates:,} candidates and {made.references:,} controls")
+    found = {**asdict(made), "unsearched": gap}
+    report(found, "{tasks} new grids with {candidates:,} candidates and {references:,} controls", json=json)
     if gap is not None:
         say(f"{gap}: shiftbench testset dedupe {folder} --against ORIGINAL_TRAIN --against ORIGINAL_TEST")
     if made.few_references:
@@ -308,6 +314,7 @@ def exclude_command(
     because: Annotated[str, typer.Option(help="Reason; recorded in the audit log.")],
     readmit: Annotated[bool, typer.Option("--readmit", help="Undo an exclusion.")] = False,
     database: Database = None,
+    json: Json = False,
 ) -> None:
     """Stop counting an annotator's answers. They are kept, and the tasks go to others."""
     from shiftbench.testsets import accounts
@@ -316,7 +323,8 @@ def exclude_command(
         person = accounts.find_person(project, name)
         change = accounts.readmit if readmit else accounts.exclude
         count = change(project, person.id, because)
-    say(f"{name}: {count} tasks {'count again' if readmit else 'returned to the queue'}")
+    done = {"annotator": name, "excluded": not readmit, "tasks": count}
+    report(done, f"{{annotator}}: {{tasks}} tasks {'count again' if readmit else 'returned to the queue'}", json=json)
 
 
 @app.command("pay")
@@ -344,7 +352,7 @@ def frequencies_command(
 
     with opened(folder, database) as project:
         if file is not None:
-            say(f"written: {write_frequencies(project, file, level=level)}")
+            report({"file": str(write_frequencies(project, file, level=level))}, "written: {file}", json=json)
             return
         table = frequency_table(selection_frequencies(project), level=level)
     TableOptions(json=json).show(table)
@@ -355,12 +363,13 @@ def answers_command(
     folder: Folder,
     file: Annotated[Path, typer.Option("--output", "-o", help="File to write: .csv or .parquet.")],
     database: Database = None,
+    json: Json = False,
 ) -> None:
     """Export every answer to every image: annotator, time, seconds, class, image, selected or not, remarks."""
     from shiftbench.testsets.frequencies import write_answers
 
     with opened(folder, database) as project:
-        say(f"written: {write_answers(project, file)}")
+        report({"file": str(write_answers(project, file))}, "written: {file}", json=json)
 
 
 @app.command("sample")
@@ -423,14 +432,16 @@ def mark_command(
     class_key: Annotated[str | None, typer.Option("--class", help="Class, if it is a candidate of several.")] = None,
     note: Annotated[str, typer.Option(help="Reason.")] = "",
     database: Database = None,
+    json: Json = False,
 ) -> None:
     """Remove a candidate from all sets; the next revision replaces it."""
-    from shiftbench.testsets.review import find_candidate, mark
+    from shiftbench.testsets.review import MarkKind, find_candidate, mark
 
     with opened(folder, database) as project:
         entry = find_candidate(project, image, class_key)
-        mark(project, entry, "near-duplicate" if near_duplicate else "blacklist", note)
-    say("marked; create the next revision with `sample`")
+        kind: MarkKind = "near-duplicate" if near_duplicate else "blacklist"
+        done = {"mark": mark(project, entry, kind, note), "entry": entry, "kind": kind, "note": note}
+    report(done, "marked; create the next revision with `sample`", json=json)
 
 
 @app.command("diff")
@@ -463,6 +474,7 @@ def freeze_command(
             "(classes), unsearched (candidates not compared with all original data)."
         ),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Make the latest revision final: image files with a fingerprint and a dataset card, ready for evaluation.
 
@@ -476,7 +488,9 @@ def freeze_command(
         raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(DEFECTS)}", param_hint="--allow")
     with chosen.opened(folder) as (project, name):
         frozen = freeze(project, name, allow=allow or ())
-    say(f"frozen: {frozen.images:,} images in {frozen.folder}, fingerprint {frozen.fingerprint}")
+    names = ("name", "revision", "images", "fingerprint", "references", "reference_fingerprint", "sampling")
+    done = {"folder": str(frozen.folder), "set": frozen.set_name, **{name: getattr(frozen, name) for name in names}}
+    report(done, "frozen: {images:,} images in {folder}, fingerprint {fingerprint}", json=json)
     say(f"evaluate: shiftbench eval MODEL --suite testset:{folder} -w WORKSPACE")
     if frozen.references:
         say(f"compare:  shiftbench study reproducibility -w WORKSPACE --x {frozen.project}-reference --y {frozen.name}")
@@ -490,13 +504,16 @@ def export_command(
         str, typer.Option("--format", "-f", help="folder, webdataset, huggingface, coco or croissant.")
     ] = "folder",
     set_name: SetName = None,
+    json: Json = False,
 ) -> None:
     """Export a frozen set, with its dataset card, in a common layout."""
     from shiftbench.testsets.export import export
     from shiftbench.testsets.frozen import frozen_sets, one_frozen
 
     frozen = one_frozen(frozen_sets(folder), set_name)
-    say(f"written: {export(frozen, format, target)}")
+    written = str(export(frozen, format, target))
+    report({"folder": written, "format": format, "set": frozen.set_name, "images": frozen.images},
+           "written: {folder}", json=json)  # fmt: skip
 
 
 @app.command("log")

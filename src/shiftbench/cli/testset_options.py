@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftbench.cli.console import errors
+from shiftbench.cli.console import errors, print_json
 
 if TYPE_CHECKING:
     from shiftbench.testsets import Project
@@ -89,6 +89,14 @@ def only_set(project: Project) -> str:
 
 def say(text: str) -> None:
     errors.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def report(values: dict[str, Any], message: str, *, json: bool) -> None:
+    """What a command did: as JSON on stdout, or as a message, which names some of the values."""
+    if json:
+        print_json(values)
+    else:
+        say(message.format(**values))
 
 
 def parse_options(values: list[str]) -> dict[str, Any]:

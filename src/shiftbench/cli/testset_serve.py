@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output, titled
+from shiftbench.cli.console import errors, output, print_json, titled
 from shiftbench.cli.extras import extra
 from shiftbench.cli.options import grouped
 from shiftbench.cli.testset_options import Database, Folder
@@ -36,6 +37,9 @@ class ServerOptions:
     ] = None
     database: Database = None
     open_browser: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print addresses and links as JSON once the server listens.")] = (
+        False
+    )
 
 
 @grouped
@@ -92,11 +96,7 @@ def review_command(
 
 
 def _serve(
-    folder: Path,
-    server: ServerOptions,
-    make_link: Callable[[Project], InvitationLink | None],
-    *,
-    recruit: bool = False,
+    folder: Path, server: ServerOptions, make_link: Callable[[Project], InvitationLink | None], *, recruit: bool = False
 ) -> None:
     from shiftbench.testsets import Project
 
@@ -110,17 +110,24 @@ def _serve(
     if origin is None and not loopback:
         errors.print(titled("warning:", "without HTTPS, sessions can be hijacked on the network", "yellow"))
     link = make_link(project)
-    shown = address if link is None else f"{address}/join/{link.token}"
-    if link is not None:
-        _say(f"{link.name}: {shown}   (valid for one day, for one person)")
+    joining = None if link is None else f"{address}/join/{link.token}"
+    recruiting = None
     if recruit:
         from shiftbench.testsets.recruiting import recruiting_token
 
-        _say(f"recruiting: {address}/recruit/{recruiting_token(project)}?PROLIFIC_PID=...   (for everybody)")
-    _say(f"{address}   (press Ctrl-C to stop)")
+        recruiting = f"{address}/recruit/{recruiting_token(project)}"
+    if server.json:
+        print_json({"address": address, "name": link and link.name, "link": joining, "recruiting": recruiting})
+    else:
+        if link is not None:
+            _say(f"{link.name}: {joining}   (valid for one day, for one person)")
+        if recruiting is not None:
+            _say(f"recruiting: {recruiting}?PROLIFIC_PID=...   (for everybody)")
+        _say(f"{address}   (press Ctrl-C to stop)")
+    sys.stdout.flush()
     write_atomically(folder / ADDRESS, lambda path: path.write_text(f"{address}\n"), durable=False)
     if server.open_browser:
-        typer.launch(shown)
+        typer.launch(joining or address)
     try:
         web.serve(project, listener, public_url=origin, recruiting=recruit)
     finally:

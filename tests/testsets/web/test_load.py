@@ -17,5 +17,5 @@ def test_thirty_annotators(kind: str, request: pytest.FixtureRequest) -> None:
         url = postgres.new_database()
     found = measure(url, annotators=30, minutes=0.2, think=3, pictures=100)
     assert (found["lost"], found["doubled"], found["unacknowledged"], found["errors"]) == (0, 0, 0, {})
-    assert found["answers"] >= 30 and found["latency"]["pictures"][0] >= 40 * found["answers"]
+    assert found["answers"] >= 30 and found["latency"]["images"][0] >= 40 * found["answers"]
     assert f"| {kind} | answers |" in markdown([found])
