@@ -8,6 +8,7 @@ from itertools import takewhile
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from shiftbench.testsets.accounts import create_account, exclude, invite, leave, person_of_session
 from shiftbench.testsets.audit import audit_log
@@ -15,7 +16,7 @@ from shiftbench.testsets.configuration import ClassDefinition, Configuration
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import sample, set_names
 from shiftbench.testsets.sampling.base import make_sampling
-from shiftbench.testsets.web.app import workshop_app
+from shiftbench.testsets.web.app import shielded, workshop_app
 from shiftbench.testsets.web.security import LARGEST_BODY, KnownHosts, Limit, TooManyError
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import annotators, fill, work
@@ -299,6 +300,22 @@ def test_too_many_wrong_passwords(new_project: NewProject) -> None:
         assert "correct horse" not in written and "Traceback" not in written
         log = str([line.details for line in audit_log(project)])
         assert "wrong password" not in log and "correct horse" not in log and "wrong name or password" in log
+
+
+def test_a_stranger_cannot_lock_a_new_browser_of_the_lead(project: Project) -> None:
+    create_account(project, "lead", "lead", "correct horse battery")
+    app = shielded(workshop_app(project))
+
+    def sign_in(address: str, password: str) -> int:
+        with TestClient(app, "http://localhost", client=(address, 50_000), follow_redirects=False) as browser:
+            form = re.search(r'name="form" value="([0-9a-f]+)"', browser.get("/login").text)
+            assert form is not None
+            fields = {"name": "lead", "password": password, "form": form[1]}
+            return browser.post("/login", data=fields).status_code
+
+    guesses = [sign_in(f"2001:db8::{i}", "wrong password") for i in range(12)]  # one network, many addresses
+    assert guesses[:10] == [403] * 10 and guesses[-1] == 429
+    assert sign_in("192.0.2.7", "correct horse battery") == 303
 
 
 def test_only_known_hosts(site: Site) -> None:

@@ -27,7 +27,7 @@ from shiftbench.testsets.web.dependencies import (
     authenticate,
     see_other,
 )
-from shiftbench.testsets.web.security import allow_framing, device_mark, is_known_device
+from shiftbench.testsets.web.security import allow_framing, device_mark, is_known_device, network_of
 
 router = APIRouter(dependencies=[Depends(authenticate)])
 HOMES = {"annotator": "/task", "reviewer": "/review", "lead": "/lead"}
@@ -47,12 +47,12 @@ def join_page(request: Request, context: Context, token: str) -> Response:
 
 @router.post("/join")
 def join(request: Request, context: Context, form: PostedForm) -> Response:
-    address = address_of(request)
-    context.limits.addresses.check(address)
+    network = network_of(address_of(request))
+    context.limits.addresses.check(network)
     try:
         person, session = enter_by_link(context.project, form.text("token"))
     except NotAllowedError:
-        context.limits.addresses.try_take(address)
+        context.limits.addresses.try_take(network)
         raise
     return _sign_in(context, request, person, session, "link")
 
@@ -74,7 +74,7 @@ def recruit_page(request: Request, context: Context, token: str) -> Response:
 def recruit(request: Request, context: Context, form: PostedForm, token: str) -> Response:
     _check_recruiting(context, token)
     arrival = read_arrival({name: form.text(name) for _, (key, more) in PLATFORMS.items() for name in (key, *more)})
-    context.limits.addresses.take(address_of(request))
+    context.limits.addresses.take(network_of(address_of(request)))
     person, session = enter_as_worker(context.project, arrival)
     return _sign_in(context, request, person, session, arrival.platform)
 
@@ -92,13 +92,13 @@ def login_page(request: Request, context: Context) -> Response:
 
 @router.post("/login")
 def login(request: Request, context: Context, form: PostedForm) -> Response:
-    name, address = form.text("name"), address_of(request)
+    name, network = form.text("name"), network_of(address_of(request))
     device = request.cookies.get(context.cookies.device, "")
     known = is_known_device(context.project, name, device)
     limits = (
         ((context.limits.devices, device),)
         if known
-        else ((context.limits.addresses, address), (context.limits.names, name))
+        else ((context.limits.addresses, network), (context.limits.names, f"{network} {name}"))
     )
     for limit, key in limits:
         limit.take(key)

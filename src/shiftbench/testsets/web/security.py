@@ -2,8 +2,8 @@
 
 Sessions are random tokens, stored as hashes and sent in HttpOnly, SameSite=Strict cookies. Every form has a token that
 belongs to the session. Only known host names are served, which defeats DNS rebinding. Requests must arrive in time.
-Rate limits are counted per process; wrong passwords from browsers that have signed in before are counted separately, so
-that a stranger who guesses cannot lock out the owner of an account.
+Rate limits are counted per process. Wrong passwords are counted by the network they come from, by network and name, and
+separately for browsers that have signed in before: nobody can lock out the owner of an account from elsewhere.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Limit:
 
 @dataclass
 class Limits:
-    #: Failed sign-ins: by address and by name; from browsers that have signed in before, by browser only.
+    #: Failed sign-ins: by network, and by network and name; from browsers that have signed in before, by browser only.
     addresses: Limit = field(default_factory=lambda: Limit(10, 10))
     names: Limit = field(default_factory=lambda: Limit(10, 2))
     devices: Limit = field(default_factory=lambda: Limit(10, 2))
@@ -281,6 +281,17 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def network_of(address: str) -> str:
+    """What one attacker controls: an IPv4 address, or the /64 network of an IPv6 address.
+
+    >>> network_of("192.0.2.7"), network_of("2001:db8::1"), network_of("unknown")
+    ('192.0.2.7', '2001:db8::/64', 'unknown')
+    """
+    if not _is_address(address) or ipaddress.ip_address(address).version == 4:
+        return address
+    return str(ipaddress.ip_network(f"{address.partition('%')[0]}/64", strict=False))
 
 
 class SecurityMiddleware:
