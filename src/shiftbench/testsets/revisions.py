@@ -87,6 +87,9 @@ class SetStatus:
     to_remove: dict[str, str] = field(default_factory=dict)
     reviewed_classes: tuple[str, ...] = ()
     classes: int = 0
+    #: Images of the latest revision by class, and those of them that must be replaced.
+    images: Counter[str] = field(default_factory=Counter)
+    removed: Counter[str] = field(default_factory=Counter)
 
     @property
     def unreviewed(self) -> int:
@@ -185,14 +188,14 @@ def difference(project: Project, set_name: str, old: int, new: int) -> Differenc
 def set_status(project: Project, set_name: str) -> SetStatus:
     with project.reading() as session:
         row = find_row(session, set_name)
-        to_remove = {}
-        if row.frozen_at is None:
-            reasons = exclusions(session, in_revision(row.id))
-            images = read_images(session, row.id)
-            to_remove = {image.digest: reasons[image.entry] for image in images if image.entry in reasons}
+        reasons = exclusions(session, in_revision(row.id)) if row.frozen_at is None else {}
+        images = session.execute(select(PoolEntry.id, Image.digest, PoolEntry.class_key).join(Image).where(
+            in_revision(row.id))).all()  # fmt: skip
+        to_remove = {digest: reasons[entry] for entry, digest, _ in images if entry in reasons}
+        per_class = Counter(key for _, _, key in images), Counter(key for entry, _, key in images if entry in reasons)
         reviewed = session.scalars(select(ClassReview.class_key).where(ClassReview.revision_id == row.id)).all()
         reviewed_here = tuple(key for key in project.space.keys if key in set(reviewed))
-        return SetStatus(_info(session, row), to_remove, reviewed_here, len(project.space))
+        return SetStatus(_info(session, row), to_remove, reviewed_here, len(project.space), *per_class)
 
 
 def set_names(project: Project) -> list[str]:

@@ -5,7 +5,6 @@ No page contains model predictions.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import quote
@@ -21,7 +20,6 @@ from shiftbench.testsets.revisions import (
     SetStatus,
     difference,
     find_revision,
-    revision_images,
     revisions,
     sample,
     set_names,
@@ -203,12 +201,9 @@ def _next_unreviewed(context: AppContext, status: SetStatus, after: str | None =
 
 
 def _class_states(context: AppContext, status: SetStatus) -> list[ClassState]:
-    images = revision_images(context.project, status.revision.set_name)
-    counts = Counter(image.class_key for image in images)
     reviewed = set(status.reviewed_classes)
-    marked = Counter(image.class_key for image in images if image.digest in status.to_remove)
     return [
-        ClassState(entry.key, entry.title, counts[entry.key], marked[entry.key], entry.key in reviewed)
+        ClassState(entry.key, entry.title, status.images[entry.key], status.removed[entry.key], entry.key in reviewed)
         for entry in context.project.configuration.classes
     ]
 
