@@ -17,8 +17,9 @@ from torch import nn
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.onnx_ import OnnxClassifier
+from shiftbench.classifiers.preprocessing import Normalisation
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.classifiers.torch_ import TorchClassifier, module_digest
+from shiftbench.classifiers.torch_ import TorchClassifier, module_digest, normalised_on
 from shiftbench.errors import ClassifierError, MissingExtraError, ResultWarning
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Dictionary, Doubled, Small, Untraceable
@@ -179,3 +180,11 @@ def test_pickled_modules_keep_their_scores(own_cache: Path, pets: LabelSpace) ->
     twin = pickle.loads(pickle.dumps(classifier))
     assert twin.fingerprint == classifier.fingerprint
     assert np.array_equal(twin.scores(IMAGES), classifier.scores(IMAGES))
+
+
+@pytest.mark.parametrize("order", ["rgb", "bgr"])
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_bytes_normalised_on_the_device_have_the_same_bits(order: Any, layout: Any) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 3)).astype(np.uint8)
+    normalisation = Normalisation(colour_order=order, layout=layout)
+    np.testing.assert_array_equal(normalised_on("cpu", images, normalisation).numpy(), normalisation(images))

@@ -42,14 +42,14 @@ def command(*words: object) -> Any:
 
 
 def test_a_detached_run_is_listed_shown_and_leaves_the_same_files(arguments: list[str], tmp_path: Path) -> None:
-    started = command("eval", *arguments, "-w", tmp_path / "w", "--detach", "--json")
-    assert started.exit_code == 0, started.output
-    job = json.loads(started.stdout)
-    shown = command("jobs", "attach", job["id"][:-1])
+    started = command("eval", *arguments, "-w", tmp_path / "w", "--detach")
+    (job,) = detached_jobs()
+    assert started.exit_code == 0 and job.id in started.stdout, started.output
+    shown = command("jobs", "attach", job.id[:-1])
     assert shown.exit_code == 0 and "100.0" in shown.stdout, shown.output
     listed = json.loads(command("jobs", "list", "--json").stdout)
-    assert [(one["id"], one["status"], one["exit_code"]) for one in listed] == [(job["id"], "done", 0)]
-    assert "--detach" not in listed[0]["command"] and job["id"] in command("jobs", "list").stdout
+    assert [(one["id"], one["status"], one["exit_code"]) for one in listed] == [(job.id, "done", 0)]
+    assert "--detach" not in listed[0]["command"] and job.id in command("jobs", "list").stdout
     assert command("eval", *arguments, "-w", tmp_path / "here", "-q").exit_code == 0
     assert stored(tmp_path / "w") == stored(tmp_path / "here") != {}
     assert not list((tmp_path / "cache" / "jobs").glob("*.lock"))

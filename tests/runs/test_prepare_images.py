@@ -15,8 +15,7 @@ import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset, DecodedImage
-from shiftbench.jobs.base import Executor, Failure, Job, Problem
-from shiftbench.jobs.blocks import Block
+from shiftbench.jobs.base import Block, Executor, Failure, Job, Problem
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.progress import Advance
 from shiftbench.labels.space import Scores

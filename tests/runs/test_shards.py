@@ -18,8 +18,7 @@ from shiftbench.api import IncompleteRunError, SharedRun
 from shiftbench.cli.app import app
 from shiftbench.errors import SettingError
 from shiftbench.io.locks import file_lock
-from shiftbench.jobs.base import Shard
-from shiftbench.jobs.blocks import Block
+from shiftbench.jobs.base import Block, Shard
 from shiftbench.runs import plan
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 from tests.runs.test_evaluate import as_classifier, run_small, stored

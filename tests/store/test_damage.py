@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import shiftbench as sb
 from shiftbench.cli.store import app as store_app
 from shiftbench.errors import ShiftbenchError, StoreError
-from shiftbench.store import catalogue
+from shiftbench.store import sealed
 from shiftbench.store import workspace as workspace_module
 from shiftbench.store.maintenance import Damage, repair, verify
 from shiftbench.store.models import rename_model
@@ -69,7 +69,7 @@ def _files(root: Path) -> list[Path]:
 def _forget() -> None:
     for cache in (workspace_module._read_dataset, workspace_module._read_rows, workspace_module._read_space):
         cache.cache_clear()
-    catalogue._read.cache_clear()
+    sealed._read_catalogue.cache_clear()
 
 
 def _predictions(workspace: Workspace) -> object:

@@ -17,7 +17,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.errors import StoreError
 from shiftbench.io.paths import local
-from shiftbench.jobs.blocks import Block
+from shiftbench.jobs.base import Block
 from shiftbench.store import workspace as workspace_module
 from shiftbench.store.export import export_table
 from shiftbench.store.maintenance import compact, verify, workspace_stats

@@ -16,13 +16,27 @@ from shiftbench.runs.compute import Evaluation
 from shiftbench.store.maintenance import compact, verify
 from tests.store.fixtures.evaluations import evaluate
 
-OLD = Path(__file__).parent / "fixtures" / "workspace-0.1"
+FIXTURES = Path(__file__).parent / "fixtures"
+#: By version that wrote it: its format.
+FORMATS = {"0.1": 1, "0.2": 2}
+
+
+@pytest.fixture(params=FORMATS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def each(version: str, tmp_path: Path) -> Path:
+    """A copy of a workspace of every format with the images, which are the same, in a folder of its own."""
+    shutil.copytree(FIXTURES / "workspace-0.1", tmp_path / "old", ignore=shutil.ignore_patterns("workspace"))
+    return Path(shutil.copytree(FIXTURES / f"workspace-{version}", tmp_path / "old", dirs_exist_ok=True))
 
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A copy with its images, in a folder of its own."""
-    return Path(shutil.copytree(OLD, tmp_path / "old"))
+    """A copy of the workspace of format 1."""
+    return Path(shutil.copytree(FIXTURES / "workspace-0.1", tmp_path / "old"))
 
 
 def stored(workspace: Path) -> dict[str, object]:
@@ -37,22 +51,24 @@ def everything(workspace: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in workspace.rglob("*") if path.is_file()}
 
 
-def test_every_key_is_the_hash_of_the_spec() -> None:
-    found = {result.relative: result for result in sb.Workspace(OLD / "workspace", create=False).results()}
-    files = [path.relative_to(OLD / "workspace/predictions").with_suffix("") for path in _files()]
+def test_every_key_is_the_hash_of_the_spec_and_nothing_is_damaged(each: Path, version: str) -> None:
+    workspace = sb.Workspace(each / "workspace", create=False)
+    found = {result.relative: result for result in workspace.results()}
+    folder = each / "workspace/predictions"
+    files = [path.relative_to(folder).with_suffix("") for path in folder.glob("*/*/*.parquet")]
     assert sorted(map(str, found)) == sorted(map(str, files)) and len(files) == 20
+    assert list(verify(workspace)) == [] and workspace.files.required == (FORMATS[version] == 2)
+
+
+def test_both_versions_made_the_same_numbers() -> None:
+    one, two = (sb.Run.open(FIXTURES / f"workspace-{version}" / "workspace") for version in FORMATS)
+    assert [(a, b, score.value) for a, b, score in one.scores()] == [
+        (a, b, score.value) for a, b, score in two.scores()
+    ]
 
 
 def fail(*_: object) -> None:
     raise AssertionError("must not be called")
-
-
-def _files() -> list[Path]:
-    return sorted((OLD / "workspace/predictions").glob("*/*/*.parquet"))
-
-
-def test_it_is_whole() -> None:
-    assert list(verify(sb.Workspace(OLD / "workspace", create=False))) == []
 
 
 @pytest.mark.parametrize(
@@ -66,33 +82,33 @@ def test_it_is_whole() -> None:
     ],
     ids=" ".join,
 )
-def test_commands_read_it(old: Path, command: list[str]) -> None:
-    where = [str(old / "workspace")] if command[0] == "store" else ["-w", str(old / "workspace")]
+def test_commands_read_it(each: Path, command: list[str]) -> None:
+    where = [str(each / "workspace")] if command[0] == "store" else ["-w", str(each / "workspace")]
     done = CliRunner().invoke(app, [*command, *where])
     assert done.exit_code == 0, done.output
 
 
-def test_the_report_shows_it_with_its_images(old: Path, tmp_path: Path) -> None:
+def test_the_report_shows_it_with_its_images(each: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    command = ["report", "-w", str(old / "workspace"), "-o", str(page), "--images", str(old / "colours"), "--json"]
+    command = ["report", "-w", str(each / "workspace"), "-o", str(page), "--images", str(each / "colours"), "--json"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["images"] > 0 and page.stat().st_size > 10_000
 
 
-def test_the_same_evaluation_finds_everything_complete(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = stored(old / "workspace")
+def test_the_same_evaluation_finds_everything_complete(each: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = stored(each / "workspace")
 
     monkeypatch.setattr(Evaluation, "compute", fail)
-    assert evaluate(old, old / "workspace") == 20
-    assert stored(old / "workspace") == before
+    assert evaluate(each, each / "workspace") == 20
+    assert stored(each / "workspace") == before
 
 
-def test_reading_changes_no_byte(old: Path) -> None:
-    before = everything(old / "workspace")
-    run = sb.Run.open(old / "workspace")
+def test_reading_changes_no_byte(each: Path) -> None:
+    before = everything(each / "workspace")
+    run = sb.Run.open(each / "workspace")
     assert len(list(run.scores("top1"))) == 20 and list(verify(run.workspace)) == []
-    assert everything(old / "workspace") == before
+    assert everything(each / "workspace") == before
 
 
 def test_the_first_write_gives_every_file_a_digest(old: Path) -> None:

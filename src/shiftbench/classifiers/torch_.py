@@ -21,7 +21,7 @@ from shiftbench.classifiers.export import onnx_twin, twin_path
 from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.policy import KnownInput, settle
-from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError
 from shiftbench.io.hashing import digest
@@ -71,7 +71,10 @@ class TorchClassifier(BatchedClassifier):
 
     def forward(self, images: Pixels) -> Scores:
         torch = import_torch()
-        inputs = torch.from_numpy(self.preprocessing.normalisation(images)).to(self.device, self._input_type)
+        normalise = self.preprocessing.normalisation
+        here = self.device.startswith("cpu")
+        inputs = torch.from_numpy(normalise(images)) if here else normalised_on(self.device, images, normalise)
+        inputs = inputs.to(self.device, self._input_type)
         if inputs.ndim == 4 and self.preprocessing.normalisation.layout == "nchw":
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         kind = self.device.split(":")[0]
@@ -185,6 +188,18 @@ def torch_twin(classifier: Classifier) -> TorchClassifier:
         if classifier.twin is None
         else "a module can't follow into worker processes: use threads, or a spec that loads it",
     )
+
+
+def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> Any:
+    """As ``normalisation`` itself, to the bit; the images travel as bytes, a quarter of the floats."""
+    torch = import_torch()
+    pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
+    pixels = pixels.flip(1) if normalisation.colour_order == "bgr" else pixels
+    gain, offset = (
+        torch.from_numpy(values).to(device).reshape(1, 3, 1, 1) for values in (normalisation.gain, normalisation.offset)
+    )
+    inputs = pixels * gain - offset
+    return inputs if normalisation.layout == "nchw" else inputs.permute(0, 2, 3, 1).contiguous()
 
 
 def _on_pixels(classifier: TorchClassifier) -> object:

@@ -70,6 +70,40 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Items ``start`` to ``stop`` of a named whole."""
+
+    start: int
+    stop: int
+    whole: str = ""
+    #: Whether it is a part of a block, cut for many workers.
+    is_part: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of its file: parts have names apart from those of whole blocks."""
+        return f"{self.start:09d}-{self.stop:09d}" if self.is_part else f"{self.start:09d}"
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.start, self.stop)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"block {self.start} to {self.stop - 1} of {self.whole!r}"
+
+
+def cut(count: int, size: int, whole: str = "") -> list[Block]:
+    """
+    >>> [str(block) for block in cut(5, 2, "val")]
+    ["block 0 to 1 of 'val'", "block 2 to 3 of 'val'", "block 4 to 4 of 'val'"]
+    """
+    return [Block(start, min(start + size, count), whole) for start in range(0, count, size)]
+
+
+@dataclass(frozen=True)
 class Problem:
     """Why one part of an item failed; the other parts succeeded.
 

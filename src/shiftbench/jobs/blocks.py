@@ -23,7 +23,9 @@ from shiftbench.errors import BadImageError, StoreError
 from shiftbench.io.atomic import read_json, write_atomically, write_json
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
+from shiftbench.jobs.base import Block as Block
 from shiftbench.jobs.base import Executor, Item, Job, Problem
+from shiftbench.jobs.base import cut as cut
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads
 
@@ -36,40 +38,6 @@ _FORMAT = 1
 _FEW = 4
 #: The growing result, beside its blocks.
 _WHOLE = "whole.npy"
-
-
-@dataclass(frozen=True)
-class Block:
-    """Items ``start`` to ``stop`` of a named whole."""
-
-    start: int
-    stop: int
-    whole: str = ""
-    #: Whether it is a part of a block, cut for many workers.
-    is_part: bool = False
-
-    @property
-    def name(self) -> str:
-        """Of its file: parts have names apart from those of whole blocks."""
-        return f"{self.start:09d}-{self.stop:09d}" if self.is_part else f"{self.start:09d}"
-
-    @property
-    def slice(self) -> slice:
-        return slice(self.start, self.stop)
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-    def __str__(self) -> str:
-        return f"block {self.start} to {self.stop - 1} of {self.whole!r}"
-
-
-def cut(count: int, size: int, whole: str = "") -> list[Block]:
-    """
-    >>> [str(block) for block in cut(5, 2, "val")]
-    ["block 0 to 1 of 'val'", "block 2 to 3 of 'val'", "block 4 to 4 of 'val'"]
-    """
-    return [Block(start, min(start + size, count), whole) for start in range(0, count, size)]
 
 
 def run_items(

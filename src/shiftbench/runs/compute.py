@@ -17,8 +17,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ClassifierError, argument, explain
 from shiftbench.io.locks import file_lock
-from shiftbench.jobs.base import Demand, Job, Problem, Reader
-from shiftbench.jobs.blocks import Block
+from shiftbench.jobs.base import Block, Demand, Job, Problem, Reader
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.space import Labels, Scores

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.jobs.base import Executor, Failure, Job
-from shiftbench.jobs.blocks import Block
+from shiftbench.jobs.base import Block, Executor, Failure, Job
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
 from shiftbench.runs.compute import Evaluation

@@ -20,8 +20,7 @@ from shiftbench.errors import BadImageError, ClassifierError, ResultWarning, Shi
 from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import is_object
-from shiftbench.jobs.base import Executor, Failure, Shard
-from shiftbench.jobs.blocks import Block
+from shiftbench.jobs.base import Block, Executor, Failure, Shard
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics

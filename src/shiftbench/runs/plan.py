@@ -18,7 +18,7 @@ from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import SettingError, StoreError, argument
 from shiftbench.io.errors import UnreachableError
 from shiftbench.io.paths import Location
-from shiftbench.jobs.blocks import Block
+from shiftbench.jobs.base import Block
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace, Projection
 from shiftbench.metrics.base import Needs

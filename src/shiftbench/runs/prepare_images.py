@@ -19,8 +19,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, ClassifierError, explain
-from shiftbench.jobs.base import Problem
-from shiftbench.jobs.blocks import Block
+from shiftbench.jobs.base import Block, Problem
 from shiftbench.jobs.threads import on_threads
 from shiftbench.shifts.base import Shift
 

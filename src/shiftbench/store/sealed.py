@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +21,11 @@ from shiftbench.errors import ShiftbenchError, StoreError
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
+from shiftbench.store.spec import spec_key
 
 _DIGEST, _TABLE_DIGEST = "digest", b"shiftbench.digest"
 _NO_DIGEST = "it has no digest"
+_CATALOGUE = "catalogue.parquet"
 #: Where such files are; the second of these are tables.
 JSON_FILES = ("names.json", "datasets/*/*.json", "datasets/*/problems/*.json", "spaces/*.json", "runs/*.json",
               "monitors/*.json", "behaviour/*.json")  # fmt: skip
@@ -109,3 +112,32 @@ class SealedFiles:
 def _values(column: pa.ChunkedArray) -> list[Any]:
     values: list[Any] = column.to_pylist()
     return [one.hex() for one in values] if pa.types.is_binary(column.type) else values
+
+
+def read_catalogue(files: SealedFiles) -> Mapping[str, str]:
+    """Specs as canonical JSON, by key; empty where there is no catalogue, or a damaged one.
+
+    A result's file is named by the hash of its spec, so an entry is right or, when its text does not have that hash,
+    ignored: the catalogue can't go stale, and may be deleted at any time. Files that it lacks are opened.
+    """
+    try:
+        state = (files.root / _CATALOGUE).stat()
+    except OSError:
+        return {}
+    return _read_catalogue(files, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=4)
+def _read_catalogue(files: SealedFiles, changed: int, size: int) -> Mapping[str, str]:
+    try:
+        table = files.read_table(files.root / _CATALOGUE)
+        pairs = zip(table.column("key").to_pylist(), table.column("spec").to_pylist(), strict=True)
+    except (OSError, KeyError, StoreError):
+        return {}
+    return {key: spec for key, spec in pairs if spec_key(spec) == key}
+
+
+def write_catalogue(files: SealedFiles, specs: Mapping[str, str]) -> None:
+    """The specs of many results in one file, so that a large workspace is listed without opening each."""
+    table = pa.table({"key": pa.array(specs.keys(), pa.string()), "spec": pa.array(specs.values(), pa.string())})
+    files.write_table(files.root / _CATALOGUE, table)

@@ -40,12 +40,19 @@ from shiftbench.io.atomic import write_json
 from shiftbench.io.errors import GoneError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, is_object, local, place, remove_tree
-from shiftbench.jobs.blocks import Block
+from shiftbench.jobs.base import Block
 from shiftbench.labels.space import Labels, LabelSets, LabelSpace, relabel_sets, single_labels
-from shiftbench.store.catalogue import read_catalogue, write_catalogue
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.sealed import JSON_FILES, TABLES, SealedFiles, damaged, explained
+from shiftbench.store.sealed import (
+    JSON_FILES,
+    TABLES,
+    SealedFiles,
+    damaged,
+    explained,
+    read_catalogue,
+    write_catalogue,
+)
 from shiftbench.store.shifted_images import ShiftedImage, join_shifted_images, read_shifted_images
 from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spec_key
 
