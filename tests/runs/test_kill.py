@@ -65,3 +65,4 @@ def test_killed_at_many_moments_and_continued_gives_the_same_bytes(tmp_path: Pat
     assert start(broken, data, 2, "threads").wait(120) == 0
     assert files(broken) == expected
     assert shards(broken) == 0
+    assert list((broken / "locks").glob("*")) == [], "killed runs leave no lock files"

@@ -20,7 +20,7 @@ from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, local, remove_tree
 from shiftbench.jobs.progress import Advance
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
-from shiftbench.store.run_records import RunHistory, read_run, read_runs
+from shiftbench.store.run_records import RunHistory, clear_locks, read_run, read_runs
 from shiftbench.store.sealed import damaged
 from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, read_settings, read_space
 
@@ -225,7 +225,7 @@ def compact(workspace: Workspace) -> Compaction:
         else:
             joined += _join(workspace, folder, files)
     temporary = _remove_temporary(workspace.root) + _remove_images(workspace)
-    return Compaction(joined, removed, temporary, _remove_locks(workspace), workspace.write_catalogue())
+    return Compaction(joined, removed, temporary, clear_locks(workspace), workspace.write_catalogue())
 
 
 def _join(workspace: Workspace, folder: Location, files: Sequence[Location]) -> bool:
@@ -291,17 +291,6 @@ def _clock_of(root: Location) -> float:
             return Path(probe.name).stat().st_mtime
     except (OSError, StoreError):  # read-only, or an object store
         return time.time()
-
-
-def _remove_locks(workspace: Workspace) -> int:
-    """Claims that nobody holds. One that is taken at this instant only costs work done twice."""
-    removed = 0
-    for path in (workspace.root / "locks").glob("*.lock"):
-        with file_lock(path, wait=False) as free:
-            if free:
-                path.unlink(missing_ok=True)
-                removed += 1
-    return removed
 
 
 def _rows(table: Location) -> int:

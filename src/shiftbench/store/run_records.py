@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
@@ -229,9 +229,8 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
     writer = RunWriter(workspace, record)
     with ExitStack() as held:
         if not is_object(workspace.root):
-            lock = _lock(workspace, record)
-            held.callback(_remove_if_possible, lock)
-            held.enter_context(file_lock(lock, wait=True))
+            clear_locks(workspace)
+            held.enter_context(file_lock(_lock(workspace, record), wait=True))
         writer.write()
         try:
             yield record
@@ -250,9 +249,13 @@ def _folder(workspace: Workspace) -> Location:
     return workspace.root / "runs"
 
 
-def _remove_if_possible(path: Location) -> None:
-    with suppress(OSError):  # on a disk that has become read-only the lock stays, and nobody holds it
-        path.unlink(missing_ok=True)
+def clear_locks(workspace: Workspace) -> int:
+    """Remove what killed runs left: whoever gets a lock removes its file. How many there were."""
+    removed = 0
+    for path in (workspace.root / "locks").glob("*.lock"):
+        with file_lock(path, wait=False) as free:
+            removed += free
+    return removed
 
 
 def _lock(workspace: Workspace, record: RunRecord) -> Location:
