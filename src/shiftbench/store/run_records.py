@@ -179,22 +179,6 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
         return shlex.join(self.command) if self.command else self.call
 
 
-class RunWriter:
-    """The record of a run that goes on."""
-
-    def __init__(self, workspace: Workspace, record: RunRecord) -> None:
-        self.record = record
-        self._workspace, self._path = workspace, _folder(workspace) / f"{record.id}.json"
-
-    def write(self) -> None:
-        try:
-            self._workspace.check_present()
-            self._workspace.write_json(self._path, msgspec.to_builtins(self.record))
-        except UnwritableError:
-            # Complete results of a read-only workspace are read all the same; what can't be computed fails by itself.
-            warnings.warn(f"the run is not recorded: {self._path} can't be written", stacklevel=2)
-
-
 @dataclass(frozen=True)
 class Call:
     """A call of this package that is worth a record."""
@@ -226,12 +210,11 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
         software=Software.present(),
         models=list(models),
     )
-    writer = RunWriter(workspace, record)
     with ExitStack() as held:
         if not is_object(workspace.root):
             clear_locks(workspace)
             held.enter_context(file_lock(_lock(workspace, record), wait=True))
-        writer.write()
+        _write(workspace, record)
         try:
             yield record
             record.status = "complete" if record.status == "running" else record.status
@@ -242,11 +225,17 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
         finally:
             record.ended = datetime.now(UTC).isoformat(timespec="milliseconds")
             record.software = Software.present()  # libraries that were loaded on the way count, too
-            writer.write()
+            _write(workspace, record)
 
 
-def _folder(workspace: Workspace) -> Location:
-    return workspace.root / "runs"
+def _write(workspace: Workspace, record: RunRecord) -> None:
+    path = workspace.root / "runs" / f"{record.id}.json"
+    try:
+        workspace.check_present()
+        workspace.write_json(path, msgspec.to_builtins(record))
+    except UnwritableError:
+        # Complete results of a read-only workspace are read all the same; what can't be computed fails by itself.
+        warnings.warn(f"the run is not recorded: {path} can't be written", stacklevel=2)
 
 
 def clear_locks(workspace: Workspace) -> int:
@@ -264,7 +253,7 @@ def _lock(workspace: Workspace, record: RunRecord) -> Location:
 
 def read_runs(workspace: Workspace) -> tuple[list[RunRecord], list[Location]]:
     """The records in order of their start, and the files that are damaged."""
-    files = sorted(_folder(workspace).glob("*.json"))
+    files = sorted((workspace.root / "runs").glob("*.json"))
     with ThreadPoolExecutor() as pool:
         # In an object store each is a request, and they are waited for side by side.
         read = list((pool.map if is_object(workspace.root) else map)(partial(read_run, workspace), files))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.settings.base import DesignPart, Member, Setting, SettingMean
@@ -19,6 +19,7 @@ from shiftbench.settings.base import DesignPart, Member, Setting, SettingMean
 if TYPE_CHECKING:
     from shiftbench.datasets.geometry import Geometry
 
+T = TypeVar("T")
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 JsonObject = Mapping[str, Json]
 
@@ -61,41 +62,38 @@ class _Part:
         return value if isinstance(value, Mapping) else {}
 
 
+class _Entry(Generic[T]):
+    """An entry under its own name, read by a method of ``_Part``."""
+
+    def __init__(self, read: Callable[[_Part, str], T]) -> None:
+        self._read = read
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, part: _Part, owner: type | None = None) -> T:
+        return self._read(part, self._name)
+
+
 class DatasetRef(_Part):
     """Which images: the name of a dataset and the hash of its content."""
 
-    @property
-    def name(self) -> str:
-        return self._text("name")
-
-    @property
-    def fingerprint(self) -> str:
-        return self._text("fingerprint")
+    name = _Entry(_Part._text)
+    fingerprint = _Entry(_Part._text)
 
 
 class ClassifierRecord(_Part):
     """Which model, with which weights and preprocessing: ``Classifier.describe()``."""
 
+    fingerprint = _Entry(_Part._text)
+    labels = _Entry(_Part._text)
+    outputs = _Entry(_Part._text)
+    engine = _Entry(_Part._text)
+
     @cached_property
     def version(self) -> str:
         """A hash of everything that decides the scores: the second half of the id ``name@hash``."""
         return hashlib.blake2b(canonical_json(self.values).encode(), digest_size=4).hexdigest()
-
-    @property
-    def fingerprint(self) -> str:
-        return self._text("fingerprint")
-
-    @property
-    def labels(self) -> str:
-        return self._text("labels")
-
-    @property
-    def outputs(self) -> str:
-        return self._text("outputs")
-
-    @property
-    def engine(self) -> str:
-        return self._text("engine")
 
     @property
     def recorded(self) -> bool:
@@ -130,6 +128,12 @@ class GeometryRecord(_Part):
 class ShiftRecord(_Part):
     """What was done to the images: ``Shift.describe()``, and the seed of the run."""
 
+    corruption = _Entry(_Part._maybe_text)
+    severity = _Entry(_Part._number)
+    perturbation = _Entry(_Part._maybe_text)
+    attack = _Entry(_Part._maybe_text)
+    eps = _Entry(_Part._number)
+
     @property
     def kind(self) -> str:
         """none, corruption, perturbation, attack, ..., as the shift calls itself."""
@@ -157,18 +161,6 @@ class ShiftRecord(_Part):
         return f"{kind}, {about['passes']} of {about['shifts']} shifts per image" if "shifts" in about else kind
 
     @property
-    def corruption(self) -> str | None:
-        return self._maybe_text("corruption")
-
-    @property
-    def severity(self) -> float | None:
-        return self._number("severity")
-
-    @property
-    def perturbation(self) -> str | None:
-        return self._maybe_text("perturbation")
-
-    @property
     def frame(self) -> int | None:
         """Its place in a perturbation sequence."""
         value = self._number("frame")
@@ -182,14 +174,6 @@ class ShiftRecord(_Part):
     def noise(self) -> bool:
         """Whether the frames of the sequence are compared with the first one, not with the one before."""
         return bool(self.values.get("noise"))
-
-    @property
-    def attack(self) -> str | None:
-        return self._maybe_text("attack")
-
-    @property
-    def eps(self) -> float | None:
-        return self._number("eps")
 
     @property
     def name(self) -> str:
