@@ -137,6 +137,10 @@ def problems(text: str) -> list[str]:
     """What a command line names that the program does not have."""
     command: Any = typer.main.get_command(app)
     words = shlex.split(text.split(" > ")[0].split(" | ")[0], comments=True)[1:]
+    if "--" in words:  # what follows are the arguments of another command
+        inner = words[words.index("--") + 1 :]
+        words = words[: words.index("--")]
+        return [*problems(shlex.join(["shiftbench", *words])), *problems(shlex.join(["shiftbench", "eval", *inner]))]
     while words and hasattr(command, "commands"):
         if words[0].startswith("-") or words[0] == "...":
             break

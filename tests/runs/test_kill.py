@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,10 @@ def shards(workspace: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.soak)])
-def test_killed_at_many_moments_and_continued_gives_the_same_bytes(tmp_path: Path, kills: int) -> None:
+def test_killed_at_many_moments_and_continued_gives_the_same_bytes(
+    tmp_path: Path, kills: int, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("tries", kills)
     data = colour_folder(tmp_path / "pictures", per_class=60)
     whole = tmp_path / "whole"
     assert start(whole, data, 1, "threads").wait(120) == 0
