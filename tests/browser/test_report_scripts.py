@@ -13,8 +13,8 @@ from shiftbench.errors import listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
 from shiftbench.studies import effective_robustness, fit, fit_piecewise, relative_robustness
+from shiftbench.studies.base import SCALES
 from shiftbench.studies.resampling import TESTBED_SEED
-from shiftbench.studies.scales import SCALES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route

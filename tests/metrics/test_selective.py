@@ -12,7 +12,7 @@ from sklearn.metrics import auc
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics import aurra, clopper_pearson, response_rate_accuracy, soft_f1
-from shiftbench.metrics.selective import area_weights, hits_by_confidence
+from shiftbench.metrics.calibration import area_weights, hits_by_confidence
 
 rows = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
 

@@ -14,9 +14,8 @@ from scipy.stats import linregress, norm
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import UnknownNameError
 from shiftbench.studies import StudyError, fit, fit_piecewise
-from shiftbench.studies.base import recognise_unit
+from shiftbench.studies.base import SCALES, get_scale, inverse_logit, logit, recognise_unit
 from shiftbench.studies.resampling import TESTBED_SEED, get_procedure, resampled_lines
-from shiftbench.studies.scales import SCALES, get_scale, inverse_logit, logit
 
 Function = Callable[[FloatArray], FloatArray]
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shiftbench.studies import StudyError
-from shiftbench.studies.frequencies import accuracy_by_frequency, bins_of, matched_frequencies, read_frequencies
+from shiftbench.studies.reproducibility import accuracy_by_frequency, bins_of, matched_frequencies, read_frequencies
 from tests.metrics.making import with_hits
 
 

@@ -11,9 +11,8 @@ from scipy.stats import linregress, ttest_1samp
 
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies import Fit, Models, PiecewiseFit, Results, StudyError
-from shiftbench.studies.interventions import group_means
-from shiftbench.studies.scales import logit
-from shiftbench.studies.study import ShiftAxes, Study, unplaced
+from shiftbench.studies.base import logit
+from shiftbench.studies.study import ShiftAxes, Study, group_means, unplaced
 from shiftbench.studies.testbed import (
     NATURAL,
     SHIFTS,

@@ -17,9 +17,9 @@ from shiftbench.errors import LabelError, argument, listed
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.space import Scores
+from shiftbench.metrics.arrays import softmax
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import difference_interval, holm, mcnemar
-from shiftbench.metrics.probabilities import softmax
 from shiftbench.settings.roles import Data
 from shiftbench.shifts.corruptions import corrupt
 

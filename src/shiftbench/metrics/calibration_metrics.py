@@ -12,20 +12,20 @@ import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.metrics.accuracy import hits as top1_hits
-from shiftbench.metrics.arrays import confidences_and_hits
+from shiftbench.metrics.arrays import confidences_and_hits, gives_probabilities, log_probabilities
 from shiftbench.metrics.base import Needs, Score, metric
 from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
 from shiftbench.metrics.bootstrap import draw_counts, resampled, resampled_means, resampled_score, unseen_share
 from shiftbench.metrics.calibration import (
     Norm,
     adaptive_error,
+    area_weights,
     classwise_gaps,
     equal_width_bins,
+    hits_by_confidence,
     sorted_gaps,
     squared_errors,
 )
-from shiftbench.metrics.probabilities import gives_probabilities, log_probabilities
-from shiftbench.metrics.selective import area_weights, hits_by_confidence
 from shiftbench.store.predictions import Predictions
 
 _BIN_SIZE = 100

@@ -25,11 +25,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import real_matrix, real_vector
+from shiftbench.metrics.arrays import (
+    gives_probabilities,
+    kept_scores,
+    log_probabilities,
+    log_softmax,
+    real_matrix,
+    real_vector,
+)
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
 from shiftbench.metrics.bootstrap import draw_counts, resampled_score, unseen_share
-from shiftbench.metrics.probabilities import gives_probabilities, kept_scores, log_probabilities, log_softmax
 from shiftbench.store.predictions import Predictions
 
 _RECALL = 0.95

@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import real_matrix, truths
+from shiftbench.metrics.arrays import kept_scores, real_matrix, truths
 from shiftbench.metrics.base import Needs, Score, metric
 from shiftbench.metrics.bootstrap import resampled, resampled_score
-from shiftbench.metrics.probabilities import kept_scores
 from shiftbench.store.predictions import Predictions
 
 #: The metric of settings whose images may have several labels.

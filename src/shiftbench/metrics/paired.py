@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.arrays import kept_scores
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.multilabel import MEAN_PRECISION, labelled_rows, mean_average_precision, resampled_precisions
-from shiftbench.metrics.probabilities import kept_scores
 from shiftbench.store.predictions import Predictions
 
 

@@ -16,8 +16,14 @@ from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import ShiftbenchError, argument
-from shiftbench.metrics.arrays import class_labels, real_matrix
-from shiftbench.metrics.probabilities import gives_probabilities, kept_scores, log_probabilities, softmax
+from shiftbench.metrics.arrays import (
+    class_labels,
+    gives_probabilities,
+    kept_scores,
+    log_probabilities,
+    real_matrix,
+    softmax,
+)
 from shiftbench.store.predictions import Predictions
 
 #: Temperatures outside are of no use: confidences are all 1/K or all 1 long before.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.metrics.arrays import gives_probabilities
 from shiftbench.metrics.detection import ANOMALY_SCORES, AnomalyScore, Detection, detect
-from shiftbench.metrics.probabilities import gives_probabilities
 from shiftbench.reports import formatting
 from shiftbench.reports.scores import Entries, in_one_column, named, score_table
 from shiftbench.reports.table import Table

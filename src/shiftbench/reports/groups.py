@@ -9,8 +9,8 @@ from pathlib import Path
 from shiftbench.datasets.factors import read_table, text_of
 from shiftbench.datasets.manifest import PATH_COLUMNS
 from shiftbench.errors import ShiftbenchError, argument
+from shiftbench.metrics.accuracy import per_group, worst_group
 from shiftbench.metrics.base import Score
-from shiftbench.metrics.groups import per_group, worst_group
 from shiftbench.reports.scores import score_table
 from shiftbench.reports.table import Table
 from shiftbench.store.predictions import Predictions

@@ -25,11 +25,10 @@ from shiftbench.reports.corruption import accuracy_of, all_corruption_scores, co
 from shiftbench.reports.formatting import count, interval, number
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.workspace import Result, space_key
-from shiftbench.studies.base import FRACTION, StudyError
+from shiftbench.studies.base import FRACTION, StudyError, get_scale
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.results import Results, results_from_scores
 from shiftbench.studies.robustness import Effective, effective_robustness
-from shiftbench.studies.scales import get_scale
 from shiftbench.studies.study import ShiftAxes, Study
 from shiftbench.studies.testbed import known_settings
 

@@ -12,16 +12,13 @@ from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, whole
 from shiftbench.studies.correlation import Correlation
 from shiftbench.studies.difficulty import DifficultyFit
-from shiftbench.studies.fits import Fit
-from shiftbench.studies.frequencies import FrequencyBin
+from shiftbench.studies.fits import Fit, Line, PiecewiseFit
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
 from shiftbench.studies.image_bootstrap import IMAGES
-from shiftbench.studies.interventions import GroupMean
 from shiftbench.studies.many_faces import Finding
-from shiftbench.studies.piecewise import Line, PiecewiseFit
-from shiftbench.studies.reproducibility import Gaps, Reproducibility
+from shiftbench.studies.reproducibility import FrequencyBin, Gaps, Reproducibility
 from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
-from shiftbench.studies.study import Study, unlisted
+from shiftbench.studies.study import GroupMean, Study, unlisted
 
 #: Behind the names of own models among published ones.
 OWN_MARK = "★"

@@ -2,12 +2,12 @@ from .base import StudyError as StudyError
 from .correlation import Correlation as Correlation
 from .correlation import correlate as correlate
 from .fits import Fit as Fit
+from .fits import PiecewiseFit as PiecewiseFit
 from .fits import fit as fit
+from .fits import fit_piecewise as fit_piecewise
 from .models import ModelInfo as ModelInfo
 from .models import Models as Models
 from .models import read_models as read_models
-from .piecewise import PiecewiseFit as PiecewiseFit
-from .piecewise import fit_piecewise as fit_piecewise
 from .results import Results as Results
 from .results import read_results as read_results
 from .results import results_from_scores as results_from_scores

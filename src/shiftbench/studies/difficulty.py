@@ -24,10 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import Interval
-from shiftbench.studies.base import StudyError
+from shiftbench.studies.base import StudyError, inverse_probit, probit
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.image_bootstrap import image_bootstrap, with_image_intervals
-from shiftbench.studies.scales import inverse_probit, probit
 
 
 @dataclass(frozen=True)

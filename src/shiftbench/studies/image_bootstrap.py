@@ -23,11 +23,9 @@ from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.intervals import Interval
 from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import FRACTION, StudyError, check_unique
-from shiftbench.studies.fits import Fit, baseline_mask, fit
-from shiftbench.studies.piecewise import PiecewiseFit
+from shiftbench.studies.base import FRACTION, Scale, StudyError, check_unique, get_scale
+from shiftbench.studies.fits import Fit, PiecewiseFit, baseline_mask, fit
 from shiftbench.studies.robustness import Effective, EffectiveRobustness
-from shiftbench.studies.scales import Scale, get_scale
 from shiftbench.studies.study import ShiftAxes, Study
 
 #: ``Fit.procedure`` of a line whose intervals come from resampled images.

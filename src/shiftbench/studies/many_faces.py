@@ -22,6 +22,7 @@ import numpy as np
 from shiftbench.arrays import FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import listed
+from shiftbench.metrics.arrays import kept_scores
 from shiftbench.metrics.bootstrap import resampled_means
 from shiftbench.metrics.corruption import ALEXNET_ERRORS
 from shiftbench.metrics.multilabel import (
@@ -32,7 +33,6 @@ from shiftbench.metrics.multilabel import (
     resampled_precisions,
 )
 from shiftbench.metrics.paired import aligned
-from shiftbench.metrics.probabilities import kept_scores
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Member, Setting, build_suite
 from shiftbench.store.predictions import Predictions

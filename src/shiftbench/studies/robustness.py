@@ -36,8 +36,7 @@ from shiftbench.studies.base import (
     recognise_unit,
     whole,
 )
-from shiftbench.studies.fits import fit
-from shiftbench.studies.piecewise import Line
+from shiftbench.studies.fits import Line, fit
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from shiftbench._version import __version__
 from shiftbench.reports.formatting import markdown
 from shiftbench.reports.writers import markdown_table
-from shiftbench.studies.frequencies import FREQUENCY_EDGES
+from shiftbench.studies.reproducibility import FREQUENCY_EDGES
 from shiftbench.testsets.database.tables import (
     CANDIDATE,
     SUBMITTED,

@@ -15,7 +15,7 @@ from shiftbench.datasets.files import FileDataset
 from shiftbench.io.paths import Location
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.frequencies import FrequencyBin, accuracy_by_frequency
+from shiftbench.studies.reproducibility import FrequencyBin, accuracy_by_frequency
 from shiftbench.testsets.errors import BlindnessError, WorkshopError
 from shiftbench.testsets.freeze import verify
 from shiftbench.testsets.frozen import FrozenSet, Part

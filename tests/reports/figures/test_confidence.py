@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from shiftbench.metrics.calibration import expected_calibration_error
-from shiftbench.metrics.selective import aurra
+from shiftbench.metrics.calibration import aurra, expected_calibration_error
 from shiftbench.reports.figures import reliability, response
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies import StudyError

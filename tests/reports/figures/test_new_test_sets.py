@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from shiftbench.reports.figures import bins, rank
 from shiftbench.studies import StudyError
-from shiftbench.studies.frequencies import BinnedAccuracies, bins_of
-from shiftbench.studies.reproducibility import Reproducibility, reproducibility
+from shiftbench.studies.reproducibility import BinnedAccuracies, Reproducibility, bins_of, reproducibility
 from tests.metrics.making import with_hits
 from tests.reports.figures.looking import check, check_svg, texts
 

@@ -17,7 +17,7 @@ from shiftbench.reports.figures import scatter
 from shiftbench.reports.figures.scatter_panels import make_panel
 from shiftbench.reports.figures.style import BLUE, GREEN, VERMILION
 from shiftbench.studies import Results, StudyError
-from shiftbench.studies.scales import logit
+from shiftbench.studies.base import logit
 from shiftbench.studies.study import ShiftAxes, Study
 from tests.reports.figures.looking import check, check_svg, texts
 

@@ -14,7 +14,7 @@ from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.published import Published, read_published
 from shiftbench.reports.page.sections import calibration
-from shiftbench.studies.piecewise import PiecewiseFit
+from shiftbench.studies.fits import PiecewiseFit
 from shiftbench.studies.results import read_results
 from tests.reports.page.making import SMALL, number, page_of, part_of, results_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel

@@ -184,7 +184,7 @@ def interventions_command(
     shiftbench study interventions -r imagenet-testbed/ --shift imagenetv2 --shift corruptions -f tex
     """
     from shiftbench.reports.study_tables import interventions_table
-    from shiftbench.studies.interventions import group_means
+    from shiftbench.studies.study import group_means
 
     study, _ = open_with_own(table, kinds, own)
     shifts = choose_shifts(study, shift or ["all"])

@@ -22,8 +22,7 @@ from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from shiftbench.studies.difficulty import Difficulty, DifficultyFit
-    from shiftbench.studies.frequencies import BinnedAccuracies
-    from shiftbench.studies.reproducibility import Reproducibility
+    from shiftbench.studies.reproducibility import BinnedAccuracies, Reproducibility
 
 Original = Annotated[str, typer.Option("--x", help="Original test set.")]
 New = Annotated[str, typer.Option("--y", help="New test set.")]
@@ -136,7 +135,7 @@ def bins_command(chosen: Bins, shown: TableOptions) -> None:
 
 def binned_accuracies(chosen: Bins) -> BinnedAccuracies:
     """The study that the command and its figure show."""
-    from shiftbench.studies.frequencies import bins_of, read_frequencies
+    from shiftbench.studies.reproducibility import bins_of, read_frequencies
 
     shares = read_frequencies(chosen.frequencies, chosen.column)
     predictions = predictions_in(chosen.workspace, chosen.setting, chosen.classifier or ())

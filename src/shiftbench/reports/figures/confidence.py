@@ -13,8 +13,7 @@ from matplotlib.lines import Line2D
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import argument
 from shiftbench.metrics.base import Score, metrics
-from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram
-from shiftbench.metrics.selective import response_rate_accuracy
+from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram, response_rate_accuracy
 from shiftbench.reports import formatting
 from shiftbench.reports.figures.naming import write_in_corner
 from shiftbench.reports.figures.style import (

@@ -34,10 +34,8 @@ from shiftbench.reports.figures.style import (
     width_in_cm,
 )
 from shiftbench.reports.study_tables import bin_text
-from shiftbench.studies.base import StudyError, whole
-from shiftbench.studies.frequencies import BinnedAccuracies
-from shiftbench.studies.reproducibility import Reproducibility
-from shiftbench.studies.scales import get_scale
+from shiftbench.studies.base import StudyError, get_scale, whole
+from shiftbench.studies.reproducibility import BinnedAccuracies, Reproducibility
 
 #: Models that are named: those that won or lost most places.
 _MOVERS = 4

@@ -14,7 +14,7 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.reports.figures.style import CM, axis_label
-from shiftbench.studies.scales import Scale
+from shiftbench.studies.base import Scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,10 +11,8 @@ from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import listed
 from shiftbench.reports.accuracy_grids import AccuracyIntervals, accuracy_intervals
 from shiftbench.reports.figures.percent_axes import PercentAxis, percent_text
-from shiftbench.studies.base import StudyError, count_of, whole
-from shiftbench.studies.fits import Fit
-from shiftbench.studies.piecewise import Line, PiecewiseFit
-from shiftbench.studies.scales import Scale, get_scale
+from shiftbench.studies.base import Scale, StudyError, count_of, get_scale, whole
+from shiftbench.studies.fits import Fit, Line, PiecewiseFit
 from shiftbench.studies.study import ShiftAxes, Study
 
 #: Points of a drawn line.

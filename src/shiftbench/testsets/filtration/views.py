@@ -33,7 +33,7 @@ from shiftbench.errors import ClassifierError
 from shiftbench.io.hashing import digest
 from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
 from shiftbench.labels.space import Labels, LabelSpace
-from shiftbench.metrics.probabilities import softmax
+from shiftbench.metrics.arrays import softmax
 
 VIEW = np.dtype(
     [

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from shiftbench.metrics.base import metrics
-from shiftbench.metrics.calibration import reliability_diagram
-from shiftbench.metrics.selective import response_rate_accuracy
+from shiftbench.metrics.calibration import reliability_diagram, response_rate_accuracy
 from shiftbench.reports.page.payload import Estimate, rounded, score_estimate
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.sections.corruptions import FamilyScores

@@ -18,8 +18,8 @@ from shiftbench.reports.page.payload import ModelEntry, ResultGrid, ShiftEntry, 
 from shiftbench.reports.page.published import Published, published_columns
 from shiftbench.reports.page.sections import Section
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, whole
+from shiftbench.studies.fits import PiecewiseFit
 from shiftbench.studies.models import STANDARD, Models
-from shiftbench.studies.piecewise import PiecewiseFit
 from shiftbench.studies.study import Study, unlisted
 from shiftbench.studies.testbed import SHIFTS
 
