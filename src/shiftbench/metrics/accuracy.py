@@ -110,12 +110,6 @@ def per_class(predictions: Predictions, *, level: float = 0.95) -> list[ClassAcc
     ]
 
 
-def worst_classes(predictions: Predictions, count: int = 10, *, level: float = 0.95) -> list[ClassAccuracy]:
-    """The classes with the lowest accuracy, worst first; among equals the one with more images first."""
-    present = [row for row in per_class(predictions, level=level) if row.n]
-    return sorted(present, key=lambda row: (row.value, -row.n))[:count]
-
-
 @metric("worst_class", needs=Needs(top_k=1, confidence=False))
 def worst_class(predictions: Predictions, *, level: float = 0.95) -> Score:
     """The accuracy of the class that does worst, among the classes with images."""

@@ -1,7 +1,7 @@
 """Public tables of results that others keep up to date, read into one shape.
 
-timm publishes one CSV file per test set (``results-imagenet.csv``, ``results-imagenet-r.csv``, ...); CLIP benchmark
-publishes one long CSV file of zero-shot results; the ImageNet testbed keeps ``robustness_top1s.csv``.
+timm publishes one CSV file per test set (``results-imagenet.csv``, ``results-imagenet-r.csv``, ...);
+the ImageNet testbed keeps ``robustness_top1s.csv``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from shiftbench.errors import listed
 from shiftbench.studies import testbed
-from shiftbench.studies.base import FRACTION, PERCENT, StudyError
+from shiftbench.studies.base import PERCENT, StudyError
 from shiftbench.studies.models import STANDARD, read_models
 from shiftbench.studies.results import Results, read_results, read_rows
 from shiftbench.studies.study import Study
@@ -106,25 +106,6 @@ def _timm_column(path: Path, metric: str) -> dict[str, float]:
             raise StudyError(f"{path.name} has one model and size twice", found=key)
         column[key] = float(value)
     return column
-
-
-def read_clip_benchmark(path: str | Path, *, metric: str = "acc1") -> Results:
-    """CLIP benchmark's long CSV file (columns ``dataset``, ``model``, ``pretrained``, ``acc1``, ...), zero-shot
-    classification only; a model is ``model pretrained``, as in its ``model_fullname``."""
-    path = Path(path)
-    cells: dict[tuple[str, str], float] = {}
-    columns = ("dataset", "model", "pretrained", "task", metric)
-    for dataset, model, weights, task, value in _read(path, columns, "a table of CLIP benchmark"):
-        if task != "zeroshot_classification" or not value:
-            continue
-        key = (f"{model} {weights}", dataset)
-        if cells.setdefault(key, float(value)) != float(value):
-            raise StudyError(f"{path.name} has two values for one model and dataset", found=", ".join(key))
-    if not cells:
-        raise StudyError(f"{path.name} has no zero-shot classification results")
-    models, settings = (tuple(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
-    values = np.array([[cells.get((model, setting), np.nan) for setting in settings] for model in models])
-    return Results(models, settings, values, FRACTION)
 
 
 def _read(path: Path, columns: Sequence[str], kind: str) -> list[tuple[str, ...]]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import Interval
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError, check_unique, finite_or_none
@@ -56,15 +55,6 @@ class ModelAgreement:
     failures: tuple[int, ...]
     pairs: tuple[PairAgreement, ...]
     level: float
-
-    def kappa_matrix(self) -> FloatArray:
-        """(models, models), 1 on the diagonal, nan where kappa is not defined."""
-        place = {name: i for i, name in enumerate(self.models)}
-        matrix = np.eye(len(self.models))
-        for pair in self.pairs:
-            i, j = place[pair.stronger], place[pair.weaker]
-            matrix[i, j] = matrix[j, i] = np.nan if pair.kappa is None else pair.kappa
-        return matrix
 
     def as_dict(self) -> dict[str, Any]:
         data = asdict(self)

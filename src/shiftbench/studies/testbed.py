@@ -15,7 +15,6 @@ from importlib.resources import as_file, files
 import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
-from shiftbench.errors import UnknownNameError
 from shiftbench.settings.base import Setting, build_suite
 from shiftbench.studies.base import whole
 from shiftbench.studies.models import Models, read_models
@@ -79,13 +78,6 @@ _CORRUPTION_PARTS, _ATTACKS, _RECOGNISED = 39, 4, 5
 
 #: Images of a corruption or an attack: all of ImageNet's, or the testbed's 10 % list.
 _ALL_IMAGES, _TENTH = 50_000, 5_000
-
-
-def get_shift(name: str) -> TestbedShift:
-    try:
-        return SHIFTS[name]
-    except KeyError:
-        raise UnknownNameError("testbed shift", name, SHIFTS) from None
 
 
 def corruption_means(results: Results) -> dict[str, FloatArray]:

@@ -44,14 +44,7 @@ SETTINGS = {
 }  # fmt: skip
 _BLURS = tuple(name for name in BENCHMARK_CORRUPTIONS if name.endswith("_blur"))
 _CORRUPTED = "imagenet-c"
-#: What predictions can give.
-METRICS = ("top1", "error", "gap", "mAP", "AUPR", "CE", "mCE", "relative CE", "relative mCE")
 _NEEDED = "results of these networks on {} (shiftbench eval; then --workspace W --models map.csv)"
-
-
-def of_predictions(rows: Sequence[PublishedValue]) -> list[PublishedValue]:
-    """Those that predictions can give."""
-    return [row for row in rows if row.metric in METRICS and row.unit == "%" and not row.model.startswith("(")]
 
 
 def from_predictions(paper: str, place: str, what: str, rows: Sequence[PublishedValue]) -> None:
