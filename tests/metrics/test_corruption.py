@@ -14,8 +14,6 @@ from shiftbench.metrics.corruption import (
     Baseline,
     corruption_errors,
     mean_corruption_error,
-    relative_corruption_errors,
-    relative_mean_corruption_error,
 )
 from shiftbench.published.tables import published
 
@@ -31,7 +29,7 @@ def errors_of(model: str) -> dict[str, list[float]]:
 def test_alexnet_is_one_hundred() -> None:
     assert set(corruption_errors(ALEXNET_ERRORS).values()) == {1.0}
     assert mean_corruption_error(ALEXNET_ERRORS) == 1.0
-    assert relative_mean_corruption_error(ALEXNET_ERRORS, 0.43478) == pytest.approx(1.0)
+    assert mean_corruption_error(ALEXNET_ERRORS, 0.43478) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -45,7 +43,7 @@ def test_published_mce_from_published_ce(model: str) -> None:
 def test_table_2_follows_from_table_1(model: str) -> None:
     """Relative CEs recomputed from the other table's CEs and clean errors, within what rounding allows."""
     clean = TABLE[model, "error", "imagenet"].value
-    relative = relative_corruption_errors(errors_of(model), clean)
+    relative = corruption_errors(errors_of(model), clean)
     for c in BENCHMARK_CORRUPTIONS:
         base = ALEXNET.mean(c, (1, 2, 3, 4, 5))
         rise = base - ALEXNET.clean_error()
@@ -62,13 +60,13 @@ def test_a_subset_of_severities_is_divided_by_the_same_subset() -> None:
 def test_another_baseline() -> None:
     base = Baseline.from_errors("half", {"fog": [0.4, 0.6]}, clean=0.3, severities=(1, 5))
     assert corruption_errors({"fog": [0.2, 0.3]}, baseline=base, severities=(1, 5)) == {"fog": 0.5}
-    relative = relative_corruption_errors({"fog": [0.2, 0.3]}, 0.15, baseline=base, severities=(1, 5))
+    relative = corruption_errors({"fog": [0.2, 0.3]}, 0.15, baseline=base, severities=(1, 5))
     assert relative["fog"] == pytest.approx(0.1 / 0.2)
 
 
 def test_a_baseline_that_corruption_does_not_hurt_gives_no_ratio() -> None:
     base = Baseline.from_errors("odd", {"fog": [0.3], "snow": [0.0]}, clean=0.3, severities=(1,))
-    assert math.isnan(relative_corruption_errors({"fog": [0.5]}, 0.2, baseline=base, severities=(1,))["fog"])
+    assert math.isnan(corruption_errors({"fog": [0.5]}, 0.2, baseline=base, severities=(1,))["fog"])
     assert math.isnan(corruption_errors({"snow": [0.5]}, baseline=base, severities=(1,))["snow"])
 
 
@@ -84,4 +82,4 @@ def test_what_is_refused() -> None:
     with pytest.raises(SettingError, match="needs all of them"):
         mean_corruption_error({"fog": [0.5] * 5})
     with pytest.raises(SettingError, match="no clean error"):
-        relative_corruption_errors({"fog": [0.5] * 5}, 0.1, baseline=Baseline("x", ALEXNET.errors))
+        corruption_errors({"fog": [0.5] * 5}, 0.1, baseline=Baseline("x", ALEXNET.errors))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, ShiftbenchError
-from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors, relative_corruption_errors
+from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors
 from shiftbench.metrics.corruption_scores import CorruptionScores, corruption_scores
 from shiftbench.store.predictions import Predictions
 from tests.metrics.making import changed, with_hits
@@ -57,7 +57,7 @@ def test_values_equal_the_plain_formulas() -> None:
     grid, clean = grid_of()
     found = corruption_scores(grid, clean, resamples=50)
     ce = corruption_errors(errors(grid))
-    relative = relative_corruption_errors(errors(grid), 1 - float(clean.correct.mean()))
+    relative = corruption_errors(errors(grid), 1 - float(clean.correct.mean()))
     for c in ("fog", "snow"):
         assert found.ce[c].value == pytest.approx(ce[c])
         assert found.relative_ce[c].value == pytest.approx(relative[c])
@@ -82,7 +82,7 @@ def test_interval_equals_a_bootstrap_written_out() -> None:
         clean_error = 1 - clean.correct[rows].mean()
         lists = {c: [drawn[c, 1], drawn[c, 3]] for c in ("fog", "snow")}
         means.append(np.mean(list(corruption_errors(lists, severities=(1, 3)).values())))
-        rises.append(np.mean(list(relative_corruption_errors(lists, clean_error, severities=(1, 3)).values())))
+        rises.append(np.mean(list(corruption_errors(lists, clean_error, severities=(1, 3)).values())))
     assert found.mce is not None and found.relative_mce is not None
     assert (found.mce.low, found.mce.high) == pytest.approx(tuple(np.quantile(means, [0.1, 0.9])))
     ends = (found.relative_mce.low, found.relative_mce.high)

@@ -14,7 +14,6 @@ from shiftbench.metrics.intervals import (
     clopper_pearson,
     images_needed,
     images_needed_to_tell_apart,
-    wilson,
 )
 from shiftbench.metrics.paired import mcnemar
 
@@ -23,11 +22,9 @@ COUNTS = [(0, 1), (1, 1), (0, 20), (20, 20), (1, 7), (87, 114), (38065, 50000), 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.995])
 @pytest.mark.parametrize(("k", "n"), COUNTS)
-@pytest.mark.parametrize(("ours", "method"), [(clopper_pearson, "beta"), (wilson, "wilson")])
-def test_equals_statsmodels(ours: object, method: str, k: int, n: int, level: float) -> None:
-    assert callable(ours)
-    expected = proportion_confint(k, n, alpha=1 - level, method=method)
-    assert tuple(ours(k, n, level)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+def test_equals_statsmodels(k: int, n: int, level: float) -> None:
+    expected = proportion_confint(k, n, alpha=1 - level, method="beta")
+    assert tuple(clopper_pearson(k, n, level)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_arrays_equal_single_calls() -> None:
@@ -46,7 +43,6 @@ def test_broadcasts_over_a_table() -> None:
 
 def test_without_images_nothing_is_known() -> None:
     assert tuple(clopper_pearson(0, 0)) == (0.0, 1.0)
-    assert tuple(wilson(0, 0)) == (0.0, 1.0)
 
 
 def test_fractional_counts_as_published_tables_need() -> None:

@@ -135,58 +135,39 @@ ALEXNET = Baseline.from_errors("AlexNet", ALEXNET_ERRORS, ALEXNET_CLEAN_ERROR, s
 
 
 def corruption_errors(
-    errors: Mapping[str, Sequence[float]], *, baseline: Baseline = ALEXNET, severities: Sequence[float] = SEVERITIES
-) -> dict[str, float]:
-    """CE of every corruption, from its errors by severity.
-
-    >>> ce = corruption_errors({"fog": [0.4, 0.5, 0.6, 0.65, 0.75]})
-    >>> round(ce["fog"], 4)
-    0.7079
-    """
-    _check_lengths(errors, severities)
-    return {c: _ratio(fmean(values), baseline.mean(c, severities)) for c, values in errors.items()}
-
-
-def relative_corruption_errors(
     errors: Mapping[str, Sequence[float]],
-    clean: float,
+    clean: float | None = None,
     *,
     baseline: Baseline = ALEXNET,
     severities: Sequence[float] = SEVERITIES,
 ) -> dict[str, float]:
-    """Relative CE of every corruption: the rise over the clean error, divided by the baseline's rise.
+    """CE of every corruption from its errors by severity; relative CE if the clean error is given.
 
-    >>> relative = relative_corruption_errors({"fog": [0.4, 0.5, 0.6, 0.65, 0.75]}, clean=0.24)
-    >>> round(relative["fog"], 4)
-    0.8842
+    >>> fog = {"fog": [0.4, 0.5, 0.6, 0.65, 0.75]}
+    >>> round(corruption_errors(fog)["fog"], 4), round(corruption_errors(fog, clean=0.24)["fog"], 4)
+    (0.7079, 0.8842)
     """
     _check_lengths(errors, severities)
-    floor = baseline.clean_error()
-    return {c: _ratio(fmean(values) - clean, baseline.mean(c, severities) - floor) for c, values in errors.items()}
+    floor = 0.0 if clean is None else baseline.clean_error()
+    found = {}
+    for corruption, values in errors.items():
+        above, below = fmean(values) - (clean or 0.0), baseline.mean(corruption, severities) - floor
+        found[corruption] = above / below if below > 0 else float("nan")
+    return found
 
 
 def mean_corruption_error(
     errors: Mapping[str, Sequence[float]],
+    clean: float | None = None,
     *,
     baseline: Baseline = ALEXNET,
     severities: Sequence[float] = SEVERITIES,
     corruptions: Sequence[str] = BENCHMARK_CORRUPTIONS,
 ) -> float:
-    """mCE over exactly the given corruptions, by default the benchmark's fifteen; none may be missing."""
-    return fmean(corruption_errors(_picked(errors, corruptions), baseline=baseline, severities=severities).values())
-
-
-def relative_mean_corruption_error(
-    errors: Mapping[str, Sequence[float]],
-    clean: float,
-    *,
-    baseline: Baseline = ALEXNET,
-    severities: Sequence[float] = SEVERITIES,
-    corruptions: Sequence[str] = BENCHMARK_CORRUPTIONS,
-) -> float:
-    """Relative mCE over exactly the given corruptions, by default the fifteen of the benchmark."""
+    """mCE, relative if the clean error is given, over exactly these corruptions, by default the benchmark's fifteen;
+    none may be missing."""
     picked = _picked(errors, corruptions)
-    return fmean(relative_corruption_errors(picked, clean, baseline=baseline, severities=severities).values())
+    return fmean(corruption_errors(picked, clean, baseline=baseline, severities=severities).values())
 
 
 def _picked(errors: Mapping[str, Sequence[float]], corruptions: Sequence[str]) -> dict[str, Sequence[float]]:
@@ -198,7 +179,3 @@ def _picked(errors: Mapping[str, Sequence[float]], corruptions: Sequence[str]) -
             hint="name the corruptions to average over with corruptions=...",
         )
     return {c: errors[c] for c in corruptions}
-
-
-def _ratio(above: float, below: float) -> float:
-    return above / below if below > 0 else float("nan")

@@ -69,33 +69,6 @@ def clopper_pearson(k: ArrayLike, n: ArrayLike, level: float = 0.95) -> Interval
     return _as_given(low, high)
 
 
-@overload
-def wilson(k: float, n: float, level: float = ...) -> Interval: ...
-@overload
-def wilson(k: ArrayLike, n: ArrayLike, level: float = ...) -> Intervals: ...
-def wilson(k: ArrayLike, n: ArrayLike, level: float = 0.95) -> Interval | Intervals:
-    """Wilson's (1927) score interval: narrower than the exact one, and right only on average.
-
-    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), with p = k/n and z the normal quantile.
-
-    >>> low, high = wilson(87, 100)
-    >>> f"[{low:.4f}, {high:.4f}]"
-    '[0.7902, 0.9224]'
-    """
-    from scipy.special import ndtri
-
-    hits, total, tail = _checked(k, n, level)
-    square = float(ndtri(1.0 - tail)) ** 2
-    size = np.where(total > 0, total, 1.0)
-    share = hits / size
-    centre = (share + square / (2 * size)) / (1 + square / size)
-    half = np.sqrt(square * (share * (1 - share) / size + square / (4 * size**2))) / (1 + square / size)
-    # At k = 0 and k = n the formula's ends are exactly 0 and 1 but for rounding.
-    low = np.where((total > 0) & (hits > 0), np.maximum(centre - half, 0.0), 0.0)
-    high = np.where((total > 0) & (hits < total), np.minimum(centre + half, 1.0), 1.0)
-    return _as_given(low, high)
-
-
 def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.95) -> int:
     """How many images make the Clopper-Pearson interval as narrow as plus-minus ``half_width``.
 

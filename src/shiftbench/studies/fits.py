@@ -369,14 +369,10 @@ def fit_piecewise(
     y: Accuracies,
     *,
     pivot: float | None = None,
-    scale: str = "logit",
     models: Sequence[str] | None = None,
     baseline: Sequence[bool] | BoolArray | Sequence[str] | None = None,
     unit: str | None = None,
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int | None = None,
-    procedure: str = "testbed",
+    **options: Any,
 ) -> PiecewiseFit:
     """Two separate fits, of the baseline models with x < pivot and of those with x > pivot.
 
@@ -387,14 +383,10 @@ def fit_piecewise(
         x: Accuracies without shift: an array, or a mapping from model to accuracy.
         y: Accuracies under shift, likewise.
         pivot: x between the two sides; default: that of the baseline model whose y is 0.
-        scale: ``"logit"``, ``"probit"`` or ``"linear"``.
         models: Names of the models, if the accuracies are not given by name.
         baseline: The models that the line is fitted to, by name or as one boolean per model; default: all.
         unit: ``"percent"`` or ``"fraction"``; default: recognised from the values.
-        level: Confidence level of the intervals.
-        resamples: Number of bootstrap resamples.
-        seed: Seed of the resamples; default: the procedure's own.
-        procedure: As in ``fit``.
+        options: Others of ``fit``: scale, level, resamples, seed, procedure.
 
     Example:
         >>> x, y = [56.0, 66.0, 74.0, 76.0, 77.0, 80.0, 84.0], [1.2, 1.0, 0.8, 0.0, 3.0, 9.0, 25.0]
@@ -406,12 +398,10 @@ def fit_piecewise(
     unit = recognise_unit({"x": xs, "y": ys}, unit)
     chosen = baseline_mask(names, baseline)
     pivot = _zero_model(xs, ys, chosen) if pivot is None else pivot
-    options: dict[str, Any] = {"scale": scale, "level": level, "resamples": resamples, "seed": seed}
     sides = []
     for side, name in ((xs < pivot, "below"), (xs > pivot, "above")):
         try:
-            mask = chosen & side
-            sides.append(fit(xs, ys, models=names, baseline=mask, unit=unit, procedure=procedure, **options))
+            sides.append(fit(xs, ys, models=names, baseline=chosen & side, unit=unit, **options))
         except StudyError as error:
             raise StudyError(f"no line {name} the pivot {pivot:g}: {error}") from error
     at_pivot = [name for name, here in zip(names, chosen & (xs == pivot), strict=True) if here]

@@ -25,7 +25,7 @@ from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import FRACTION, Scale, StudyError, check_unique, get_scale
 from shiftbench.studies.fits import Fit, PiecewiseFit, baseline_mask, fit
-from shiftbench.studies.robustness import Effective, EffectiveRobustness
+from shiftbench.studies.robustness import EffectiveRobustness, effective_rows
 from shiftbench.studies.study import ShiftAxes, Study
 
 #: ``Fit.procedure`` of a line whose intervals come from resampled images.
@@ -94,12 +94,7 @@ def image_bootstrap(
     if lost > resamples // 2:
         raise StudyError("more than half of the draws give no line", found=notes[-1], hint="use the linear scale")
     low, high = percentile_interval(rho, level)
-    expected = line.predict(x)
-    rows = tuple(
-        Effective(name, float(x[i]), float(y[i]), float(expected[i]), float(y[i] - expected[i]), float(low[i]),
-                  float(high[i]), bool(fitted[i]), bool(line.extrapolates(x[i])))
-        for i, name in enumerate(names)
-    )  # fmt: skip
+    rows = effective_rows(names, x, y, line.predict(x), low, high, line)
     sources = "images" + (" (the same for x and y)" if paired else "") + (", models" if over_models else "")
     ends = [Interval(*(float(end) for end in percentile_interval(lines[:, i], level))) for i in (0, 1)]
     effective = EffectiveRobustness(line, rows, level, sources, tuple(notes))

@@ -155,11 +155,11 @@ def effective_robustness(
     x_known, y_known = xs[known], ys[known]
     expected = line.predict(x_known)
     low, high, sources = _rho_interval(x_known, y_known, expected, line, sizes[0], sizes[1], level)
-    rows = _rows(kept, x_known, y_known, expected, low, high, line)
+    rows = effective_rows(kept, x_known, y_known, expected, low, high, line)
     return EffectiveRobustness(line, rows, level, sources, tuple(notes))
 
 
-def _rows(
+def effective_rows(
     names: Sequence[str],
     x: FloatArray,
     y: FloatArray,
@@ -168,6 +168,7 @@ def _rows(
     high: FloatArray,
     line: Line,
 ) -> tuple[Effective, ...]:
+    """One entry per model."""
     fitted, outside = set(line.models), line.extrapolates(x)
     return tuple(
         Effective(name, float(x[i]), float(y[i]), float(expected[i]), float(y[i] - expected[i]), float(low[i]),

@@ -5,13 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-from shiftbench.metrics.corruption import (
-    ALEXNET_CLEAN_ERROR,
-    ALEXNET_ERRORS,
-    Baseline,
-    mean_corruption_error,
-    relative_mean_corruption_error,
-)
+from shiftbench.metrics.corruption import ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS, Baseline, mean_corruption_error
 from shiftbench.published.reproduce.base import PUBLIC, Recomputed, by_table, claim, mean_of, out_of_reach, stated
 from shiftbench.published.reproduce.predictions import from_predictions
 from shiftbench.published.reproduce.sources import Data
@@ -101,9 +95,7 @@ def clean_errors(row: _Row, data: Data) -> Recomputed:
 def testbed_mce(row: _Row, data: Data) -> float:
     errors, clean = _testbed_errors(TESTBED_NAMES[row.model], data)
     alexnet = Baseline.from_errors("AlexNet", *_testbed_errors("alexnet", data))
-    if row.metric == "mCE":
-        return mean_corruption_error(errors, baseline=alexnet)
-    return relative_mean_corruption_error(errors, clean, baseline=alexnet)
+    return mean_corruption_error(errors, None if row.metric == "mCE" else clean, baseline=alexnet)
 
 
 def _testbed_errors(model: str, data: Data) -> tuple[dict[str, list[float]], float]:

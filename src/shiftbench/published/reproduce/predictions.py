@@ -16,13 +16,7 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import listed
 from shiftbench.io.paths import Location
 from shiftbench.metrics.base import metrics
-from shiftbench.metrics.corruption import (
-    SEVERITIES,
-    corruption_errors,
-    mean_corruption_error,
-    relative_corruption_errors,
-    relative_mean_corruption_error,
-)
+from shiftbench.metrics.corruption import SEVERITIES, corruption_errors, mean_corruption_error
 from shiftbench.metrics.detection import detect
 from shiftbench.published.reproduce.base import PREDICTIONS, NotAtHandError, Recomputed, claim
 from shiftbench.published.tables import PublishedValue
@@ -107,12 +101,8 @@ class Lookup:
         errors = {one: [self._corrupted(own, one, severity) for severity in SEVERITIES] for one in types}
         if row.metric == "error":
             return fmean(error for by_severity in errors.values() for error in by_severity)
-        if row.metric in ("mCE", "CE"):
-            return mean_corruption_error(errors) if row.metric == "mCE" else corruption_errors(errors)[name]
-        clean = 1.0 - self._top1(own, "imagenet").value
-        if row.metric == "relative mCE":
-            return relative_mean_corruption_error(errors, clean)
-        return relative_corruption_errors(errors, clean)[name]
+        clean = 1.0 - self._top1(own, "imagenet").value if row.metric in ("relative CE", "relative mCE") else None
+        return mean_corruption_error(errors, clean) if name == _CORRUPTED else corruption_errors(errors, clean)[name]
 
     @cached_property
     def _members(self) -> dict[tuple[str, str, float], Result]:
