@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import multinomial
 
-from shiftbench.metrics.noninferiority import Drop
+from shiftbench.metrics.paired import Drop
 
 ALPHA = 0.05
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics import calibration_metrics
+from shiftbench.metrics import calibration as calibration_metrics
 from shiftbench.store.spec import ResultSpec
 from shiftbench.studies.gate import (
     DEFAULT_POLICY,

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import beta, pearsonr, spearmanr
 
 from shiftbench.studies import StudyError, correlate, effective_robustness, fit, relative_robustness
-from shiftbench.studies.correlation import fisher_interval
+from shiftbench.studies.fits import fisher_interval
 from shiftbench.studies.robustness import sentence
 from tests.studies.test_fits import cloud
 

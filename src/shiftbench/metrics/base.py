@@ -129,7 +129,7 @@ metrics: Registry[Metric] = Registry(
     "metric",
     builtin=(
         "shiftbench.metrics.accuracy",
-        "shiftbench.metrics.calibration_metrics",
+        "shiftbench.metrics.calibration",
         "shiftbench.metrics.video",
         "shiftbench.metrics.multilabel",
     ),

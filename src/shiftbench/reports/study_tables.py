@@ -10,9 +10,8 @@ from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Name, Table
 from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, whole
-from shiftbench.studies.correlation import Correlation
 from shiftbench.studies.difficulty import DifficultyFit
-from shiftbench.studies.fits import Fit, Line, PiecewiseFit
+from shiftbench.studies.fits import Correlation, Fit, Line, PiecewiseFit
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
 from shiftbench.studies.image_bootstrap import IMAGES
 from shiftbench.studies.many_faces import Finding

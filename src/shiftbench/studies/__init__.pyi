@@ -1,8 +1,8 @@
 from .base import StudyError as StudyError
-from .correlation import Correlation as Correlation
-from .correlation import correlate as correlate
+from .fits import Correlation as Correlation
 from .fits import Fit as Fit
 from .fits import PiecewiseFit as PiecewiseFit
+from .fits import correlate as correlate
 from .fits import fit as fit
 from .fits import fit_piecewise as fit_piecewise
 from .models import ModelInfo as ModelInfo

@@ -28,8 +28,7 @@ from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError, argument, listed
 from shiftbench.io.schema import decode, read_toml
 from shiftbench.metrics.calibration import equal_width_bins
-from shiftbench.metrics.noninferiority import Drop
-from shiftbench.metrics.paired import aligned, holm
+from shiftbench.metrics.paired import Drop, aligned, holm
 from shiftbench.store.designs import is_designed, places_of
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec

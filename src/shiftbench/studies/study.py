@@ -13,8 +13,7 @@ from shiftbench.arrays import BoolArray
 from shiftbench.errors import listed
 from shiftbench.studies import testbed
 from shiftbench.studies.base import StudyError, whole
-from shiftbench.studies.correlation import Correlation, correlate
-from shiftbench.studies.fits import Line, fit, fit_piecewise
+from shiftbench.studies.fits import Correlation, Line, correlate, fit, fit_piecewise
 from shiftbench.studies.models import STANDARD, Models
 from shiftbench.studies.results import Results
 from shiftbench.studies.robustness import (

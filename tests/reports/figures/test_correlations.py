@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from shiftbench.reports.figures import correlations
 from shiftbench.reports.figures.style import GREY
 from shiftbench.studies import StudyError, correlate
-from shiftbench.studies.correlation import Correlation
+from shiftbench.studies.fits import Correlation
 from shiftbench.studies.study import Study
 from shiftbench.studies.testbed import NATURAL, synthetic
 from tests.reports.figures.looking import check

@@ -28,7 +28,7 @@ from shiftbench.reports.figures.style import (
 from shiftbench.reports.summary import confusion_counts
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError
-from shiftbench.studies.correlation import Correlation
+from shiftbench.studies.fits import Correlation
 
 __all__ = ["confusion", "correlations", "error_map", "error_map_of_run", "heatmap", "severity_grid"]
 

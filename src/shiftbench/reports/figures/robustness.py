@@ -22,7 +22,7 @@ from shiftbench.reports.figures.style import (
     width_in_cm,
 )
 from shiftbench.studies.base import StudyError, count_of, whole
-from shiftbench.studies.correlation import correlate
+from shiftbench.studies.fits import correlate
 from shiftbench.studies.study import ShiftAxes, Study
 
 _ASPECT = 0.85
