@@ -15,8 +15,8 @@ from shiftbench.datasets import open_dataset
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import recognise_path
 from shiftbench.datasets.subtypes import (
-    cifar_100_subtypes,
     held_out_subtypes,
+    open_cifar_part,
     open_imagenet_22k,
     seen_synsets,
 )
@@ -106,19 +106,18 @@ def cifar_100(folder: Path, kind: str = "pickle") -> Path:
 def test_cifar_100_is_split_by_fine_classes_and_labelled_by_broad_ones(
     tmp_path: Path, kind: str, held_out: int
 ) -> None:
-    split = cifar_100_subtypes(cifar_100(tmp_path / "cifar-100", kind), held_out)
-    assert (len(split.train), len(split.seen), len(split.unseen)) == (
-        200 - 40 * held_out, 100 - 20 * held_out, 20 * held_out,
-    )  # fmt: skip
+    files = cifar_100(tmp_path / "cifar-100", kind)
+    train, seen, unseen_part = (open_cifar_part(files, part, held_out=held_out) for part in ("train", "seen", "unseen"))
+    assert (len(train), len(seen), len(unseen_part)) == (200 - 40 * held_out, 100 - 20 * held_out, 20 * held_out)
     fine = label_space("cifar-100").keys
     unseen = held_out_subtypes(held_out)
-    for part, expected in ((split.train, False), (split.seen, False), (split.unseen, True)):
+    for part, expected in ((train, False), (seen, False), (unseen_part, True)):
         assert part.space.name == "cifar-100-20"
         for i in range(len(part)):
             name = fine[int(part.read(i).pixels[0, 0, 0])]
             assert (name in unseen) is expected
             assert name in SUPERCLASSES[part.space.keys[part.labels[i]]].split()
-    assert_conforms(split.unseen)
+    assert_conforms(unseen_part)
 
 
 def test_more_held_out_subtypes_contain_the_fewer() -> None:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from shiftbench.cli import data_duplicates, data_factors, data_icons
-from shiftbench.cli.console import output, print_json
-from shiftbench.cli.options import AllowOutside, Json, Labels, TableOptions, grouped, path_or_url
+from shiftbench.cli.console import errors, output, print_json, stoppable, titled
+from shiftbench.cli.options import (
+    AllowOutside,
+    ExecutorOptions,
+    Json,
+    Labels,
+    Quiet,
+    TableOptions,
+    grouped,
+    path_or_url,
+    workspace_option,
+)
+from shiftbench.cli.testset_options import DescriptorOptions
 from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
+    from shiftbench.datasets.factor_audit import FactorAudit
+    from shiftbench.datasets.icons.assemble import Assembled
     from shiftbench.datasets.kind import DataReport
 
 app = typer.Typer(no_args_is_help=True, help="Check datasets before using them; rebuild Icons-50.")
-app.command("icons")(data_icons.icons_command)
-app.command("factors")(data_factors.factors_command)
-app.command("duplicates")(data_duplicates.duplicates_command)
 
 
 @app.callback()
@@ -113,3 +124,219 @@ def _data_options(report: DataReport) -> str:
 
 def _of(count: int, expected: int | None) -> str:
     return f"{count:,}" if expected in (None, count) else f"{count:,} of {expected:,}"
+
+
+@app.command("duplicates")
+@grouped
+def duplicates_command(
+    first: Annotated[str, typer.Argument(metavar="A", help="Dataset, such as a test set: a path or a name.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Dataset, such as the training set.")],
+    search: DescriptorOptions,
+    workspace: Annotated[
+        Location | None,
+        workspace_option("Workspace with results on A: also show accuracies without its near-duplicates."),
+    ] = None,
+    labels: Labels = None,
+    *,
+    where: ExecutorOptions,
+    quiet: Quiet = False,
+    table: TableOptions,
+) -> None:
+    """Find images of A that are near-duplicates of images of B.
+
+    Nothing is stored. The exact nearest neighbours in l2 on pixels or features are compared by SSIM and aligned
+    correlation; every pair within a threshold is listed, the most similar first. People should look at them before
+    images are removed. With --workspace, A is opened with --labels, as `eval` did.
+
+    \b
+    Examples:
+      shiftbench data duplicates cifar-10-test cifar-10-train -o pairs.csv
+      shiftbench data duplicates photos/test photos/train --labels imagenet-1k -w WORKSPACE
+    """
+    from shiftbench.testsets.near_duplicates import find_near_duplicates
+    from shiftbench.testsets.near_duplicates.find import open_any
+    from shiftbench.testsets.near_duplicates.review_queue import duplicate_effect
+
+    test, train = open_any(first, labels), open_any(second)
+    with stoppable():
+        queue = find_near_duplicates(
+            test, [train], within=False, show=not quiet, **search.options(), **where.options(),
+        )  # fmt: skip
+    effect = None if workspace is None else duplicate_effect(test, queue, workspace)
+    if effect is None:
+        table.show(queue)
+    elif table.json:
+        print_json({"duplicates": queue.as_data(), "accuracy": effect.as_data()})
+    else:
+        table.show(queue)
+        output.print(effect)
+
+
+@app.command("factors")
+def factors_command(
+    table: Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet file, or the folder of DeepFashion2.")],
+    protocol: Annotated[
+        str, typer.Argument(help="deepfashion-remixed, streetview-storefronts, or your own TOML file.")
+    ],
+    file: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the table with a column `set` to this CSV file.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Show how a protocol splits a table by its factors.
+
+    A protocol defines one training set, one test set like it, and test sets that differ from it in one factor each.
+    Shows the number of images in every set, where every value of a factor is used, which rows are in no set and why,
+    and what is missing. Images must exist, but are not opened. Exit code 1 if something is missing.
+
+    The table has a column `path` (relative to its folder), a label column and one column per factor. With
+    several_labels = true an image has one row per object and is scored by mean average precision. A protocol:
+
+    \b
+      name = "shops"          # settings are called shops.test, shops.night
+      label = "business"      # the label column
+      metric = "error"        # optional, see `list metrics`; default top1
+      [base]                  # training set, and the test set like it
+      light = ["day"]
+      country = ["US", "CA"]
+      [shifts.night]          # a test set that differs in one factor
+      light = ["night"]
+      [parts]                 # which rows are for training and testing
+      column = "part"
+      train = ["train"]
+      test = ["test"]
+      shifted = ["test"]
+
+    \b
+    Then:
+      shiftbench eval model.onnx --suite factors:shops.toml \\
+        --data shops.csv --labels folders
+    """
+    from shiftbench.datasets.factor_audit import audit_factors
+
+    audit = audit_factors(table, protocol)
+    if file is not None:
+        _write_sets(table, audit, file)
+        errors.print(f"written: {file}", style="dim", highlight=False)
+    if json:
+        print_json(audit.as_dict())
+    else:
+        _show_audit(audit, protocol, table)
+    if not audit.ok:
+        raise typer.Exit(1)
+
+
+def _show_audit(audit: FactorAudit, protocol: str, table: Path) -> None:
+    from shiftbench.datasets.factors import protocols
+    from shiftbench.reports.factors import audit_tables
+
+    for part in audit_tables(audit):
+        output.print(part)
+        if part.notes:
+            output.print()
+    for text in audit.missing:
+        output.print(titled("missing:", text), soft_wrap=True)
+    suite = protocol if protocol in protocols() else f"factors:{protocol}"
+    command = f"shiftbench eval MODEL --suite {suite} --data {audit.protocol}={table}"
+    output.print(f"use: {command}", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _write_sets(table: Path, audit: FactorAudit, file: Path) -> None:
+    """The rows with the sets they belong to; paths stay relative to the table's folder."""
+    from shiftbench.datasets.factors import read_table
+    from shiftbench.io.atomic import write_atomically
+
+    rows, _ = read_table(table)
+
+    def write(place: Path) -> None:
+        with place.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, [*rows[0], "set"], lineterminator="\n")
+            writer.writeheader()
+            for row, sets in zip(rows, audit.sets_of_rows, strict=True):
+                writer.writerow({**row, "set": "+".join(sets)})
+
+    write_atomically(file, write)
+
+
+@app.command("icons")
+@grouped
+def icons_command(
+    destination: Annotated[Path, typer.Argument(help="A new folder, or one to continue.")],
+    styles: Annotated[
+        str,
+        typer.Option(
+            help="all; open (only those whose licence allows redistribution); offline (two styles from PyPI, no npm "
+            "needed); or comma-separated names, such as apple,google,microsoft."
+        ),
+    ] = "all",
+    size: Annotated[int, typer.Option(help="Image side in pixels; paper 002 trains on 32.")] = 64,
+    cap: Annotated[
+        int, typer.Option(help="Most subtypes per class, the same for all styles (of 270 flags, 108 faces); 0: all.")
+    ] = 100,
+    skin_tones: Annotated[
+        bool,
+        typer.Option(
+            "--skin-tones", help="Include people and hands in all five skin tones: nearly twice as many icons."
+        ),
+    ] = False,
+    *,
+    where: ExecutorOptions,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Assemble Icons-50: 50 classes of icons in the styles of nine vendors, some in several versions.
+
+    The packages (660 MB for all styles) are downloaded with npm and pip once and kept; none of their code is run. An
+    interrupted run resumes with the same command, and more styles can be added. The icons belong to the vendors:
+    DESTINATION/LICENCES.md lists the terms.
+
+    \b
+    Examples:
+      everything, about 10,000 icons
+        shiftbench data icons icons/
+      without npm, two styles
+        shiftbench data icons icons/ --styles offline
+      then, for a model trained on icons/style.train
+        shiftbench eval model.onnx --suite icons-style --data icons/
+    """
+    from shiftbench.datasets.icons.assemble import assemble
+
+    with stoppable():
+        made = assemble(
+            destination,
+            styles=styles,
+            size=size,
+            cap=cap or None,
+            skin_tones=skin_tones,
+            **where.options(),
+            progress=not quiet,
+            console=errors,
+        )
+    if json:
+        print_json(made.summary())
+    else:
+        _show_icons(made)
+
+
+def _show_icons(made: Assembled) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title, justify in (("style", "left"), ("version", "left"), ("icons", "right"), ("licence", "left")):
+        table.add_column(title, justify=justify)  # type: ignore[arg-type]
+    for style, about in sorted(made.record.about.items()):
+        versions = [row["version"] for row in made.record.rows.get(style, ())]
+        for source in about["sources"]:
+            count = versions.count(source["version"])
+            table.add_row(style, source["version"], f"{count:,}", source["licence"])
+    output.print(table)
+    summary = made.summary()
+    output.print(
+        f"{made.images:,} icons of {len(summary['classes'])} classes and {summary['subtypes']} subtypes in "
+        f"{summary['icons']}, {made.written:,} of them written now, {made.seconds:,.1f} s",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    for reason, count in summary["left_out"].items():
+        errors.print(f"left out: {count:,} ({reason}; listed in icons.json)", style="dim", highlight=False)

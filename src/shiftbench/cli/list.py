@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,12 +61,6 @@ def _families(registry: Registry[Any]) -> Rows:
     return [(family.name, _first_line(family.make)) for family in registry.families()]
 
 
-def _suites(_: str | None) -> Rows:
-    from shiftbench.settings.base import suites
-
-    return [(name, _first_line(builder)) for name, builder in suites] + _families(suites)
-
-
 def _settings(suite: str | None) -> Rows:
     from shiftbench.settings.base import build_suite, suites
 
@@ -86,16 +81,15 @@ def _corruptions(_: str | None) -> Rows:
     return [(name, f"{CORRUPTIONS.get(name).group}, {sets.get(name, 'own')}") for name in corruptions("registered")]
 
 
-def _metrics(_: str | None) -> Rows:
-    from shiftbench.metrics.base import metrics
+def _registered(home: str) -> Callable[[str | None], Rows]:
+    """Names and descriptions of a registry, ``module:name``."""
 
-    return [(name, _first_line(metric.function)) for name, metric in metrics] + _families(metrics)
+    def rows(_: str | None) -> Rows:
+        module, _, name = home.partition(":")
+        registry: Registry[Any] = getattr(importlib.import_module(f"shiftbench.{module}"), name)
+        return [(name, _first_line(getattr(item, "function", item))) for name, item in registry] + _families(registry)
 
-
-def _classifiers(_: str | None) -> Rows:
-    from shiftbench.classifiers.loading import classifier_loaders
-
-    return [(name, _first_line(loader)) for name, loader in classifier_loaders]
+    return rows
 
 
 def _datasets(_: str | None) -> Rows:
@@ -105,12 +99,6 @@ def _datasets(_: str | None) -> Rows:
     return named + [(f"{name}:PATH", _first_line(kind.open)) for name, kind in dataset_kinds]
 
 
-def _spaces(_: str | None) -> Rows:
-    from shiftbench.labels.catalogue import label_spaces
-
-    return [(name, _first_line(build)) for name, build in label_spaces]
-
-
 def _shifts(_: str | None) -> Rows:
     from shiftbench.studies.testbed import SHIFTS
 
@@ -118,12 +106,12 @@ def _shifts(_: str | None) -> Rows:
 
 
 _LISTINGS: dict[str, Callable[[str | None], Rows]] = {
-    "suites": _suites,
+    "suites": _registered("settings.base:suites"),
     "settings": _settings,
     "corruptions": _corruptions,
-    "metrics": _metrics,
-    "classifiers": _classifiers,
+    "metrics": _registered("metrics.base:metrics"),
+    "classifiers": _registered("classifiers.loading:classifier_loaders"),
     "datasets": _datasets,
-    "spaces": _spaces,
+    "spaces": _registered("labels.catalogue:label_spaces"),
     "shifts": _shifts,
 }

@@ -14,7 +14,7 @@ from shiftbench.datasets.kind import DataReport, DatasetKind
 from shiftbench.datasets.official import official_datasets
 from shiftbench.errors import DatasetError
 from shiftbench.io.paths import Location, place
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 
 _SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 #: Archives of other layouts than class folders, by name: title, role, where it comes from.
@@ -36,7 +36,7 @@ def recognise_archive(path: Location) -> str | None:
     return f"an archive, {suffix[1:]}"
 
 
-def open_archive(path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+def open_archive(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
     """The archive of a published dataset, which has to be unpacked first."""
     path = place(path)
     raise DatasetError(f"{path.name} is an archive", expected="the unpacked folder", hint=_command(path))

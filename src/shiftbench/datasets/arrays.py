@@ -26,7 +26,7 @@ from shiftbench.io.cache import cache_folder, local_copy
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace, LabelSpace
 
 Array = NDArray[Any]
 _IMAGE_KEYS = ("images", "data", "x", "x_test", "arr_0")
@@ -161,7 +161,11 @@ class ArrayDataset(StoredDataset):
         flat = np.frombuffer(self._unchanged(index, self._bytes), np.uint8)
         shape: tuple[int, ...] = self.array.shape
         pixels = flat.reshape(shape[1:]).copy()
-        return DecodedImage(pixels if pixels.ndim == 3 and pixels.shape[2] == 3 else _grey(pixels))
+        return DecodedImage(
+            pixels
+            if pixels.ndim == 3 and pixels.shape[2] == 3
+            else np.repeat(pixels.reshape(pixels.shape[0], pixels.shape[1], 1), 3, axis=2)
+        )
 
     def _hash(self, indices: Sequence[int]) -> list[bytes]:
         return [digest_bytes(self._bytes(i)) for i in indices]
@@ -175,11 +179,7 @@ class ArrayDataset(StoredDataset):
 
 
 def open_array(
-    path: str | Location,
-    *,
-    labels: str | Location | None = None,
-    space: LabelSpace | str | None = None,
-    name: str | None = None,
+    path: str | Location, *, labels: str | Location | None = None, space: AskedSpace = None, name: str | None = None
 ) -> ArrayDataset:
     """Images and labels as npy or npz files, or a folder with images.npy and labels.npy.
 
@@ -211,7 +211,7 @@ KIND = DatasetKind(recognise_array, open_array, by_url=True)
 
 
 def from_arrays(
-    images: Array, labels: Sequence[int] | Array, *, space: LabelSpace | str | None = None, name: str = "array"
+    images: Array, labels: Sequence[int] | Array, *, space: AskedSpace = None, name: str = "array"
 ) -> ArrayDataset:
     """Arrays in memory.
 
@@ -230,7 +230,7 @@ def from_arrays(
     return ArrayDataset(name, target, InMemory(images), indices)
 
 
-def array_labels(values: Array, space: LabelSpace | str | None, name: str) -> tuple[LabelSpace, NDArray[np.int32]]:
+def array_labels(values: Array, space: AskedSpace, name: str) -> tuple[LabelSpace, NDArray[np.int32]]:
     """Label values, integers or class names, as indices into a space that the guard accepts."""
     values = np.asarray(values)
     if values.ndim == 2 and values.shape[1] == 1:
@@ -281,10 +281,6 @@ def _pick(path: Location, keys: Sequence[str], wanted: Sequence[str]) -> str:
         if key in keys:
             return key
     raise DatasetError(f"{path} lacks an array", found=", ".join(keys), expected=f"one named {' or '.join(wanted)}")
-
-
-def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.repeat(pixels.reshape(pixels.shape[0], pixels.shape[1], 1), 3, axis=2)
 
 
 def _checked(array: Array, name: str) -> Array:

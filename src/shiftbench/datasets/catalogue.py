@@ -21,7 +21,7 @@ from shiftbench.datasets.kind import DatasetKind, LazyKind, entry_names
 from shiftbench.errors import DatasetError, LabelError, listed
 from shiftbench.io.paths import Location, is_object, place
 from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 from shiftbench.registry import Registry
 
 OpenFunction = Callable[..., Dataset]
@@ -94,7 +94,7 @@ def _open_cifar_10_train(*, name: str | None = None) -> Dataset:
 
 
 def open_dataset(
-    spec: str | Location | Dataset, *, space: LabelSpace | str | None = None, name: str | None = None, **options: Any
+    spec: str | Location | Dataset, *, space: AskedSpace = None, name: str | None = None, **options: Any
 ) -> Dataset:
     """Open a dataset from a name ("demo"), a path or URL, or ``kind:path`` to choose the kind explicitly.
 
@@ -152,9 +152,7 @@ def _open(kind: str, path: Location, **options: Any) -> Dataset:
     return _call(kind, chosen.open, path, **options)
 
 
-def open_named(
-    which: str, *, space: LabelSpace | str | None = None, name: str | None = None, **options: Any
-) -> Dataset:
+def open_named(which: str, *, space: AskedSpace = None, name: str | None = None, **options: Any) -> Dataset:
     """Open a dataset by its name, even if a file of that name exists.
 
     Another ``space`` than the dataset's own selects the images whose class it has.

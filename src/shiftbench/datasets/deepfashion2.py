@@ -11,7 +11,7 @@ from shiftbench.datasets.kind import DataReport, DatasetKind
 from shiftbench.errors import DatasetError, listed
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 
 _FACTORS = ("scale", "occlusion", "viewpoint", "zoom_in")
 #: Annotated images of the released parts.
@@ -22,11 +22,7 @@ def is_deepfashion2(path: Location) -> bool:
     return any((path / part / "annos").is_dir() for part in _PARTS)
 
 
-def recognise_deepfashion2(path: Location) -> str | None:
-    return "annotation files beside images" if is_deepfashion2(path) else None
-
-
-def open_deepfashion2(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+def open_deepfashion2(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
     """DeepFashion2, which is split into datasets by the suite deepfashion-remixed."""
     raise DatasetError(
         f"{path} is DeepFashion2, which is evaluated in the splits of DeepFashion Remixed",
@@ -53,7 +49,11 @@ def check_deepfashion2(path: Location) -> DataReport:
     return report
 
 
-KIND = DatasetKind(recognise_deepfashion2, open_deepfashion2, check_deepfashion2)
+KIND = DatasetKind(
+    lambda path: "annotation files beside images" if is_deepfashion2(path) else None,
+    open_deepfashion2,
+    check_deepfashion2,
+)
 
 
 def deepfashion2_rows(root: str | Path) -> list[dict[str, Any]]:

@@ -98,7 +98,11 @@ def audit_factors(
         ],
         _values(rows, chosen),
         _left_over(rows, chosen, of_rows),
-        [*_empty(sets), *_unknown(rows, chosen), *_absent(paths, folder if root is None else root)],
+        [
+            *[f"no row for {which}" for which, found in sets.items() if not found],
+            *_unknown(rows, chosen),
+            *_absent(paths, folder if root is None else root),
+        ],
         _notes(chosen, images, classes),
         [tuple(names) for names in of_rows],
     )
@@ -148,10 +152,6 @@ def _reason(row: Row, protocol: Protocol, known: Mapping[str, set[str]]) -> str:
     if len(changed) > 1:
         return f"differ in {' and '.join(changed)}: only one factor may differ"
     return f"{protocol.part_column} {text_of(row.get(protocol.part_column or ''))}: not with these values"
-
-
-def _empty(sets: Mapping[str, Sequence[int]]) -> list[str]:
-    return [f"no row for {which}" for which, found in sets.items() if not found]
 
 
 def _unknown(rows: Sequence[Row], protocol: Protocol) -> list[str]:

@@ -43,7 +43,7 @@ from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, read_rows
 from shiftbench.errors import DatasetError, listed
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import folder_space, recognise_folders
-from shiftbench.labels.space import LabelSpace, single_labels
+from shiftbench.labels.space import AskedSpace, LabelSpace, single_labels
 
 Values = Mapping[str, tuple[str, ...]]
 TRAIN, TEST, SHIFTED = "train", "test", "shifted"
@@ -217,7 +217,7 @@ def open_splits(
     protocol: str | Path | Protocol,
     *,
     root: str | Path | None = None,
-    space: LabelSpace | str | None = None,
+    space: AskedSpace = None,
 ) -> dict[str, Dataset]:
     """Open the datasets of a protocol, named ``<protocol>/<set>``; sets without an image are left out.
 
@@ -240,7 +240,7 @@ def open_splits(
     return dict(datasets)
 
 
-def open_factors(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+def open_factors(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
     """One set of a table that a protocol splits: ``factors:PROTOCOL:TABLE/SET``.
 
     The protocol is built in or a TOML file, the table a CSV, TSV, JSONL or Parquet file or DeepFashion2's folder, the
@@ -276,9 +276,7 @@ def shared_images(which: str, images: set[str], training: set[str]) -> list[str]
     return [f"{shared:,} of the {len(images):,} images of {which} are also in training"]
 
 
-def _classes(
-    rows: Sequence[Row], protocol: Protocol, space: LabelSpace | str | None
-) -> tuple[LabelSpace, Mapping[str, int]]:
+def _classes(rows: Sequence[Row], protocol: Protocol, space: AskedSpace) -> tuple[LabelSpace, Mapping[str, int]]:
     if protocol.label not in rows[0]:
         raise DatasetError(
             f"the table has no column {protocol.label!r}",

@@ -16,7 +16,7 @@ from shiftbench.errors import DatasetError, argument
 from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import recognise_folders
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 from shiftbench.outputs.encoding import EXTENSIONS as EXTENSIONS
 
 #: Names that other programs leave beside data; never a class and never an image.
@@ -54,11 +54,7 @@ class Listing:
 
 
 def open_folder(
-    path: str | Location,
-    *,
-    space: LabelSpace | str | None = None,
-    name: str | None = None,
-    max_pixels: int = MAX_PIXELS,
+    path: str | Location, *, space: AskedSpace = None, name: str | None = None, max_pixels: int = MAX_PIXELS
 ) -> FileDataset:
     """One folder per class, named by an integer 0..K-1, a wnid or a class name.
 
@@ -100,11 +96,7 @@ def _rendition_styles(root: Location, listing: Listing, paths: Sequence[str]) ->
 
 
 def open_unlabelled(
-    path: str | Location,
-    *,
-    space: LabelSpace | str | None = None,
-    name: str | None = None,
-    max_pixels: int = MAX_PIXELS,
+    path: str | Location, *, space: AskedSpace = None, name: str | None = None, max_pixels: int = MAX_PIXELS
 ) -> FileDataset:
     """All images below a folder, without labels, for out-of-distribution detection; ids are the paths.
 

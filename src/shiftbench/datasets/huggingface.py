@@ -25,7 +25,7 @@ from shiftbench.datasets.kind import DatasetKind, entry_names
 from shiftbench.errors import DatasetError, MissingExtraError
 from shiftbench.io.paths import Location
 from shiftbench.labels.guard import recognise_names
-from shiftbench.labels.space import Labels, LabelSpace
+from shiftbench.labels.space import AskedSpace, Labels, LabelSpace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,7 +161,7 @@ def open_huggingface(
     path: str | Path,
     *,
     split: str | None = None,
-    space: LabelSpace | str | None = None,
+    space: AskedSpace = None,
     name: str | None = None,
     image: str | None = None,
     label: str | None = None,
@@ -286,7 +286,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _labels(
-    column: pa.ChunkedArray, names: Sequence[str] | None, space: LabelSpace | str | None, own: str
+    column: pa.ChunkedArray, names: Sequence[str] | None, space: AskedSpace, own: str
 ) -> tuple[LabelSpace, Labels]:
     if not names:
         values = column.to_pylist()

@@ -15,13 +15,13 @@ from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError, UnknownClassesError, argument, listed
 from shiftbench.io.paths import Location, is_object, place
 from shiftbench.labels.catalogue import FOLDERS
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 
 #: How many nested folders are searched for a dataset.
 _DEPTH = 3
 
 
-def inspect_data(path: str | Location, *, space: LabelSpace | str | None = None, **options: Any) -> DataReport:
+def inspect_data(path: str | Location, *, space: AskedSpace = None, **options: Any) -> DataReport:
     """Recognise what lies at a path and compare it with the published dataset, without decoding an image.
 
     Args:
@@ -50,7 +50,7 @@ def inspect_data(path: str | Location, *, space: LabelSpace | str | None = None,
 
 
 def describe_path(
-    path: str | Location, *, space: LabelSpace | str | None = None, own_classes: bool = False, **options: Any
+    path: str | Location, *, space: AskedSpace = None, own_classes: bool = False, **options: Any
 ) -> DataReport:
     """Recognise and open a path without reading its images; report what it holds or why it can't be used.
 

@@ -15,7 +15,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError
 from shiftbench.io.paths import Location, is_object, local
 from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace, LabelSpace
 
 
 @dataclass
@@ -135,7 +135,7 @@ def _any_of(patterns: Iterable[str]) -> Callable[[str], object]:
     return re.compile("|".join(map(translate, patterns)) or "(?!)").match
 
 
-def own_space(own: str, asked: LabelSpace | str | None, *, projectable: bool = False) -> LabelSpace:
+def own_space(own: str, asked: AskedSpace, *, projectable: bool = False) -> LabelSpace:
     """The label space of a dataset whose files determine its classes; asking for another one is an error.
 
     ``projectable`` accepts the label space of a model whose predictions can be projected onto it, such as imagenet-1k.

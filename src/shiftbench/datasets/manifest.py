@@ -15,7 +15,7 @@ from shiftbench.datasets.kind import DatasetKind
 from shiftbench.errors import DatasetError, argument
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "image")
@@ -25,7 +25,7 @@ LABEL_COLUMNS = ("label", "class", "wnid", "target")
 def open_manifest(
     path: str | Location,
     *,
-    space: LabelSpace | str | None = None,
+    space: AskedSpace = None,
     name: str | None = None,
     root: str | Location | None = None,
     label: str | None = None,
@@ -65,11 +65,11 @@ def open_manifest(
     )
 
 
-def recognise_manifest(path: Location) -> str | None:
-    return "a manifest" if path.suffix.lower() in SUFFIXES and path.is_file() else None
-
-
-KIND = DatasetKind(recognise_manifest, open_manifest, by_url=True)
+KIND = DatasetKind(
+    lambda path: "a manifest" if path.suffix.lower() in SUFFIXES and path.is_file() else None,
+    open_manifest,
+    by_url=True,
+)
 
 
 def read_rows(path: Location) -> list[dict[str, Any]]:

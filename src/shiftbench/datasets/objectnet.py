@@ -19,7 +19,7 @@ from shiftbench.errors import DatasetError, listed
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.builtin import objectnet_folders
 from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 
 OBJECTNET_BORDER = 2
 #: Of the 113 classes, as the testbed counts them.
@@ -77,11 +77,7 @@ def find_objectnet(path: Location) -> Location | None:
 
 
 def open_objectnet(
-    path: str | Location,
-    *,
-    space: LabelSpace | str | None = None,
-    name: str | None = None,
-    border: int = OBJECTNET_BORDER,
+    path: str | Location, *, space: AskedSpace = None, name: str | None = None, border: int = OBJECTNET_BORDER
 ) -> ContentDataset:
     """ObjectNet: the 113 classes that ImageNet has too, without the red border.
 
@@ -105,10 +101,6 @@ def open_objectnet(
     labels = [target.index(folder) for folder in folders for _ in listing.classes[folder]]
     files = FileDataset(name or "objectnet", target, root, paths, labels)
     return Borderless(files, border) if border else files
-
-
-def recognise_objectnet(path: Location) -> str | None:
-    return "the class folders of ObjectNet" if path.is_dir() and find_objectnet(path) else None
 
 
 def check_objectnet(path: Location) -> DataReport | None:
@@ -144,4 +136,9 @@ def check_objectnet(path: Location) -> DataReport | None:
     return report
 
 
-KIND = DatasetKind(recognise_objectnet, open_objectnet, check_objectnet, by_url=True)
+KIND = DatasetKind(
+    lambda path: "the class folders of ObjectNet" if path.is_dir() and find_objectnet(path) else None,
+    open_objectnet,
+    check_objectnet,
+    by_url=True,
+)

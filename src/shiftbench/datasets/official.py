@@ -22,7 +22,7 @@ from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names
 from shiftbench.errors import DatasetError, listed
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 
 _DEVKIT = "the labels are in ILSVRC2012_devkit_t12.tar.gz at image-net.org"
 
@@ -188,9 +188,7 @@ def recognise_unsorted_val(path: Location) -> str | None:
     return "ImageNet's validation images in one folder" if found else None
 
 
-def open_unsorted_val(
-    path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None
-) -> Dataset:
+def open_unsorted_val(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
     """ImageNet's validation images as unpacked, which have to be sorted into class folders first."""
     raise DatasetError(
         f"{path} holds ImageNet's validation images without labels",
@@ -231,9 +229,7 @@ def packing_of(path: Location) -> Packing | None:
     return None
 
 
-def open_imagenetv2(
-    path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None
-) -> FileDataset:
+def open_imagenetv2(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> FileDataset:
     """ImageNetV2: folders 0 to 999 as released, or repackaged in wnid folders."""
     root = place(path)
     packing = packing_of(root)
@@ -265,7 +261,7 @@ def recognise_imagenet_c(path: Location) -> str | None:
     return f"{count} corruptions" if count else None
 
 
-def open_imagenet_c(path: str | Location, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+def open_imagenet_c(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
     """ImageNet-C: its folders PATH/CORRUPTION/SEVERITY are opened one at a time."""
     example = next(iter(_corruptions(place(path))), "fog")
     raise DatasetError(

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,19 +27,10 @@ from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 
 CIFAR_SPACE, IMAGENET_SPACE = "cifar-100-20", "imagenet-22k-25"
 _PART = re.compile(r"subtypes(?:-(?P<held_out>[1-4]))?\.(?P<part>train|seen|unseen)")
-
-
-@dataclass(frozen=True)
-class SubtypeSplit:
-    """Images with broad labels: training and test images of seen subtypes, and test images of unseen ones."""
-
-    train: Dataset
-    seen: Dataset
-    unseen: Dataset
 
 
 def held_out_subtypes(held_out: int) -> frozenset[str]:
@@ -53,11 +43,6 @@ def held_out_subtypes(held_out: int) -> frozenset[str]:
         raise DatasetError("invalid number of held-out subtypes", found=held_out, expected="1 to 4 of the five")
     members = label_space(CIFAR_SPACE).members or ()
     return frozenset(name for group in members for name in group[:held_out])
-
-
-def cifar_100_subtypes(path: str | Path, held_out: int = 1) -> SubtypeSplit:
-    """From the official files: training images of the seen subtypes, test images of the seen and of the unseen."""
-    return SubtypeSplit(*(open_cifar_part(path, part, held_out=held_out) for part in ("train", "seen", "unseen")))
 
 
 def open_cifar_part(path: str | Path, part: str, *, held_out: int = 1, name: str | None = None) -> Subset:
@@ -89,7 +74,11 @@ def open_imagenet_22k(path: str | Path, part: str, *, name: str | None = None) -
     members = {wnid: i for i, group in enumerate(space.members or ()) for wnid in group}
     seen = seen_synsets()
     present = [wnid for wnid in _folders(root) if wnid in members and (wnid in seen) == (part != "unseen")]
-    files = [(wnid, file) for wnid in present for file in _images(root / wnid)]
+    files = [
+        (wnid, file)
+        for wnid in present
+        for file in sorted(name for name in _names(root / wnid, folders=False) if name.lower().endswith(EXTENSIONS))
+    ]
     if not files:
         raise DatasetError(
             f"{root} has no image of {part} subtypes",
@@ -118,7 +107,7 @@ def recognise_subtypes(path: Location) -> str | None:
     return f"{match['part']} subtypes of ImageNet-22K" if found else None
 
 
-def open_subtypes(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+def open_subtypes(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
     """Seen or unseen subtypes: PATH/subtypes-1.unseen of CIFAR-100, PATH/subtypes.unseen of ImageNet-22K."""
     place = Path(path)
     match = _PART.fullmatch(place.name)
@@ -138,10 +127,6 @@ KIND = DatasetKind(recognise_subtypes, open_subtypes)
 
 def _folders(root: Path) -> list[str]:
     return sorted(_names(root, folders=True))
-
-
-def _images(folder: Path) -> list[str]:
-    return sorted(name for name in _names(folder, folders=False) if name.lower().endswith(EXTENSIONS))
 
 
 def _names(folder: Path, *, folders: bool) -> Iterable[str]:

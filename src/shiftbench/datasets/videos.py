@@ -25,7 +25,7 @@ from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.kind import DataReport, DatasetKind, own_space
 from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.io.paths import Location, place
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace, LabelSpace
 
 _ROW = re.compile(r"(?P<anchor>.*?)(?:@(?P<offset>[+-]\d+))?(?:#(?P<copy>\d+))?")
 
@@ -147,7 +147,7 @@ def find_metadata(root: Location, files: Sequence[str]) -> Location | None:
 def open_vid_robust(
     path: str | Location,
     *,
-    space: LabelSpace | str | None = None,
+    space: AskedSpace = None,
     name: str | None = None,
     k: int | None = None,
     metadata: str | Location | None = None,
@@ -200,7 +200,7 @@ def _labels_of(labels: Mapping[str, Any], frame: str) -> Sequence[int]:
 def open_ytbb_robust(
     path: str | Location,
     *,
-    space: LabelSpace | str | None = None,
+    space: AskedSpace = None,
     name: str | None = None,
     k: int | None = 10,
     metadata: str | Location | None = None,

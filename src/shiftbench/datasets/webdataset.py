@@ -25,7 +25,7 @@ from shiftbench.errors import DatasetError
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace, LabelSpace
 
 IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff", "img")
 LABEL_ENDINGS = ("cls", "label", "class", "target")
@@ -88,7 +88,7 @@ class WebDataset(EncodedDataset):
 def open_webdataset(
     path: str | Location | Sequence[str | Location],
     *,
-    space: LabelSpace | str | None = None,
+    space: AskedSpace = None,
     name: str | None = None,
     image: str | None = None,
     label: str | None = None,

@@ -15,7 +15,7 @@ from shiftbench.errors import LabelError, UnknownClassesError, argument, listed
 from shiftbench.labels.catalogue import FOLDERS, label_space, label_spaces
 from shiftbench.labels.names import classes_by_name, classes_named, nearest_names, plain
 from shiftbench.labels.sanity_checks import outcome_warnings
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace, LabelSpace
 
 __all__ = ["folder_space", "outcome_warnings", "recognise_folders", "recognise_names"]
 
@@ -24,7 +24,7 @@ _WNID = re.compile(r"n\d{8}")
 _NAMED_SPACES = ("imagenet-1k", "imagenet-a-200", "imagenet-o-200", "imagenet-r-200", "cifar-10", "cifar-100")
 
 
-def recognise_folders(names: Iterable[str], space: LabelSpace | str | None = None) -> tuple[LabelSpace, dict[str, int]]:
+def recognise_folders(names: Iterable[str], space: AskedSpace = None) -> tuple[LabelSpace, dict[str, int]]:
     """The label space that class folders belong to, and the index of each folder's class.
 
     Folders may be named by integers, by wnids or by class names. With ``space`` they must fit it;
@@ -55,7 +55,7 @@ def recognise_folders(names: Iterable[str], space: LabelSpace | str | None = Non
 
 
 def recognise_names(
-    names: Sequence[str], space: LabelSpace | str | None = None, *, own: str = FOLDERS
+    names: Sequence[str], space: AskedSpace = None, *, own: str = FOLDERS
 ) -> tuple[LabelSpace, list[int]]:
     """As ``recognise_folders``, for class names that a file declares in order: label i means ``names[i]``.
 

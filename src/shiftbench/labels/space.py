@@ -155,6 +155,10 @@ class LabelSpace:
         return np.array([owner.get(key, self._positions.get(key, -1)) for key in source.keys], dtype=np.int32)
 
 
+#: What a user may ask for: a space, its name, or nothing.
+AskedSpace = LabelSpace | str | None
+
+
 @dataclass(frozen=True)
 class Projection:
     """Columns of the target as groups of columns of the source.

@@ -171,8 +171,7 @@ class Suite:
 
 
 suites: Registry[SuiteBuilder] = Registry(
-    "suite",
-    builtin=("shiftbench.settings.synthetic_suites", "shiftbench.settings.published_suites"),
+    "suite", builtin=("shiftbench.settings.synthetic_suites", "shiftbench.settings.published_suites")
 )
 
 

@@ -12,7 +12,7 @@ from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
 from shiftbench.datasets.subset import balanced, per_class, sample
 from shiftbench.errors import SettingError, argument
 from shiftbench.io.paths import Location, local, place
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 from shiftbench.settings.base import Setting, Suite
 
 DataSource = str | Location | Dataset
@@ -62,7 +62,7 @@ def open_data(
     suite: Suite,
     data: Data,
     *,
-    space: LabelSpace | str | None = None,
+    space: AskedSpace = None,
     selection: Selection | None = None,
     allow_outside: bool = False,
 ) -> tuple[dict[str, Dataset], dict[str, str]]:
@@ -124,7 +124,7 @@ _NOT_GIVEN = "no data was given for it"
 class _Search:
     """Looks for the data of settings; a table that several are split from is read once."""
 
-    def __init__(self, suite: Suite, data: Data, space: LabelSpace | str | None, allow_outside: bool) -> None:
+    def __init__(self, suite: Suite, data: Data, space: AskedSpace, allow_outside: bool) -> None:
         self.suite, self.data, self.space, self.allow_outside = suite, data, space, allow_outside
         self._splits: dict[str, dict[str, Dataset]] = {}
 
@@ -157,7 +157,7 @@ class _Search:
         return _open_below(place(source), setting, self.space)
 
 
-def _open_below(root: Location, setting: Setting, space: LabelSpace | str | None) -> Dataset | str:
+def _open_below(root: Location, setting: Setting, space: AskedSpace) -> Dataset | str:
     """``fog/3`` below a role is a folder of released files, or a corruption's array at a severity."""
     _, corruption, *more = setting.dataset.split("/")
     path, array = root / "/".join([corruption, *more]), root / f"{corruption}.npy"
@@ -178,17 +178,15 @@ def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
     inside = place(data) / role
     if inside.exists():
         return inside
-    return data if role == _main_role(suite) and not _holds_any_role(suite, place(data)) else None
+    return (
+        data if role == _main_role(suite) and not any((place(data) / role).exists() for role in suite.roles) else None
+    )
 
 
 def _main_role(suite: Suite) -> str:
     """The role that a single ``--data`` fills: that of the first setting which can't be left out."""
     needed = (s.dataset.split("/")[0] for s in suite.settings if not s.optional)
     return next(needed, suite.roles[0])
-
-
-def _holds_any_role(suite: Suite, folder: Location) -> bool:
-    return any((folder / role).exists() for role in suite.roles)
 
 
 def _missing(suite: Suite, roles: list[str], data: Data) -> SettingError:

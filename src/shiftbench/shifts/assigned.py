@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -133,76 +132,39 @@ class Assigned(Shift):
             return super().scores_in(view, asked)
         scores = np.zeros((len(view.ids), len(view.classifier.space)), np.float32)
         for place, rows in self._rows_by_place(view.ids).items():
-            part = _Part(view, rows)
-            scores[rows] = self.members[place].scores_in(part, _AskedPart(asked, rows))
+            part = cast("BlockView", _Part(view, rows))
+            scores[rows] = self.members[place].scores_in(part, _AskedPart.of(asked, rows))
         return scores
 
 
-@dataclass(frozen=True)
 class _Part:
-    """Some images of a block, as a block of their own."""
+    """Some images of a block, as a block of their own; all else is the whole block's."""
 
-    whole: BlockView
-    rows: Sequence[int]
+    def __init__(self, whole: BlockView, rows: Sequence[int]) -> None:
+        self._whole = whole
+        self.images = [whole.images[row] for row in rows]
+        self.ids = [whole.ids[row] for row in rows]
 
-    @property
-    def classifier(self) -> Attackable:
-        return self.whole.classifier
-
-    @property
-    def images(self) -> Sequence[Pixels]:
-        return [self.whole.images[row] for row in self.rows]
-
-    @property
-    def ids(self) -> Sequence[str]:
-        return [self.whole.ids[row] for row in self.rows]
-
-    @property
-    def seed(self) -> int:
-        return self.whole.seed
-
-    def square(self) -> int | None:
-        return self.whole.square()
-
-    def scores(self, images: Sequence[Pixels] | Pixels, ids: Sequence[str]) -> Scores:
-        return self.whole.scores(images, ids)
-
-    def checked(self, scores: Scores, ids: Sequence[str]) -> Scores:
-        return self.whole.checked(scores, ids)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
 
     def shared(self, what: str, make: Callable[[], T]) -> T:
         return make()  # no other setting asks for these images together
 
-    def blamed_on(self, who: str, ids: Sequence[str]) -> AbstractContextManager[None]:
-        return self.whole.blamed_on(who, ids)
-
 
 @dataclass(frozen=True)
 class _AskedPart:
-    whole: Asked
-    rows: Sequence[int]
+    setting: str
+    used: Sequence[int]
+    labels: Labels
+    classes: Sequence[int] | None
 
-    @property
-    def setting(self) -> str:
-        return self.whole.setting
-
-    @property
-    def _own(self) -> dict[int, int]:
-        """By position among the rows: position among the images that the setting has."""
-        position = {row: i for i, row in enumerate(self.whole.used)}
-        return {i: position[row] for i, row in enumerate(self.rows) if row in position}
-
-    @property
-    def used(self) -> Sequence[int]:
-        return list(self._own)
-
-    @property
-    def labels(self) -> Labels:
-        return self.whole.labels[list(self._own.values())]
-
-    @property
-    def classes(self) -> Sequence[int] | None:
-        return self.whole.classes
+    @classmethod
+    def of(cls, whole: Asked, rows: Sequence[int]) -> _AskedPart:
+        """``used`` are positions among the rows."""
+        position = {row: i for i, row in enumerate(whole.used)}
+        own = {i: position[row] for i, row in enumerate(rows) if row in position}
+        return cls(whole.setting, list(own), whole.labels[list(own.values())], whole.classes)
 
     def show(self, images: Pixels) -> None:
         return  # the run keeps images of whole blocks only

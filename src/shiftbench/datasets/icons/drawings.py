@@ -122,7 +122,7 @@ _FOREIGN = re.compile(
 def rasterise(data: bytes, size: int, name: str) -> Pixels:
     """(size, size, 3) pixels; raises BadImageError, naming the image, for what is none."""
     try:
-        image = _open(_drawn(data, size, name) if _is_svg(data) else data, name)
+        image = _open(_drawn(data, size, name) if (data.lstrip()[:1] == b"<") else data, name)
         return _square(image, size)
     except (OSError, ValueError, SyntaxError, MemoryError) as error:  # Pillow's and resvg's ways to refuse
         raise bad_image(name, str(error) or type(error).__name__) from error
@@ -149,10 +149,6 @@ def iconify_svg(body: str, width: float, height: float) -> bytes:
     """A whole drawing from one that lacks its frame."""
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     return f'<svg {names} viewBox="0 0 {width} {height}">{body}</svg>'.encode()
-
-
-def _is_svg(data: bytes) -> bool:
-    return data.lstrip()[:1] == b"<"
 
 
 def _drawn(data: bytes, size: int, name: str) -> bytes:

@@ -46,7 +46,7 @@ from shiftbench.errors import DatasetError, ShiftbenchError, UnknownNameError, a
 from shiftbench.io.paths import Location, local
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.guard import recognise_folders
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace
 
 PARTS = ("train", "seen", "test")
 _PART = re.compile(rf"(?P<protocol>(?:style|subtype|version)[a-z0-9-]*)\.(?P<part>{'|'.join(PARTS)})")
@@ -77,7 +77,7 @@ def _recognise_set(path: Location) -> str | None:
     return "Icons-50" if any(named) else None
 
 
-def open_icons(path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None) -> Dataset:
+def open_icons(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
     """Icons-50, original or rebuilt, or a part of it such as PATH/style.train."""
     place = Path(path)
     own_space("icons-50", space)
@@ -106,7 +106,11 @@ def check_icons(path: Location) -> DataReport:
     report.home = "GitHub, hendrycks/robustness, which links the archive; or rebuild it: shiftbench data icons FOLDER"
     try:
         dataset = open_icons(path)
-        expected = _recorded(path) if (path / RECORD).is_file() else _IMAGES
+        expected = (
+            sum(int(about["images"]) for about in read_record(path)["styles"].values())
+            if (path / RECORD).is_file()
+            else _IMAGES
+        )
     except ShiftbenchError as error:
         report.missing.append(f"{error.message} ({error.found})" if error.found else error.message)
         return report
@@ -121,10 +125,6 @@ def check_icons(path: Location) -> DataReport:
         report.missing.append(f"{len(lost):,} of the listed icons: {listed(lost, 3)}")
     report.expect_images(expected)
     return report
-
-
-def _recorded(folder: Path) -> int:
-    return sum(int(about["images"]) for about in read_record(folder)["styles"].values())
 
 
 KIND = DatasetKind(recognise_icons, open_icons, check_icons)

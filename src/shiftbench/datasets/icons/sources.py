@@ -269,7 +269,7 @@ def capped(chosen: Sequence[Icon], cap: int | None) -> list[Icon]:
     if cap is None:
         return list(chosen)
     classes: dict[str, list[Icon]] = {}
-    for icon in sorted(chosen, key=lambda icon: _rank(icon.subtype)):
+    for icon in sorted(chosen, key=lambda icon: hashlib.blake2b(icon.subtype.encode(), digest_size=8).digest()):
         classes.setdefault(icon.label, []).append(icon)
     kept: set[Icon] = set()
     for members in classes.values():
@@ -277,7 +277,3 @@ def capped(chosen: Sequence[Icon], cap: int | None) -> list[Icon]:
         others = [icon for icon in members if not is_held_out(icon.subtype)]
         kept.update([*held_out[: cap // 2], *others, *held_out[cap // 2 :]][:cap])
     return [icon for icon in chosen if icon in kept]
-
-
-def _rank(subtype: str) -> bytes:
-    return hashlib.blake2b(subtype.encode(), digest_size=8).digest()

@@ -128,18 +128,6 @@ class Attack(ClassifierShift):
             about["eps_for_side"] = REFERENCE_SIDE
         return about
 
-    def scores(
-        self,
-        classifier: Attackable,
-        images: Pixels,
-        labels: Labels,
-        *,
-        image_ids: Sequence[str],
-        seed: int,
-        classes: Sequence[int] | None = None,
-    ) -> Scores:
-        return self.attack(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes).scores
-
     def scores_and_images(
         self,
         classifier: Attackable,

@@ -81,18 +81,6 @@ class AutoAttack(ClassifierShift):
         _import_art()
         super().check(classifier)
 
-    def scores(
-        self,
-        classifier: Attackable,
-        images: Pixels,
-        labels: Labels,
-        *,
-        image_ids: Sequence[str],
-        seed: int,
-        classes: Sequence[int] | None = None,
-    ) -> Scores:
-        return self.scores_and_images(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)[0]
-
     def scores_and_images(
         self,
         classifier: Attackable,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,7 +48,6 @@ class ClassifierShift(Shift):
     #: Whether it can be run only on images whose class is known.
     needs_labels: bool = True
 
-    @abstractmethod
     def scores(
         self,
         classifier: Attackable,
@@ -64,8 +62,10 @@ class ClassifierShift(Shift):
 
         ``images`` are uint8 (N, H, W, 3), ``labels`` index the classifier's label space. ``classes`` are the
         columns that compete in the setting (None: all of them); the others can't be what the image is taken for.
-        An image's scores depend on nothing but itself, its id, the seed and the classifier.
+        An image's scores depend on nothing but itself, its id, the seed and the classifier. A subclass implements this
+        or ``scores_and_images``.
         """
+        return self.scores_and_images(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)[0]
 
     def scores_and_images(
         self,

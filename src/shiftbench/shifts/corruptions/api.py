@@ -357,7 +357,10 @@ class Corrupt:
             return self.seed or 0, ids
         if self.seed is None:
             return _fresh_seed(), default_ids(given)
-        return self.seed, [_content(one) for one in (given.pixels if given.batch else [given.pixels])]
+        return self.seed, [
+            hashlib.blake2b(one.tobytes(), digest_size=16).hexdigest()
+            for one in (given.pixels if given.batch else [given.pixels])
+        ]
 
     def _one(self, pixels: Pixels, seed: int, image_id: str) -> Pixels:
         number = 0
@@ -381,7 +384,3 @@ def _fresh_seed() -> int:
     """Workers of a DataLoader seed both generators differently in every worker and epoch."""
     torch = sys.modules.get("torch")
     return random.getrandbits(63) if torch is None else int(torch.randint(2**63 - 1, (), device="cpu"))
-
-
-def _content(pixels: Pixels) -> str:
-    return hashlib.blake2b(pixels.tobytes(), digest_size=16).hexdigest()
