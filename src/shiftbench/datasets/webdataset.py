@@ -41,17 +41,6 @@ class _Sample:
     members: dict[str, tuple[int, int]] = field(default_factory=dict)  # ending: offset, size
 
 
-@dataclass
-class _Table:
-    """The samples with an image, by column."""
-
-    keys: list[str] = field(default_factory=list)
-    values: list[str | None] = field(default_factory=list)
-    places: list[tuple[int, int, int]] = field(default_factory=list)  # shard, offset, size
-    extras: list[dict[str, Any]] = field(default_factory=list)
-    endings: set[str] = field(default_factory=set)
-
-
 class WebDataset(EncodedDataset):
     """Made by ``open_webdataset``."""
 
@@ -100,28 +89,30 @@ def open_webdataset(
     ``key.cls``, or the field ``label`` of ``key.json``; a sample without one has the label -1.
     """
     shards = find_shards(path)
-    table = _scan_all(shards, image, label)
-    found = f"members with the endings {', '.join(sorted(table.endings)) or 'none'}"
-    if not table.keys:
+    samples, endings = _scan_all(shards, image, label)
+    found = f"members with the endings {', '.join(sorted(endings)) or 'none'}"
+    if not samples:
         raise DatasetError(
             f"no images in {len(shards)} shards",
             found=found,
             expected=f"members with the ending {image or ', '.join(IMAGE_ENDINGS[:4])}",
         )
-    if not any(value is not None for value in table.values):
+    keys, values, places, extras = zip(*samples, strict=True)
+    if not any(value is not None for value in values):
         raise DatasetError(f"no labels in {len(shards)} shards", found=found, expected=".cls or .json with a label")
-    target, index = recognise_folders({v for v in table.values if v is not None}, space)
-    counts = Counter(table.keys)
-    stems = [shard.stem for shard in shards]
-    pairs = zip(table.keys, table.places, strict=True)
+    target, index = recognise_folders({value for value in values if value is not None}, space)
+    counts = Counter(keys)
     return WebDataset(
         name or shards[0].parent.resolve().name,
         target,
         shards,
-        [key if counts[key] == 1 else f"{stems[place[0]]}/{key}" for key, place in pairs],
-        [-1 if value is None else index[value] for value in table.values],
-        table.places,
-        _columns(table.extras),
+        [
+            key if counts[key] == 1 else f"{shards[place[0]].stem}/{key}"
+            for key, place in zip(keys, places, strict=True)
+        ],
+        [-1 if value is None else index[value] for value in values],
+        places,
+        {column: [extra.get(column) for extra in extras] for column in sorted({c for extra in extras for c in extra})},
         max_pixels,
     )
 
@@ -136,20 +127,23 @@ def recognise_shards(path: Location) -> str | None:
 KIND = DatasetKind(recognise_shards, open_webdataset, by_url=True)
 
 
-def _scan_all(shards: Sequence[Location], image: str | None, label: str | None) -> _Table:
-    table = _Table()
+#: Key, label as text, (shard, offset, size) of the image, and the other fields of its JSON.
+_Found = tuple[str, str | None, tuple[int, int, int], dict[str, Any]]
+
+
+def _scan_all(shards: Sequence[Location], image: str | None, label: str | None) -> tuple[list[_Found], set[str]]:
+    """The samples with an image, and the endings of all members."""
+    found: list[_Found] = []
+    endings: set[str] = set()
     for number, shard in enumerate(map(local_copy, shards)):
         with shard.open("rb") as file:
             for sample in _scan(shard):
-                table.endings.update(sample.members)
+                endings.update(sample.members)
                 place = _image_place(sample, image)
                 if place is not None:
                     value, extra = _record(file, sample, label)
-                    table.keys.append(sample.key)
-                    table.values.append(value)
-                    table.places.append((number, *place))
-                    table.extras.append(extra)
-    return table
+                    found.append((sample.key, value, (number, *place), extra))
+    return found, endings
 
 
 def find_shards(path: str | Location | Sequence[str | Location]) -> list[Location]:
@@ -245,8 +239,3 @@ def _record(file: BinaryIO, sample: _Sample, label: str | None) -> tuple[str | N
 def _slice(file: BinaryIO, offset: int, size: int) -> bytes:
     file.seek(offset)
     return file.read(size)
-
-
-def _columns(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    names = sorted({name for record in records for name in record})
-    return {name: [record.get(name) for record in records] for name in names}

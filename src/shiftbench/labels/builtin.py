@@ -12,7 +12,6 @@ correct" (the video datasets) are the same rule.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from functools import cache, partial
 from importlib import resources
 
@@ -26,85 +25,23 @@ def _table(file: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def _imagenet(name: str) -> LabelSpace:
-    rows = _table("imagenet_1k")
-    return LabelSpace(name, tuple(row["wnid"] for row in rows), tuple(row["name"] for row in rows))
-
-
-def _subset(letter: str, name: str) -> LabelSpace:
-    wnids = tuple(row["wnid"] for row in _table("imagenet_1k") if letter in row["subsets"])
-    return label_space("imagenet-1k").subset(wnids, name)
-
-
-def _space(file: str, name: str) -> LabelSpace:
-    rows = _table(file)
+def _space(name: str, table: str, subset: str) -> LabelSpace:
+    """``subset`` is the letter of a subset of ImageNet, or "with members": the classes that ImageNet has, too."""
+    rows = _table(table)
+    if table == "imagenet_1k" and subset:
+        wnids = tuple(row["key"] for row in rows if subset in row["subsets"])
+        return label_space("imagenet-1k").subset(wnids, name)
+    if subset:
+        rows = [row for row in rows if row["members"]]
     members = [tuple(filter(None, row["members"].split("|"))) for row in rows] if "members" in rows[0] else None
-    return LabelSpace(
-        name, tuple(r["key"] for r in rows), tuple(r["name"] for r in rows), None if members is None else tuple(members)
-    )
+    keys, names = (tuple(row[column] for row in rows) for column in ("key", "name"))
+    return LabelSpace(name, keys, names, None if members is None else tuple(members))
 
 
-def _objectnet(name: str) -> LabelSpace:
-    whole = _space("objectnet", name)
-    shared = [row for row in zip(whole.keys, whole.names, whole.members or (), strict=True) if row[2]]
-    return LabelSpace(name, *zip(*shared, strict=True))
-
-
-#: Name, how it is made, and what `list spaces` shows.
-_SPACES: tuple[tuple[str, Callable[[str], LabelSpace], str], ...] = (
-    ("imagenet-1k", _imagenet, "The 1,000 classes of ImageNet (ILSVRC 2012); keys are wnids."),
-    ("imagenet-a-200", partial(_subset, "a"), "The 200 classes of ImageNet-A (natural adversarial examples)."),
-    (
-        "imagenet-o-200",
-        partial(_subset, "o"),
-        "The 200 classes of ImageNet-O, which its out-of-distribution images are mistaken for.",
-    ),
-    ("imagenet-r-200", partial(_subset, "r"), "The 200 classes of ImageNet-R (renditions)."),
-    (
-        "imagenet-eighth-125",
-        partial(_subset, "e"),
-        "The 125 classes of the ImageNet testbed's `subsampled_class_1_8` settings.",
-    ),
-    (
-        "objectnet-113",
-        _objectnet,
-        "The 113 classes of ObjectNet that ImageNet has too, as 125 ImageNet classes; keys are its folders.",
-    ),
-    ("vid-robust-30", partial(_space, "vid_robust"), "The 30 classes of ImageNet-Vid-Robust, as 288 ImageNet classes."),
-    (
-        "ytbb-robust-24",
-        partial(_space, "ytbb_robust"),
-        "The 24 classes of YTBB-Robust, 19 of them as 231 ImageNet classes; ImageNet lacks the other five.",
-    ),
-    (
-        "imagenet-22k-25",
-        partial(_space, "imagenet_22k"),
-        "25 broad classes of ImageNet-22K; members are the synsets below each in WordNet 3.0, 543 of them in "
-        "ImageNet-1K.",
-    ),
-    ("cifar-10", partial(_space, "cifar_10"), "The 10 classes of CIFAR-10."),
-    ("cifar-100", partial(_space, "cifar_100"), "The 100 fine classes of CIFAR-100, in alphabetical order."),
-    (
-        "cifar-100-20",
-        partial(_space, "cifar_100_broad"),
-        "The 20 broad classes of CIFAR-100, each with its five fine ones.",
-    ),
-    ("icons-50", partial(_space, "icons"), "The 50 broad classes of Icons-50; keys are its folders."),
-    (
-        "deepfashion2-13",
-        partial(_space, "deepfashion2"),
-        "DeepFashion2's 13 categories of clothes, in the order of `category_id`, which counts from 1.",
-    ),
-    (
-        "streetview-storefronts-20",
-        partial(_space, "storefronts"),
-        "The 20 kinds of business of StreetView StoreFronts (paper 000, appendix C).",
-    ),
-)
-for _name, _make, _about in _SPACES:
-    _build = cache(partial(_make, _name))
-    _build.__doc__ = _about
-    label_spaces.add(_name, _build)
+for _row in _table("spaces"):
+    _build = cache(partial(_space, _row["name"], _row["table"], _row["subset"]))
+    _build.__doc__ = _row["about"]
+    label_spaces.add(_row["name"], _build)
 
 
 @cache
@@ -114,7 +51,7 @@ def imagenet_synonyms() -> dict[str, tuple[str, ...]]:
     >>> imagenet_synonyms()["n02123045"]
     ('tabby cat',)
     """
-    return {row["wnid"]: tuple(row["synonyms"].split("|")) for row in _table("imagenet_1k") if row["synonyms"]}
+    return {row["key"]: tuple(row["synonyms"].split("|")) for row in _table("imagenet_1k") if row["synonyms"]}
 
 
 def objectnet_folders() -> tuple[str, ...]:

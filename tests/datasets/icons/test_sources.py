@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shiftbench.datasets.icons import sources
-from shiftbench.datasets.icons.sources import read_members
+from shiftbench.datasets import registry_packages
+from shiftbench.datasets.registry_packages import read_members
 from shiftbench.errors import DatasetError
 from tests.datasets.icons.making import tgz, wheel
 
@@ -56,21 +56,21 @@ def test_nothing_is_written_wherever_a_name_leads(tmp_path: Path, make: Make) ->
 def test_what_swells_is_refused(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "bomb"
     path.write_bytes(make({"a.png": bytes(200_000), "b.png": bytes(10)}))
-    monkeypatch.setattr(sources, "MAX_MEMBER_BYTES", 100_000)
+    monkeypatch.setattr(registry_packages, "MAX_MEMBER_BYTES", 100_000)
     with pytest.raises(DatasetError, match=r"a\.png in bomb is too large"):
         list(read_members(path, everything))
     assert [name for name, _ in read_members(path, lambda name: name == "b.png")] == ["b.png"]
-    monkeypatch.setattr(sources, "MAX_TOTAL_BYTES", 200_000)
+    monkeypatch.setattr(registry_packages, "MAX_TOTAL_BYTES", 200_000)
     with pytest.raises(DatasetError, match="more than a package of icons"):
         list(read_members(path, lambda name: name == "b.png"))
-    monkeypatch.setattr(sources, "MAX_TOTAL_BYTES", 10**9)
-    monkeypatch.setattr(sources, "MAX_MEMBERS", 1)
+    monkeypatch.setattr(registry_packages, "MAX_TOTAL_BYTES", 10**9)
+    monkeypatch.setattr(registry_packages, "MAX_MEMBERS", 1)
     with pytest.raises(DatasetError, match="more than a package of icons"):
         list(read_members(path, lambda name: name == "b.png"))
 
 
 def test_a_zip_that_lies_about_a_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_MEMBER_BYTES", 1_000)
+    monkeypatch.setattr(registry_packages, "MAX_MEMBER_BYTES", 1_000)
     path = tmp_path / "lying.whl"
     path.write_bytes(wheel({"a.png": bytes(50_000)}))
     data = bytearray(path.read_bytes())

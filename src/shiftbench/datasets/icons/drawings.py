@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.icons.sources import Icon, IconSource, code_key, read_members, without_tone
+from shiftbench.datasets.icons.sources import Icon, IconSource, code_key, without_tone
 from shiftbench.datasets.images import bad_image
-from shiftbench.datasets.registry_packages import fetch
+from shiftbench.datasets.registry_packages import fetch, read_members
 from shiftbench.errors import DatasetError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -232,7 +232,7 @@ def _check_shapes(value: dict[str, Any]) -> None:
 #: The style that the paper holds out.
 STYLE = "microsoft"
 #: The rendition that the published script holds out.
-RENDITION = "2"
+RENDITION = 2
 SEEN_SHARE = 0.1
 _PROTOCOL = re.compile(r"(?P<kind>style|subtype|version)(?:-(?P<which>[a-z0-9-]+))?")
 
@@ -255,8 +255,8 @@ class IconSplit:
     def part(self, name: str) -> Subset:
         if name not in PARTS:
             raise UnknownNameError("part of a split", name, PARTS)
-        parts: dict[str, Subset] = {"train": self.train, "seen": self.seen, "test": self.test}
-        return parts[name]
+        part: Subset = getattr(self, name)
+        return part
 
 
 def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHARE, seed: int = 0) -> IconSplit:
@@ -312,28 +312,12 @@ def _of_style(dataset: Dataset, which: str | None) -> list[bool]:
     return [style == wanted for style in styles]
 
 
-def _of_subtypes(dataset: Dataset, which: str | None) -> list[bool]:
-    return [is_held_out(str(subtype)) for subtype in dataset.metadata["subtype"]]
-
-
-def _in_path(dataset: Dataset, which: str | None) -> list[bool]:
-    return [any(name in image_id for name in HELD_OUT_SUBTYPES) for image_id in dataset.ids]
-
-
-def _of_rendition(dataset: Dataset, which: str | None) -> list[bool]:
-    """The held-out rendition of icons that have another one; one that is alone of its kind stays in training."""
-    groups = _renditions(dataset)
+def _redrawn(dataset: Dataset, is_tested: Callable[[int, Sequence[int]], bool]) -> list[bool]:
+    """Of icons with several renditions the one that ``is_tested``; one that is alone of its kind is trained on."""
+    groups, numbers = _renditions(dataset), map(int, dataset.metadata["rendition"])
     return [
-        str(rendition) == RENDITION and len(groups[key]) > 1
-        for key, rendition in zip(_drawings(dataset), dataset.metadata["rendition"], strict=True)
-    ]
-
-
-def _newest(dataset: Dataset, which: str | None) -> list[bool]:
-    groups = _renditions(dataset)
-    return [
-        len(groups[key]) > 1 and int(rendition) == max(groups[key])
-        for key, rendition in zip(_drawings(dataset), dataset.metadata["rendition"], strict=True)
+        len(groups[key]) > 1 and is_tested(number, groups[key])
+        for key, number in zip(_drawings(dataset), numbers, strict=True)
     ]
 
 
@@ -353,8 +337,8 @@ def _renditions(dataset: Dataset) -> dict[tuple[str, str], list[int]]:
 Rule = Callable[[Dataset, str | None], list[bool]]
 _RULES: dict[tuple[str, str | None], Rule] = {
     ("style", None): _of_style,
-    ("subtype", None): _of_subtypes,
-    ("subtype", "published"): _in_path,
-    ("version", None): _of_rendition,
-    ("version", "newest"): _newest,
+    ("subtype", None): lambda dataset, _: [is_held_out(str(one)) for one in dataset.metadata["subtype"]],
+    ("subtype", "published"): lambda dataset, _: [any(n in one for n in HELD_OUT_SUBTYPES) for one in dataset.ids],
+    ("version", None): lambda dataset, _: _redrawn(dataset, lambda number, _: number == RENDITION),
+    ("version", "newest"): lambda dataset, _: _redrawn(dataset, lambda number, group: number == max(group)),
 }
