@@ -21,7 +21,7 @@ from shiftbench.io.paths import Location
 from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suites
 from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.corruptions.randomness import Draws
+from shiftbench.shifts.seeds import Draws
 
 #: Files of a frozen test set; ``testsets.frozen`` writes them.
 FROZEN_RECORD, FROZEN_REFERENCE = "frozen.json", "reference.jsonl"

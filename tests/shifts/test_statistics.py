@@ -14,9 +14,8 @@ from shiftbench.shifts.corruptions import corrupt
 from shiftbench.shifts.corruptions.digital import displacement_fields
 from shiftbench.shifts.corruptions.frost import ORIGINALS, frost_texture
 from shiftbench.shifts.corruptions.noise import noise_law
-from shiftbench.shifts.corruptions.randomness import KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import parameters
-from shiftbench.shifts.seeds import derive_key, random_word
+from shiftbench.shifts.seeds import KeyedDraws, PublishedDraws, derive_key, random_word
 from tests.shifts.pictures import landscape
 
 NOISE = ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise")

@@ -9,8 +9,8 @@ import pytest
 
 from shiftbench.shifts.corruptions import corrupt, corruptions
 from shiftbench.shifts.corruptions.blur import to_float32
-from shiftbench.shifts.corruptions.randomness import KeyedDraws
 from shiftbench.shifts.corruptions.testbed import _bell, _pixelate, _zoom
+from shiftbench.shifts.seeds import KeyedDraws
 from tests.shifts.pictures import landscape
 
 DRAWS = KeyedDraws((1, 2))

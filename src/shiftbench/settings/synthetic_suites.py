@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shiftbench.settings.base import Member, Setting, SuiteOptions, suite
+from shiftbench.settings.base import Member, Setting, SuiteBuilder, SuiteOptions, suite
 from shiftbench.shifts.base import Shift
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corruptions
@@ -38,33 +38,32 @@ def _setting(prefix: str, role: str, reference: str, name: str, severity: float,
     return Setting(title, role, shift, reference=reference, source=options.source, member=member)
 
 
-def _with_reference(name: str, role: str, settings: list[Setting], options: SuiteOptions) -> list[Setting]:
+def _published(family: str, role: str, clean: str, which: str, about: str) -> SuiteBuilder:
     """The clean side comes first; released corrupted files can be scored without it."""
-    return [Setting(name, role, optional=options.source == "on-disk"), *settings]
+
+    def build(options: SuiteOptions) -> list[Setting]:
+        settings = corruption_settings(family, role, clean, tuple(corruptions(which)), options)
+        return [Setting(clean, role, optional=options.source == "on-disk"), *settings]
+
+    build.__doc__ = about
+    return build
 
 
-@suite("imagenet-c")
-def imagenet_c(options: SuiteOptions) -> list[Setting]:
-    """ImageNet-C: 15 corruptions x 5 severities of ImageNet val, and val itself (mCE)."""
-    names = tuple(corruptions("benchmark"))
-    settings = corruption_settings("imagenet-c", "imagenet-val", "val", names, options)
-    return _with_reference("val", "imagenet-val", settings, options)
-
-
-@suite("imagenet-c-extra")
-def imagenet_c_extra(options: SuiteOptions) -> list[Setting]:
-    """The four validation corruptions of ImageNet-C: speckle_noise, gaussian_blur, spatter, saturate."""
-    names = tuple(corruptions("extra"))
-    settings = corruption_settings("imagenet-c", "imagenet-val", "val", names, options)
-    return _with_reference("val", "imagenet-val", settings, options)
-
-
-@suite("cifar-10-c")
-def cifar_10_c(options: SuiteOptions) -> list[Setting]:
-    """CIFAR-10-C: 15 corruptions x 5 severities of the CIFAR-10 test set, and the test set itself."""
-    names = tuple(corruptions("benchmark"))
-    settings = corruption_settings("cifar-10-c", "cifar-10", "cifar-10", names, options)
-    return _with_reference("cifar-10", "cifar-10", settings, options)
+for _name, *_fields in (
+    (
+        "imagenet-c", "imagenet-c", "imagenet-val", "val", "benchmark",
+        "ImageNet-C: 15 corruptions x 5 severities of ImageNet val, and val itself (mCE).",
+    ),
+    (
+        "imagenet-c-extra", "imagenet-c", "imagenet-val", "val", "extra",
+        "The four validation corruptions of ImageNet-C: speckle_noise, gaussian_blur, spatter, saturate.",
+    ),
+    (
+        "cifar-10-c", "cifar-10-c", "cifar-10", "cifar-10", "benchmark",
+        "CIFAR-10-C: 15 corruptions x 5 severities of the CIFAR-10 test set, and the test set itself.",
+    ),
+):  # fmt: skip
+    suite(_name)(_published(*_fields))
 
 
 @suite("demo")

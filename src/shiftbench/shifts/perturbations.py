@@ -22,9 +22,8 @@ from shiftbench.shifts.base import SequenceShift, Shift, shift_kinds
 from shiftbench.shifts.corruptions import GENERATOR_VERSION
 from shiftbench.shifts.corruptions.blur import gaussian_blur_levels, to_float32, trail
 from shiftbench.shifts.corruptions.noise import gaussian_noise, shot_noise, speckle_noise
-from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.weather import brightness, snow_flakes, snow_over, spatter_layer, water_drops
-from shiftbench.shifts.seeds import derive_key
+from shiftbench.shifts.seeds import Draws, KeyedDraws, PublishedDraws, derive_key
 
 TEST: tuple[str, ...] = (
     "gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness", "translate", "rotate", "tilt",

@@ -12,7 +12,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.io.schema import Probability
 from shiftbench.shifts.corruptions.noise import gaussian_noise, speckle_noise
-from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws
+from shiftbench.shifts.seeds import Draws, KeyedDraws
 
 NoiseScale = Annotated[float, Meta(gt=0, le=10)]
 #: Each scale has a table of its law, of which the corruptions keep 64.

@@ -20,9 +20,8 @@ from shiftbench.shifts.compose import ThenJpeg, luma
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS, Definition, corruptions
 from shiftbench.shifts.corruptions.frost import PROCEDURAL, resolve_textures, texture_source
 from shiftbench.shifts.corruptions.image_kinds import Unpacked, unpack
-from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import TABLES, parameters
-from shiftbench.shifts.seeds import SEED_SCHEME, derive_key, random_word
+from shiftbench.shifts.seeds import SEED_SCHEME, Draws, KeyedDraws, PublishedDraws, derive_key, random_word
 
 Image = TypeVar("Image")
 GENERATOR_VERSION = "1"

@@ -14,8 +14,8 @@ from shiftbench.arrays import Pixels
 from shiftbench.native.jpeg import compressed
 from shiftbench.shifts.corruptions.blur import gaussian_weights, to_float32
 from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.corruptions.randomness import Draws
 from shiftbench.shifts.corruptions.severities import Row
+from shiftbench.shifts.seeds import Draws
 
 Indices = NDArray[np.uint32]
 Weights = NDArray[np.int32]

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
-from shiftbench.shifts.corruptions.randomness import KeyedDraws
-from shiftbench.shifts.seeds import derive_key
+from shiftbench.shifts.seeds import KeyedDraws, derive_key
 
 PROCEDURAL, PACKAGE = "procedural", "package"
 PROCEDURAL_VERSION = "1"

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.corruptions.randomness import Draws, KeyedDraws, PublishedDraws
 from shiftbench.shifts.corruptions.severities import Row
+from shiftbench.shifts.seeds import Draws, KeyedDraws, PublishedDraws
 
 Law = NDArray[np.float64]
 

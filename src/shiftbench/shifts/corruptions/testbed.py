@@ -23,9 +23,9 @@ from shiftbench.shifts.corruptions import frost as frost_pictures
 from shiftbench.shifts.corruptions.blur import disk_kernel, to_float32
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.digital import random_affine
-from shiftbench.shifts.corruptions.randomness import Draws
 from shiftbench.shifts.corruptions.severities import Row, parameters
 from shiftbench.shifts.corruptions.weather import BOX, EMBOSS, equalised_distance, filtered
+from shiftbench.shifts.seeds import Draws
 
 Values = NDArray[np.floating]
 Make = Callable[..., Values]

@@ -11,8 +11,8 @@ from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions import frost as frost_pictures
 from shiftbench.shifts.corruptions.blur import gaussian_weights, to_float32, trail, zoom_positions
 from shiftbench.shifts.corruptions.catalogue import corruption
-from shiftbench.shifts.corruptions.randomness import Draws
 from shiftbench.shifts.corruptions.severities import Row
+from shiftbench.shifts.seeds import Draws
 
 Values = NDArray[np.float64]
 # The published code shrinks the frost images for the small images.
