@@ -93,6 +93,7 @@ def fill(project: Project, classes: int) -> None:
     people = [create_account(project, f"annotator {i}", "annotator").id for i in range(PEOPLE * 20)]
     connection = project.database.engine.raw_connection()
     cursor: Any = connection.cursor()
+    cursor.execute("BEGIN")  # SQLite would commit every row
     for table, (columns, rows) in rows_of(classes, people).items():
         if project.database.is_sqlite:
             places = ", ".join("?" * len(columns.split(",")))
@@ -103,7 +104,7 @@ def fill(project: Project, classes: int) -> None:
                     copy.write_row(row)
             if columns.startswith("id,"):
                 cursor.execute(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table}")
-    connection.commit()
+    cursor.execute("COMMIT")
     cursor.execute("ANALYZE")
     connection.commit()
     connection.close()

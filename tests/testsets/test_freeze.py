@@ -18,7 +18,7 @@ from shiftbench.testsets.freeze import DEFECTS, freeze, verify
 from shiftbench.testsets.frequencies import class_summaries, selection_frequencies
 from shiftbench.testsets.frozen import frozen_sets, one_frozen, read_frozen
 from shiftbench.testsets.pool.import_images import import_images
-from shiftbench.testsets.predictions import frequency_accuracy, predictions_of, revision_dataset
+from shiftbench.testsets.predictions import all_revisions_dataset, predictions_on
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import finish_class, mark
 from shiftbench.testsets.revisions import revision_images, sample, set_status
@@ -183,28 +183,23 @@ def test_blind_until_frozen(sampled: Project, tmp_path: Path) -> None:
     with pytest.raises(BlindnessError, match="no frozen set"):
         open_dataset(f"testset:{sampled.folder}")
     with pytest.raises(BlindnessError, match="showing predictions"):
-        predictions_of(sampled, "easy", tmp_path / "w")
+        predictions_on(sampled, "easy", tmp_path / "w")
     with pytest.raises(BlindnessError, match="evaluating a revision"):
-        revision_dataset(sampled, "easy", 1)
+        all_revisions_dataset(sampled, "easy")
     assert not (tmp_path / "w" / "predictions").exists()
     gone = revision_images(sampled, "easy")[0]
     mark(sampled, gone.entry, "blacklist")
     sample(sampled, "easy")
     frozen = freeze(sampled, "easy", allow=DEFECTS)
-    assert len(revision_dataset(sampled, "easy", 1)) == 9
+    union, revisions = all_revisions_dataset(sampled, "easy")
+    assert len(union) == 10 and {number: len(ids) for number, ids in revisions.items()} == {"1": 9, "2": 9}
     with pytest.raises(WorkshopError, match="no predictions on 'pets-easy'"):
         sb.Workspace(tmp_path / "w")
-        predictions_of(sampled, "easy", tmp_path / "w")
+        predictions_on(sampled, "easy", tmp_path / "w")
     run = sb.evaluate("demo:resnet8-cifar10", f"testset:{sampled.folder}", workspace=tmp_path / "w", progress=False)
-    shown = predictions_of(sampled, "easy", tmp_path / "w")
-    (name,) = run.classifiers
+    (shown,) = predictions_on(sampled, "easy", tmp_path / "w")
     score = next(score for _, setting, score in run.scores() if setting == "pets-easy")
-    assert len(shown) == frozen.images
-    assert sum(image.right[name] for image in shown) / len(shown) == pytest.approx(score.value)
-    bins = frequency_accuracy(sampled, "easy", tmp_path / "w")
-    assert sum(one.images for one in bins) == frozen.images
-    hits = sum((one.accuracy or 0) * one.images for one in bins)
-    assert hits / frozen.images == pytest.approx(score.value)
+    assert len(shown.ids) == frozen.images and shown.correct.mean() == pytest.approx(score.value)
 
 
 def test_several_frozen_sets(sampled: Project) -> None:

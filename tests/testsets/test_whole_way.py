@@ -21,8 +21,9 @@ from PIL import Image as Pillow
 import shiftbench as sb
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
+from shiftbench.studies.frequencies import accuracy_by_frequency
 from shiftbench.testsets.freeze import DEFECTS, freeze, verify
-from shiftbench.testsets.predictions import frequency_accuracy
+from shiftbench.testsets.predictions import predictions_on
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import difference, revision_images, sample, set_status
@@ -308,6 +309,9 @@ def test_over_http_to_the_order_of_effects(size: Size, tmp_path: Path) -> None:
     accuracy = {setting: score.value for _, setting, score in sb.Run.open(workspace).scores("top1")}
     assert accuracy["new-top-images"] > accuracy["new-threshold"] > accuracy["new-matched-frequency"]
     assert abs(accuracy["new-matched-frequency"] - accuracy["new-reference"]) < 0.15
-    by_frequency = [one for one in frequency_accuracy(project, "matched-frequency", workspace) if one.images]
+    found = predictions_on(project, "matched-frequency", workspace)
+    shares = verify(project, "matched-frequency").open().metadata["selection_frequency"]
+    bins = accuracy_by_frequency(np.array([one.correct for one in found]), list(shares))
+    by_frequency = [one for one in bins if one.images]
     assert by_frequency[-1].accuracy > by_frequency[0].accuracy  # type: ignore[operator]
     project.close()

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
@@ -32,6 +32,7 @@ from shiftbench.testsets.database.tables import (
     SUBMITTED,
     Account,
     Assignment,
+    Base,
     Invitation,
     SignIn,
     Task,
@@ -40,6 +41,7 @@ from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.frequencies import recount
 from shiftbench.testsets.project import Project
 
+R = TypeVar("R", bound=Base)
 Role = Literal["lead", "annotator", "reviewer"]
 ROLES: tuple[Role, ...] = ("lead", "annotator", "reviewer")
 #: Roles that may act as leads, reviewers and annotators. Leads may do everything.
@@ -162,9 +164,7 @@ def revoke_invitation(project: Project, invitation: int, *, by: int | None = Non
     """Invalidate the link; the account created with it stays."""
     with project.writing() as session:
         permit(session, by, LEADS)
-        row = session.get(Invitation, invitation)
-        if row is None:
-            raise WorkshopError(f"unknown invitation {invitation}")
+        row = find_by_id(session, Invitation, invitation, "invitation")
         row.revoked_at = row.revoked_at or project.now()
         record(project, session, "revoke", by=by, invitation=invitation)
 
@@ -219,7 +219,7 @@ def change_password(project: Project, account_id: int, password: str) -> None:
     """Set a new password and end all sessions of the account."""
     hashed = hash_password(password)
     with project.writing() as session:
-        account = _get(session, account_id)
+        account = find_by_id(session, Account, account_id, "account", lock=True)
         account.password = hashed
         session.execute(delete(SignIn).where(SignIn.account_id == account_id))
         record(project, session, "password", by=account_id)
@@ -251,10 +251,15 @@ def find_person(project: Project, name: str) -> Person:
 
 def name_of(project: Project, account_id: int) -> str:
     with project.reading() as session:
-        name = session.scalars(select(Account.name).where(Account.id == account_id)).first()
-    if name is None:
-        raise WorkshopError(f"unknown account {account_id}")
-    return name
+        return find_by_id(session, Account, account_id, "account").name
+
+
+def find_by_id(session: Session, table: type[R], number: int, what: str, *, lock: bool = False) -> R:
+    """A row of the database; an error that names it if there is none."""
+    row = session.get(table, number, with_for_update=lock)
+    if row is None:
+        raise WorkshopError(f"unknown {what} {number}")
+    return row
 
 
 def require(session: Session, account_id: int, roles: Collection[str], *, lock: bool = False) -> Account:
@@ -362,13 +367,6 @@ def _check_role(role: str) -> None:
         raise WorkshopError(f"unknown role {role!r}", expected=", ".join(ROLES))
 
 
-def _get(session: Session, account_id: int) -> Account:
-    account = session.scalars(select(Account).where(Account.id == account_id).with_for_update()).first()
-    if account is None:
-        raise WorkshopError(f"unknown account {account_id}")
-    return account
-
-
 def _person(account: Account) -> Person:
     return Person(account.id, account.name, account.role, account.excluded_at is not None, account.excluded_because)
 
@@ -376,7 +374,7 @@ def _person(account: Account) -> Person:
 def _set_excluded(project: Project, account_id: int, because: str, by: int | None, *, back: bool = False) -> int:
     with project.writing() as session:
         permit(session, by, LEADS)
-        account = _get(session, account_id)
+        account = find_by_id(session, Account, account_id, "account", lock=True)
         if (account.excluded_at is None) == back:
             return 0  # nothing to do
         account.excluded_at = None if back else project.now()

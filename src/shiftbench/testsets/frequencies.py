@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sqlalchemy import Select, Subquery, and_, case, func, select, update
+from sqlalchemy import Select, Subquery, and_, case, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from shiftbench.errors import ShiftbenchError
@@ -186,10 +186,15 @@ class CountKind:
     images: int
 
 
-def count_kinds(project: Project, classes: Collection[str] | None = None) -> list[CountKind]:
-    """The distribution of counts in each class, of images with answers: all that summaries and histograms need."""
-    columns = (PoolEntry.class_key, PoolEntry.role, PoolEntry.selected, PoolEntry.annotations)
-    query = select(*columns, func.count()).where(PoolEntry.annotations > 0).group_by(*columns)
+def count_kinds(project: Project, classes: Collection[str] | None = None, *, together: bool = False) -> list[CountKind]:
+    """The distribution of counts in each class, of images with answers: all that summaries and histograms need.
+
+    ``together`` counts over all classes, under the key "all".
+    """
+    columns = (PoolEntry.role, PoolEntry.selected, PoolEntry.annotations)
+    groups = columns if together else (PoolEntry.class_key, *columns)
+    query = select(literal("all") if together else PoolEntry.class_key, *columns, func.count())
+    query = query.where(PoolEntry.annotations > 0).group_by(*groups)
     if classes is not None:
         query = query.where(PoolEntry.class_key.in_(classes))
     with project.reading() as session:

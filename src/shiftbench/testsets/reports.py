@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.annotation import ClassProgress
@@ -13,28 +14,21 @@ from shiftbench.testsets.pool.import_images import ImportSummary
 from shiftbench.testsets.revisions import Difference, RevisionInfo, SetStatus
 
 _MOST_SHOWN = 40
+_CLASS = Column("class", "class")
+
+
+def _count(key: str, heading: str | None = None, *, optional: bool = False) -> Column:
+    return Column(key, heading or key, "count", optional=optional)
 
 
 def pool_table(rows: Sequence[PoolCount]) -> Table:
     """Candidates and references of each class."""
-    records = [
-        {"class": row.class_key, "candidates": row.candidates, "references": row.references, "marked": row.marked}
-        for row in rows
-    ]
-    total = {name: sum(record[name] for record in records) for name in ("candidates", "references", "marked")}  # type: ignore[misc]
-    return Table(
-        [
-            Column("class", "class"),
-            Column("candidates", "candidates", "count"),
-            Column("references", "references", "count"),
-            Column("marked", "marked", "count"),
-        ],
-        records,
-        shown=records[:_MOST_SHOWN],
-        title="pool",
-        lead=[f"{total['candidates']:,} candidates, {total['references']:,} references of {len(rows)} classes"],
-        notes=_more(records, "classes"),
-    )
+    names = ("candidates", "references", "marked")
+    records = [{"class": row.class_key, **{name: getattr(row, name) for name in names}} for row in rows]
+    candidates, references = sum(row.candidates for row in rows), sum(row.references for row in rows)
+    lead = [f"{candidates:,} candidates, {references:,} references of {len(rows)} classes"]
+    columns = [_CLASS, *map(_count, names)]
+    return Table(columns, records, title="pool", lead=lead, **_limited(records, "classes"))
 
 
 def audit_table(rows: Sequence[AuditLine]) -> Table:
@@ -62,61 +56,36 @@ def progress_table(rows: Sequence[ClassProgress]) -> Table:
     ]  # fmt: skip
     places, answered = sum(row.places for row in rows), sum(row.answered for row in rows)
     lead = [f"{answered:,} of {places:,} answers are in ({100 * answered / places:.1f} %)"] if places else ["no tasks"]
-    return Table(
-        [
-            Column("class", "class"),
-            Column("tasks", "tasks", "count"),
-            Column("finished", "finished", "count"),
-            Column("answered", "answers", "count"),
-            Column("places", "wished", "count"),
-            Column("in_hand", "in hand", "count"),
-            Column("share", "%", "number", times=100, places=1),
-        ],
-        records,
-        shown=[record for record, row in zip(records, rows, strict=True) if row.share < 1][:_MOST_SHOWN]
-        or records[:_MOST_SHOWN],
-        title="annotation",
-        lead=lead,
-        notes=_more(records, "classes"),
-    )
+    columns = [
+        _CLASS, _count("tasks"), _count("finished"), _count("answered", "answers"), _count("places", "wished"),
+        _count("in_hand", "in hand"), Column("share", "%", "number", times=100, places=1),
+    ]  # fmt: skip
+    unfinished = [record for record, row in zip(records, rows, strict=True) if row.share < 1] or records
+    limits = {**_limited(records, "classes"), "shown": unfinished[:_MOST_SHOWN]}
+    return Table(columns, records, title="annotation", lead=lead, **limits)
 
 
 def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> Table:
     """Annotators by their accuracy on control images, the worst first."""
     records = []
     for row in rows:
-        low, high = row.interval(level)
+        low, high = row.interval(level) if row.controls else (None, None)
         records.append(
             {
-                "annotator": row.name,
-                "tasks": row.tasks,
-                "controls": row.controls,
-                "accuracy": row.accuracy,
-                "low": low if row.controls else None,
-                "high": high if row.controls else None,
-                "selected": row.positives_selected,
-                "positives": row.positives,
-                "left": row.negatives_left,
-                "negatives": row.negatives,
-                "excluded": "excluded" if row.excluded else "",
+                "annotator": row.name, "tasks": row.tasks, "controls": row.controls, "accuracy": row.accuracy,
+                "low": low, "high": high, "selected": row.positives_selected, "positives": row.positives,
+                "left": row.negatives_left, "negatives": row.negatives, "excluded": "excluded" if row.excluded else "",
             }
-        )
-    return Table(
-        [
-            Column("annotator", "annotator"),
-            Column("tasks", "tasks", "count"),
-            Column("accuracy", "controls right %", "number", ("low", "high"), places=1, times=100),
-            Column("controls", "of", "count"),
-            Column("selected", "selected", "count", optional=True),
-            Column("positives", "of those that belong", "count", optional=True),
-            Column("left", "left", "count", optional=True),
-            Column("negatives", "of the others", "count", optional=True),
-            Column("excluded", ""),
-        ],
-        records,
-        title="annotators",
-        notes=["right: a reference image of the class selected, one of a near class left"],
-    )
+        )  # fmt: skip
+    columns = [
+        Column("annotator", "annotator"), _count("tasks"),
+        Column("accuracy", "controls right %", "number", ("low", "high"), places=1, times=100),
+        _count("controls", "of"), _count("selected", optional=True),
+        _count("positives", "of those that belong", optional=True), _count("left", optional=True),
+        _count("negatives", "of the others", optional=True), Column("excluded", ""),
+    ]  # fmt: skip
+    notes = ["right: a reference image of the class selected, one of a near class left"]
+    return Table(columns, records, title="annotators", notes=notes)
 
 
 def class_table(rows: Sequence[ClassSummary]) -> Table:
@@ -130,46 +99,32 @@ def class_table(rows: Sequence[ClassSummary]) -> Table:
         }
         for row in rows
     ]  # fmt: skip
-    return Table(
-        [
-            Column("class", "class"),
-            Column("candidates", "candidates", "count"),
-            Column("candidate_frequency", "selected", "number", places=3),
-            Column("references", "references", "count"),
-            Column("reference_frequency", "selected", "number", places=3),
-            Column("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3),
-            Column("answers", "answers", "count", optional=True),
-        ],
-        records,
-        shown=[*records[:_MOST_SHOWN], *records[-1:]] if len(records) > _MOST_SHOWN + 1 else records,
-        title="selection frequency and agreement",
-        notes=[
-            "selected: mean selection frequency of the candidates, and of the references",
-            "alpha: Krippendorff's, of selected or not, over candidates and references; 1 is agreement, 0 chance; "
-            "its interval is the bootstrap over images",
-            *(_more(records, "classes") if len(records) > _MOST_SHOWN + 1 else []),
-        ],
-    )
+    columns = [
+        _CLASS, _count("candidates"), Column("candidate_frequency", "selected", "number", places=3),
+        _count("references"), Column("reference_frequency", "selected", "number", places=3),
+        Column("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3), _count("answers", optional=True),
+    ]  # fmt: skip
+    long = len(records) > _MOST_SHOWN + 1
+    notes = [
+        "selected: mean selection frequency of the candidates, and of the references",
+        "alpha: Krippendorff's, of selected or not, over candidates and references; 1 is agreement, 0 chance; "
+        "its interval is the bootstrap over images",
+        *(_more(records, "classes") if long else []),
+    ]
+    shown = [*records[:_MOST_SHOWN], *records[-1:]] if long else records
+    return Table(columns, records, shown=shown, title="selection frequency and agreement", notes=notes)
 
 
 def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> Table:
     """Selection frequencies image by image."""
     records = [frequency_record(row, level) for row in rows]
-    return Table(
-        [
-            Column("image", "image"),
-            Column("role", "role"),
-            Column("class", "class"),
-            Column("keyword", "keyword", optional=True),
-            Column("selected", "selected", "count"),
-            Column("annotations", "of", "count"),
-            Column("frequency", "frequency", "number", ("low", "high")),
-        ],
-        records,
-        shown=[{**record, "image": record["image"][:12]} for record in records[:_MOST_SHOWN]],
-        title="selection frequencies",
-        notes=_more(records, "images; --output FILE writes all"),
-    )
+    columns = [
+        Column("image", "image"), Column("role", "role"), _CLASS, Column("keyword", "keyword", optional=True),
+        _count("selected"), _count("annotations", "of"), Column("frequency", "frequency", "number", ("low", "high")),
+    ]  # fmt: skip
+    shown = [{**record, "image": record["image"][:12]} for record in records[:_MOST_SHOWN]]
+    notes = _more(records, "images; --output FILE writes all")
+    return Table(columns, records, shown=shown, title="selection frequencies", notes=notes)
 
 
 def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) -> Table:
@@ -183,25 +138,14 @@ def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) 
         }
         for row in rows
     ]  # fmt: skip
-    return Table(
-        [
-            Column("set", "set"),
-            Column("revision", "revision", "count"),
-            Column("images", "images", "count"),
-            Column("frequency", "selected", "number", places=3),
-            Column("reference_frequency", "reference", "number", places=3),
-            Column("fallbacks", "stand-ins", "count"),
-            Column("short", "short", "count"),
-            Column("state", ""),
-            Column("strategy", "strategy", optional=True),
-            Column("made", "made (UTC)", optional=True),
-            Column("note", "note", optional=True),
-        ],
-        records,
-        title="sets",
-        lead=[_status_line(status) for status in statuses],
-        notes=["selected: mean selection frequency, beside that of the reference"],
-    )
+    columns = [
+        Column("set", "set"), _count("revision"), _count("images"), Column("frequency", "selected", "number", places=3),
+        Column("reference_frequency", "reference", "number", places=3), _count("fallbacks", "stand-ins"),
+        _count("short"), Column("state", ""), Column("strategy", "strategy", optional=True),
+        Column("made", "made (UTC)", optional=True), Column("note", "note", optional=True),
+    ]  # fmt: skip
+    notes = ["selected: mean selection frequency, beside that of the reference"]
+    return Table(columns, records, title="sets", lead=[_status_line(status) for status in statuses], notes=notes)
 
 
 def _status_line(status: SetStatus) -> str:
@@ -217,10 +161,11 @@ def _status_line(status: SetStatus) -> str:
 
 def sampling_table(revision: RevisionInfo) -> Table:
     """What a revision was sampled for, class by class."""
+    names = ("target", "chosen", "fallbacks", "short")
     records = [
         {
-            "class": key, "target": row["target"], "chosen": row["chosen"], "fallbacks": row["fallbacks"],
-            "short": row["short"], "wished": ", ".join(f"{name}: {n}" for name, n in row["wished"].items() if n),
+            "class": key, **{name: row[name] for name in names},
+            "wished": ", ".join(f"{name}: {n}" for name, n in row["wished"].items() if n),
         }
         for key, row in revision.report["classes"].items()
     ]  # fmt: skip
@@ -234,48 +179,30 @@ def sampling_table(revision: RevisionInfo) -> Table:
         f"{sum(report['short'].values())} could not be found",
     ]
     lead += [f"left out of the pool: {name} {count:,}" for name, count in report["excluded"].items()]
+    columns = [
+        _CLASS, _count("target"), _count("chosen"), _count("fallbacks", "stand-ins"), _count("short"),
+        Column("wished", "wished", optional=True),
+    ]  # fmt: skip
     return Table(
-        [
-            Column("class", "class"),
-            Column("target", "target", "count"),
-            Column("chosen", "chosen", "count"),
-            Column("fallbacks", "stand-ins", "count"),
-            Column("short", "short", "count"),
-            Column("wished", "wished", optional=True),
-        ],
-        records,
-        shown=(notable or records)[:_MOST_SHOWN],
-        title=f"{revision.set_name}, revision {revision.number}",
-        lead=lead,
-        notes=_more(notable or records, "classes"),
+        columns, records, title=f"{revision.set_name}, revision {revision.number}", lead=lead,
         data={"set": revision.set_name, "revision": revision.number, "sampling": plan, "report": report},
-    )
+        **_limited(notable or records, "classes"),
+    )  # fmt: skip
 
 
 def difference_table(change: Difference) -> Table:
     """What came and went between two revisions."""
-    gone = [
-        {"change": "removed", "class": image.class_key, "image": image.digest, "why": why}
-        for image, why in change.removed
+    gone = [("removed", image, why) for image, why in change.removed]
+    came = [("added", image, image.drawn_for) for image in change.added]
+    records = [
+        {"change": what, "class": image.class_key, "image": image.digest, "why": why}
+        for what, image, why in (*gone, *came)
     ]
-    came = [
-        {"change": "added", "class": image.class_key, "image": image.digest, "why": image.drawn_for}
-        for image in change.added
-    ]
-    records = [*gone, *came]
+    columns = [Column("change", "change"), _CLASS, Column("image", "image"), Column("why", "why, or drawn for")]
     return Table(
-        [
-            Column("change", "change"),
-            Column("class", "class"),
-            Column("image", "image"),
-            Column("why", "why, or drawn for"),
-        ],
-        records,
-        shown=records[:_MOST_SHOWN],
-        title=f"{change.set_name}: revision {change.old} to {change.new}",
-        lead=[f"{change.kept:,} kept, {len(gone)} removed, {len(came)} added"],
-        notes=_more(records, "images"),
-    )
+        columns, records, title=f"{change.set_name}: revision {change.old} to {change.new}",
+        lead=[f"{change.kept:,} kept, {len(gone)} removed, {len(came)} added"], **_limited(records, "images"),
+    )  # fmt: skip
 
 
 def imported_table(done: ImportSummary) -> Table:
@@ -285,20 +212,14 @@ def imported_table(done: ImportSummary) -> Table:
         f"{done.offered:,} images from {done.source}: {done.new:,} new {done.role}s, {done.known:,} known already, "
         f"{len(done.refused):,} refused"
     ]
-    return Table(
-        [Column("image", "refused"), Column("why", "why")],
-        records,
-        shown=records[:_MOST_SHOWN],
-        lead=lead,
-        notes=_more(records, "refused images"),
-        data={
-            "source": done.source,
-            "role": done.role,
-            "new": done.new,
-            "known": done.known,
-            "refused": records,
-        },
-    )
+    data = {"source": done.source, "role": done.role, "new": done.new, "known": done.known, "refused": records}
+    columns = [Column("image", "refused"), Column("why", "why")]
+    return Table(columns, records, lead=lead, data=data, **_limited(records, "refused images"))
+
+
+def _limited(records: Sequence[Any], what: str) -> dict[str, Any]:
+    """The first rows of a long table, and how many more there are."""
+    return {"shown": records[:_MOST_SHOWN], "notes": _more(records, what)}
 
 
 def _more(records: Sequence[object], what: str) -> list[str]:

@@ -16,7 +16,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from shiftbench.io.hashing import seeded_rank
-from shiftbench.testsets.accounts import REVIEWERS, permit, require
+from shiftbench.testsets.accounts import REVIEWERS, find_by_id, permit, require
 from shiftbench.testsets.audit import record
 from shiftbench.testsets.database.tables import (
     CANDIDATE,
@@ -111,9 +111,7 @@ def review_image(project: Project, reviewer: int, entry: int, *, original: bool 
     """The copy or the original file of a pool entry."""
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
-        row = session.get(PoolEntry, entry)
-        if row is None:
-            raise WorkshopError(f"unknown pool entry {entry}")
+        row = find_by_id(session, PoolEntry, entry, "pool entry")
         digest, suffix = row.image.digest, row.image.suffix
     return project.images.original(digest, suffix) if original else project.images.copy(digest, suffix)
 
@@ -142,9 +140,7 @@ def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> N
     """Allow the candidate to be sampled again; the mark is kept in the database."""
     with project.writing() as session:
         permit(session, by, REVIEWERS)
-        row = session.get(Mark, mark_id)
-        if row is None:
-            raise WorkshopError(f"unknown mark {mark_id}")
+        row = find_by_id(session, Mark, mark_id, "mark")
         row.withdrawn_at = row.withdrawn_at or project.now()
         record(project, session, "withdraw mark", by=by, mark=mark_id, entry=row.entry_id)
 
@@ -256,9 +252,7 @@ def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None
     """Dismiss a pair, or confirm it, which marks the candidate."""
     with project.writing() as session:
         permit(session, by, REVIEWERS)
-        row = session.get(NearPair, pair)
-        if row is None:
-            raise WorkshopError(f"unknown pair {pair}")
+        row = find_by_id(session, NearPair, pair, "pair")
         if row.state != "open":
             if (row.state == "confirmed") != duplicate:
                 raise WorkshopError(f"pair {pair} has already been judged", found=row.state)
@@ -276,9 +270,7 @@ def undo_judgement(project: Project, pair: int, *, by: int | None = None) -> Non
     """Open a judged pair again; the mark of a confirmed one is withdrawn."""
     with project.writing() as session:
         permit(session, by, REVIEWERS)
-        row = session.get(NearPair, pair)
-        if row is None:
-            raise WorkshopError(f"unknown pair {pair}")
+        row = find_by_id(session, NearPair, pair, "pair")
         if row.state == "confirmed":
             marks = select(Mark).where(Mark.entry_id == row.entry_id, Mark.kind == "near-duplicate")
             made = session.scalars(marks.where(Mark.made_at == row.decided_at, Mark.withdrawn_at.is_(None))).first()

@@ -219,7 +219,8 @@ def test_bad_links(site: Site) -> None:
     with site.visitor() as visitor:
         for token in ("nothing", "../../etc/passwd", "x" * 3000, "\u0000", "<script>"):
             page = visitor.get("/login")
-            assert visitor.post("/join", {"token": token}, form=page.form).status == 403
+            refused = 400 if "\0" in token else 403  # NUL is no text for a database
+            assert visitor.post("/join", {"token": token}, form=page.form).status == refused
         assert "shiftbench-session" not in visitor.http.cookies
 
 

@@ -55,7 +55,7 @@ def workshop_app(
     project: Project, *, public_url: str | None = None, bound: str = "127.0.0.1", recruiting: bool = False
 ) -> FastAPI:
     """The pages without middleware; ``shielded`` adds it. ``bound``: the address that the server listens on."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.context = AppContext(project, public_url, recruiting, KnownHosts.of(public_url, bound))
     for router in (  # images first: they are most of the requests
         images.tasks_router, images.review_router, annotation_pages.router, auth.router, lead_pages.router,

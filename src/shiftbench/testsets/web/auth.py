@@ -144,9 +144,9 @@ def _sign_in(context: AppContext, request: Request, person: Person, session: str
         _sign_out(context, before)
     note(context.project, "login", by=person.id, way=by, address=address_of(request))
     response = see_other(HOMES[person.role])
-    context.cookies.set_session(response, session)
+    context.cookies.set(response, context.cookies.session, session)
     if not is_known_device(context.project, person.name, request.cookies.get(context.cookies.device, "")):
-        context.cookies.set_device(response, device_mark(context.project, person.name))
+        context.cookies.set(response, context.cookies.device, device_mark(context.project, person.name))
     return response
 
 

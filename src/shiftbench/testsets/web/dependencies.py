@@ -113,7 +113,7 @@ class AppContext:
         )
         response = HTMLResponse(text, code)
         if fresh:
-            self.cookies.set_visitor(response, holder)
+            self.cookies.set(response, self.cookies.visitor, holder)
         return response
 
     def note_refusal(self, request: Request, error: ShiftbenchError) -> None:

@@ -140,7 +140,7 @@ def frequencies(request: Request, context: Context, person: Lead, page: int = 1)
     """The histogram and annotator agreement of all classes together, and of each class."""
     keys, pages = one_page(context.project.space.keys, page, _CLASSES_ON_A_PAGE)
     kinds = count_kinds(context.project, keys)
-    every = kinds if pages.last == 1 else count_kinds(context.project)
+    every = kinds if pages.last == 1 else count_kinds(context.project, together=True)
     groups: dict[str, list[CountKind]] = {"all": every, **{key: [] for key in keys}}
     for kind in kinds:
         groups[kind.class_key].append(kind)

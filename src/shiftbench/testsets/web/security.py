@@ -81,45 +81,25 @@ class TooManyError(WorkshopError):
     """Rate limit exceeded."""
 
 
-@dataclass(frozen=True)
 class Cookies:
-    """The session of a signed-in account, and the id of a visitor who is not signed in."""
+    """Names of the cookies: the session of an account, a visitor who is not signed in, a device that was before."""
 
-    secure: bool
+    def __init__(self, *, secure: bool) -> None:
+        # Browsers restrict cookies with this prefix to HTTPS and to this host.
+        prefix = "__Host-shiftbench" if secure else "shiftbench"
+        self.secure, self.session, self.visitor, self.device = (
+            secure, f"{prefix}-session", f"{prefix}-visitor", f"{prefix}-device",
+        )  # fmt: skip
 
-    @property
-    def session(self) -> str:
-        return self._name("session")
-
-    @property
-    def visitor(self) -> str:
-        return self._name("visitor")
-
-    def set_session(self, response: Response, token: str) -> None:
-        self._set(response, self.session, token, SESSION_DAYS * 86400)
-
-    def set_visitor(self, response: Response, number: str) -> None:
-        self._set(response, self.visitor, number, None)
-
-    @property
-    def device(self) -> str:
-        return self._name("device")
-
-    def set_device(self, response: Response, value: str) -> None:
-        self._set(response, self.device, value, _DEVICE_SECONDS)
+    def set(self, response: Response, name: str, value: str) -> None:
+        seconds = {self.session: SESSION_DAYS * 86400, self.device: _DEVICE_SECONDS}.get(name)
+        response.set_cookie(
+            name, value, max_age=seconds, path="/", secure=self.secure, httponly=True, samesite="strict"
+        )
 
     def end(self, response: Response) -> None:
         for name in (self.session, self.visitor):
             response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="strict")
-
-    def _name(self, what: str) -> str:
-        # Browsers restrict cookies with this prefix to HTTPS and to this host.
-        return f"__Host-shiftbench-{what}" if self.secure else f"shiftbench-{what}"
-
-    def _set(self, response: Response, name: str, value: str, seconds: int | None) -> None:
-        response.set_cookie(
-            name, value, max_age=seconds, path="/", secure=self.secure, httponly=True, samesite="strict"
-        )
 
 
 def new_visitor() -> str:
@@ -152,6 +132,8 @@ class Form:
             self._fields = parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
         except ValueError as error:
             raise WorkshopError("invalid form", found=str(error)) from None
+        if any("\0" in value for values in self._fields.values() for value in values):
+            raise WorkshopError("invalid form", found="a NUL character", expected="text")
 
     def text(self, name: str, default: str = "") -> str:
         return self._fields.get(name, [default])[0].strip()
@@ -316,6 +298,8 @@ class SecurityMiddleware:
         host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
         if host_name(host) not in self._hosts:
             await _refuse(421, "This server does not answer to that host name.", scope, receive, send_with_headers)
+        elif "\0" in scope["path"] or b"%00" in scope["query_string"]:  # PostgreSQL stores no text with it
+            await _refuse(404, "Page not found.", scope, receive, send_with_headers)
         elif _announced(scope) > LARGEST_BODY:
             await _refuse(413, "Request too large. Nothing was stored.", scope, receive, send_with_headers)
         else:
