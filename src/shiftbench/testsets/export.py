@@ -39,16 +39,9 @@ _CROISSANT = {
 TABLE_SIZE = 2000
 #: Columns of the tables beside image and label.
 _COLUMNS = {
-    "selection_frequency": "float64",
-    "selected": "int32",
-    "annotations": "int32",
-    "keyword": "string",
-    "date": "string",
-    "licence": "string",
-    "author": "string",
-    "url": "string",
-    "source": "string",
-}
+    "selection_frequency": "float64", "selected": "int32", "annotations": "int32",
+    **dict.fromkeys(("keyword", "date", "licence", "author", "url", "source"), "string"),
+}  # fmt: skip
 
 
 def export(frozen: FrozenSet, format: str, target: str | Path) -> Path:
@@ -111,11 +104,8 @@ def write_coco(frozen: FrozenSet, folder: Path) -> None:
     for number, row in enumerate(read_rows(frozen.folder / "images.jsonl"), start=1):
         with Pillow.open(frozen.folder / "images" / row["path"]) as image:
             width, height = image.size
-        details = {
-            "coco_url": row["url"],
-            "date_captured": row["date"],
-            "selection_frequency": row["selection_frequency"],
-        }
+        named = {"coco_url": "url", "date_captured": "date", "selection_frequency": "selection_frequency"}
+        details = {name: row[column] for name, column in named.items()}
         images.append({"id": number, "file_name": row["path"], "width": width, "height": height, **details})
         annotations.append(
             {"id": number, "image_id": number, "category_id": frozen.space.index(row["label"]) + 1, "iscrowd": 0,
@@ -123,11 +113,8 @@ def write_coco(frozen: FrozenSet, folder: Path) -> None:
         )  # fmt: skip
     names = zip(frozen.space.keys, frozen.space.names, strict=True)
     categories = [{"id": i, "name": name, "key": key} for i, (key, name) in enumerate(names, start=1)]
-    info = {
-        "description": frozen.name,
-        "version": f"revision {frozen.revision}",
-        "date_created": f"{frozen.frozen_at:%Y-%m-%d}",
-    }
+    dated = f"{frozen.frozen_at:%Y-%m-%d}"
+    info = {"description": frozen.name, "version": f"revision {frozen.revision}", "date_created": dated}
     values = {"info": info, "images": images, "annotations": annotations, "categories": categories, "licenses": []}
     write_json(folder / "annotations.json", values)
 

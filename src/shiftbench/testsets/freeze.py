@@ -136,22 +136,13 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
     _write_part(project, folder, "images", sampled, drawn)
     _write_part(project, folder, "reference", references, [{} for _ in references])
     values = {
-        "project": project.configuration.name,
-        "project_id": project.configuration.id,
-        "set": revision.set_name,
-        "revision": revision.number,
-        "frozen_at": frozen_at,
-        "labels": project.space.name,
-        "classes": list(project.space.keys),
-        "class_names": list(project.space.names),
-        "images": len(sampled),
-        "fingerprint": _fingerprint(project, folder, "images"),
-        "references": len(references),
-        "reference_fingerprint": _fingerprint(project, folder, "reference"),
-        "sampling": revision.sampling,
-        "report": revision.report,
-        "unsearched": unsearched(project),
-    }
+        "project": project.configuration.name, "project_id": project.configuration.id, "set": revision.set_name,
+        "revision": revision.number, "frozen_at": frozen_at, "labels": project.space.name,
+        "classes": list(project.space.keys), "class_names": list(project.space.names), "images": len(sampled),
+        "fingerprint": _fingerprint(project, folder, "images"), "references": len(references),
+        "reference_fingerprint": _fingerprint(project, folder, "reference"), "sampling": revision.sampling,
+        "report": revision.report, "unsearched": unsearched(project),
+    }  # fmt: skip
     write_json(folder / RECORD, values)
     write_card(project, status, folder, values, sampled, references)
 
@@ -175,15 +166,10 @@ def _write_part(
         name = f"{row.class_key}/{row.digest}{entry.image.suffix}"
         place_file(project.images.original(row.digest, entry.image.suffix), folder / part / name)
         described = {
-            "path": name,
-            "label": row.class_key,
-            **details,
-            "selection_frequency": row.frequency,
-            "selected": row.selected,
-            "annotations": row.annotations,
-            **{column: getattr(entry, column) for column in _COLUMNS},
-            "extra": entry.extra,
-        }
+            "path": name, "label": row.class_key, **details, "selection_frequency": row.frequency,
+            "selected": row.selected, "annotations": row.annotations,
+            **{column: getattr(entry, column) for column in _COLUMNS}, "extra": entry.extra,
+        }  # fmt: skip
         lines.append(json.dumps(described, ensure_ascii=False) + "\n")
     (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
 

@@ -374,16 +374,10 @@ def frequency_record(row: ImageFrequency, level: float) -> dict[str, Any]:
     known = row.annotations > 0
     low, high = row.interval(level)
     return {
-        "image": row.digest,
-        "role": row.role,
-        "class": row.class_key,
-        "keyword": row.keyword,
-        "selected": row.selected,
-        "annotations": row.annotations,
-        "frequency": row.frequency,
-        "low": low if known else None,
-        "high": high if known else None,
-    }
+        "image": row.digest, "role": row.role, "class": row.class_key, "keyword": row.keyword,
+        "selected": row.selected, "annotations": row.annotations, "frequency": row.frequency,
+        "low": low if known else None, "high": high if known else None,
+    }  # fmt: skip
 
 
 def _write_table(path: Path, rows: Sequence[dict[str, object]], suffix: str) -> None:

@@ -137,7 +137,11 @@ def sample(
         latest = _latest(session, set_name, lock=True)
         if (latest and latest.id) != (before and before.id):
             raise WorkshopError(f"somebody else has just sampled {set_name!r}", hint="check the new revision first")
-        if latest is not None and plan == latest.sampling and _pairs(chosen) == _sampled_pairs(previous):
+        if (
+            latest is not None
+            and plan == latest.sampling
+            and _pairs(chosen) == {(image.class_key, image.digest) for image in previous}
+        ):
             return _info(session, latest), False
         revision = Revision(
             set_name=set_name, number=latest.number + 1 if latest else 1, made_at=project.now(), made_by=by,
@@ -224,13 +228,9 @@ def _latest(session: Session, set_name: str, *, lock: bool = False) -> Revision 
 
 
 def _plan(
-    project: Project,
-    set_name: str,
-    before: Revision | None,
-    sampling: Sampling | None,
-    per_class: int | None,
+    project: Project, set_name: str, before: Revision | None, sampling: Sampling | None, per_class: int | None,
     seed: int | None,
-) -> dict[str, object]:
+) -> dict[str, object]:  # fmt: skip
     """Strategy, options, size and seed as stored in the database."""
     if before is None:
         if sampling is None:
@@ -269,12 +269,9 @@ def _draw(
     ]
     request = SamplingRequest(
         candidates=[_annotated(row) for row in rows if row.role == CANDIDATE and row.entry not in reasons],
-        references=[_annotated(row) for row in rows if row.role == REFERENCE],
-        classes=project.space.keys,
-        per_class=plan["per_class"],
-        seed=plan["seed"],
-        kept=kept,
-    )
+        references=[_annotated(row) for row in rows if row.role == REFERENCE], classes=project.space.keys,
+        per_class=plan["per_class"], seed=plan["seed"], kept=kept,
+    )  # fmt: skip
     chosen = make_sampling(plan["strategy"], **plan["options"]).sample(request)
     if not chosen.choices:
         least = plan["options"].get("min_annotations", 0)
@@ -296,10 +293,6 @@ def _pairs(chosen: Sample) -> set[tuple[str, str]]:
     return {(choice.class_key, choice.id) for choice in chosen.choices}
 
 
-def _sampled_pairs(images: Sequence[SampledImage]) -> set[tuple[str, str]]:
-    return {(image.class_key, image.digest) for image in images}
-
-
 def _report(chosen: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str]) -> dict[str, object]:
     pairs = _pairs(chosen)
     sampled = [row for row in rows if row.role == CANDIDATE and (row.class_key, row.digest) in pairs]
@@ -315,14 +308,11 @@ def _store_images(session: Session, revision: Revision, chosen: Sample, rows: Se
     entries = {(row.class_key, row.digest): row.entry for row in rows if row.role == CANDIDATE}
     values = [
         {
-            "revision_id": revision.id,
-            "entry_id": entries[choice.class_key, choice.id],
-            "position": position,
-            "drawn_for": choice.drawn_for,
-            "fallback": choice.fallback,
+            "revision_id": revision.id, "entry_id": entries[choice.class_key, choice.id], "position": position,
+            "drawn_for": choice.drawn_for, "fallback": choice.fallback,
         }
         for position, choice in enumerate(chosen.choices)
-    ]
+    ]  # fmt: skip
     session.execute(insert(RevisionImage), values)
 
 
