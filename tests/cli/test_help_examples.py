@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ import typer.main
 from typer.testing import CliRunner
 
 from shiftbench.cli.app import app
+from shiftbench.reports.mistakes import set_tag
 from shiftbench.settings.base import Member
+from shiftbench.store.workspace import Workspace
 from shiftbench.studies.testbed import known_models, known_settings
 from tests.reports.recorded import record
 
@@ -105,14 +108,18 @@ def _workspace(root: Path) -> None:
             ("new", 1_000, 0.8, "imagenet-1k"),
             ("hidden-split", 1_000, 0.9, "imagenet-1k"),
             ("imagenet-c.fog.3", 100, 0.5, "imagenet-1k"),
+            ("imagenet-o", 200, 0.1, "imagenet-1k"),
         ):
             reference = None if setting in ("val", "demo") else "val"
             record(root, setting, images, int(images * hits * factor), model=model, space=space, reference=reference,
                    confidence=hits, labels_of_model="imagenet-1k")  # fmt: skip
-        for severity in (3, 5):
-            name, member = f"demo-c.fog.{severity}", Member("demo-c", "fog", float(severity))
+        for corruption, severity in itertools.product(("fog", "gaussian_noise", "impulse_noise"), (3, 5)):
+            name, member = f"demo-c.{corruption}.{severity}", Member("demo-c", corruption, float(severity))
             record(root, name, 100, int(100 * hits / severity), model=model, reference="demo", member=member,
                    source="in-memory")  # fmt: skip
+    workspace = Workspace(root)
+    [dataset] = {one.spec.dataset for one in workspace.results(settings=["val"])}
+    set_tag(workspace, dataset, "49999", "several objects", on=True)
 
 
 @pytest.mark.parametrize("line", RUNNABLE)

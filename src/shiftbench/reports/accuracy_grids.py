@@ -95,6 +95,12 @@ class SeverityGrid:
     clean_setting: str = ""
 
     @property
+    def averaged(self) -> list[int]:
+        """The corruptions that a mean is over: the fifteen of mCE, or all if one is missing."""
+        found = [i for i, name in enumerate(self.corruptions) if name in BENCHMARK_CORRUPTIONS]
+        return found if len(found) == len(BENCHMARK_CORRUPTIONS) else list(range(len(self.corruptions)))
+
+    @property
     def missing(self) -> list[str]:
         """The models that lack an accuracy."""
         return [name for name, row in zip(self.models, self.accuracy, strict=True) if np.isnan(row).any()]
@@ -254,9 +260,7 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
         baseline: A model to divide by.
     """
     errors = 1.0 - grid.accuracy.mean(axis=2)
-    averaged = [i for i, name in enumerate(grid.corruptions) if name in BENCHMARK_CORRUPTIONS]
-    if len(averaged) < len(BENCHMARK_CORRUPTIONS):  # mCE is over the fifteen; any other mean says over how many
-        averaged = list(range(len(grid.corruptions)))
+    averaged = grid.averaged
     over = "" if len(averaged) == len(BENCHMARK_CORRUPTIONS) else f" over {len(averaged)} types"
     at = "" if grid.severities == (1, 2, 3, 4, 5) else f" at {','.join(map(str, grid.severities))}"
     notes: tuple[str, ...] = (f"{grid.family}: not comparable with mCE as published",) if baseline else ()

@@ -13,10 +13,11 @@ import shiftbench as sb
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.published import Published, read_published
-from shiftbench.reports.page.sections import calibration
+from shiftbench.reports.page.sections import calibration, corruptions
 from shiftbench.studies.fits import PiecewiseFit
 from shiftbench.studies.results import read_results
 from tests.reports.page.making import SMALL, number, page_of, part_of, results_of, run_colours
+from tests.reports.recorded import record
 from tests.runs.helpers import COLOURS, brightest_channel
 
 V2 = "imagenetv2-matched-frequency-format-val"
@@ -179,6 +180,28 @@ def test_imagenet_val_shares_the_testbeds_axis(tmp_path: Path, reference_data: P
     assert number(results, "squeezenet1_1 (own)", "val")[3] == 20
     assert number(results, "squeezenet1_1", "val")[3] == 50_000
     assert any(note.startswith("val: 20 images") and "50,000" in note for note in results["notes"])
+
+
+def test_the_page_opens_on_a_shift_that_own_models_have(tmp_path: Path, reference_data: Path) -> None:
+    for setting, images in (("val", 50_000), ("imagenet-sketch", 50_889)):
+        record(tmp_path / "w", setting, images, images // 2, reference=None if setting == "val" else "val")
+    table = read_published(reference_data / "imagenet-testbed")
+    first = results_of(page_of(sb.Run.open(tmp_path / "w"), table, failures=0))["shifts"][0]
+    assert (first["x"], first["y"]) == ("val", "imagenet-sketch")
+    assert results_of(page_of(None, table))["shifts"][0]["name"] == "imagenetv2"
+
+
+def test_published_grids_have_a_corruptions_tab(reference_data: Path) -> None:
+    table = read_published(reference_data / "imagenet-testbed")
+    page = page_of(None, table)
+    family = next(one for one in part_of(page, corruptions.SECTION) if one["prefix"].startswith("imagenet-c_on-disk"))
+    results = table.study.results
+    row = next(one for one in family["rows"] if one["model"] == "resnet50")
+    at = family["corruptions"].index("fog")
+    errors = {model: np.mean([100 - results.of(name)[model] for name in family["settings"][at]])
+              for model in ("resnet50", "alexnet")}  # fmt: skip
+    assert row["ce"][at] is not None and row["ce"][at][0] == pytest.approx(errors["resnet50"] / errors["alexnet"])
+    assert row["accuracy"] == [] and family["clean"] == "val" and len(family["rows"]) > 150
 
 
 def test_two_provenances_of_one_setting_are_two_columns(pictures: Path, tmp_path: Path) -> None:

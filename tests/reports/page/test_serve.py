@@ -118,6 +118,26 @@ def test_nothing_but_get(client: TestClient, method: str) -> None:
         assert client.get(path).status_code == 404
 
 
+def test_readers_tag_images(pictures: Path, tmp_path: Path) -> None:
+    run_colours(pictures, tmp_path / "w", suite="clean")
+    viewer = Viewer(tmp_path / "w")
+    client = TestClient(viewer_app(viewer), base_url="http://localhost")
+    shown = part_of(page_of(viewer), failures.SECTION)
+    mistakes = shown["lists"][0]
+    change = {"dataset": mistakes["dataset"], "id": mistakes["images"][0]["id"], "tag": "texture", "on": True}
+    assert client.post(f"/{shown['tagging']}", json=change).json() == ["texture"]
+    again = part_of(page_of(viewer), failures.SECTION)["lists"][0]["images"]
+    assert again[0]["tags"] == ["texture"] and not any(image["tags"] for image in again[1:])
+    # Another site can send text without asking, but no JSON; and nobody can name other images or files.
+    assert client.post("/tags", content=json.dumps(change), headers={"Content-Type": "text/plain"}).status_code == 415
+    for wrong in ({"id": "../x"}, {"dataset": "0"}, {"tag": ""}, {"on": "yes"}, {"more": 1}):
+        assert client.post("/tags", json={**change, **wrong}).status_code == 400
+    closed = Viewer(tmp_path / "w", read_only=True)
+    assert part_of(page_of(closed), failures.SECTION)["tagging"] == ""
+    answer = TestClient(viewer_app(closed), base_url="http://localhost").post("/tags", json=change)
+    assert answer.status_code == 400 and "read-only" in answer.text
+
+
 @pytest.mark.parametrize(
     ("host", "allowed"),
     [

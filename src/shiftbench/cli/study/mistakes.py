@@ -30,7 +30,7 @@ def confusion_command(
     """Pairs of classes that models confuse, most frequent first; --json has the whole confusion matrix.
 
     \b
-    shiftbench study confusion -w WORKSPACE -s val -c resnet50
+    shiftbench study confusion -w WORKSPACE -s val -c squeezenet1_1
     """
     from shiftbench.api import Run
     from shiftbench.reports.mistakes import confusion_table

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from shiftbench.arrays import FloatArray
-from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import UnknownNameError, argument, listed
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import ALEXNET
@@ -140,8 +139,7 @@ def error_points(
     errors = error_map(grid, baseline)
     series = {"mCE" if baseline else "mean error": _exact(100 * errors.values[:, 0])}
     if baseline is not None:
-        types = [i for i, name in enumerate(grid.corruptions) if name in BENCHMARK_CORRUPTIONS]
-        rise = (grid.clean.value[:, None] - grid.accuracy.mean(axis=2))[:, types or slice(None)]
+        rise = (grid.clean.value[:, None] - grid.accuracy.mean(axis=2))[:, grid.averaged]
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = rise / rise[grid.models.index(baseline)]
         series["relative mCE"] = _exact(100 * ratios.mean(axis=1))
@@ -217,6 +215,7 @@ def mce(points: ErrorPoints, *, width: str | float = "single", show_notes: bool 
     axes.margins(0.08)
     if len(points.series) > 1:
         add_legend(figure, [legend_mark(COLOURS[i], MARKS[i]) for i in range(len(points.series))], list(points.series))
+    figure.draw_without_rendering()  # the ticks depend on the size of the axes, the layout on the ticks
     finish(figure)
     first = drawn[: len(drawn) // len(points.series)] if len(points.series) > 1 else drawn
     unnamed = name_points(axes, first, np.array([point[:2] for point in drawn]))

@@ -15,6 +15,7 @@ import { makeAxis, SCALES, ticks } from "./scales.js";
  * @type {(options: { width: number; height: number; x: Side; y: Side; label: string; description?: string }) => Canvas}
  */
 export function frame({ width, height, x, y, label, description = "chart" }) {
+  const yLabel = fitted(y.label, Math.abs(y.axis.to - y.axis.from));
   const clip = freshId("clip");
   const [left, right, bottom, top] = [x.axis.from, x.axis.to, y.axis.from, y.axis.to];
   const inside = svg("rect", { x: left, y: top, width: right - left, height: bottom - top });
@@ -32,8 +33,17 @@ export function frame({ width, height, x, y, label, description = "chart" }) {
     ...x.ticks.map((tick) => words("tick", "middle", { x: tickAt(x, tick), y: bottom + 16 }, x.text(tick))),
     ...y.ticks.map((tick) => words("tick", "end", { x: left - 6, y: tickAt(y, tick) + 4 }, y.text(tick))),
     words("axis-label", "middle", { x: (left + right) / 2, y: bottom + 36 }, x.label),
-    words("axis-label", "middle", { transform: `translate(12,${(top + bottom) / 2}) rotate(-90)` }, y.label));
+    words("axis-label", "middle", { transform: `translate(12,${(top + bottom) / 2}) rotate(-90)` }, yLabel));
   return { chart, plot };
+}
+
+/**
+ * As much of a label as its axis holds; letters are some 7 pixels wide.
+ * @type {(text: string, pixels: number) => string}
+ */
+function fitted(text, pixels) {
+  const most = Math.max(8, Math.floor(pixels / 7));
+  return text.length > most ? `${text.slice(0, most - 1).trimEnd()}…` : text;
 }
 
 /** @type {(side: Side, tick: number) => number} */

@@ -1,0 +1,92 @@
+"""mCE against accuracy, seen against unseen corruptions, bars, and confusion matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shiftbench as sb
+from shiftbench.errors import UnknownNameError
+from shiftbench.metrics.base import Score
+from shiftbench.reports.accuracy_grids import table_scores
+from shiftbench.reports.figures import bars, confusion, error_points, error_points_of_run, mce, severity_grid
+from shiftbench.studies import StudyError
+from tests.reports.figures.looking import check, check_svg, texts
+from tests.reports.figures.test_corruption_figures import grid_of
+from tests.reports.page.making import run_colours
+from tests.runs.helpers import colour_folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> sb.Run:
+    root = tmp_path_factory.mktemp("mce")
+    return run_colours(colour_folder(root / "images", per_class=4), root / "w", severities=(3, 5))
+
+
+def test_points_of_a_run_are_the_tables_numbers(run: sb.Run) -> None:
+    points = error_points_of_run(run)
+    table = {(row["classifier"], row["metric"]): row["value"] for row in run.corruption_table().rows}
+    mean = next(value for (model, metric), value in table.items() if model == "unsure" and metric.startswith("mean"))
+    assert mean > 0 and points.series["mean error"].value[points.models.index("unsure")] == pytest.approx(100 * mean)
+    clean = float(run.predictions("unsure", run.settings[0]).correct.mean())
+    assert points.x.value[points.models.index("unsure")] == pytest.approx(100 * clean)
+    figure = mce(points)
+    check(figure)
+    check_svg(figure)
+    assert "unsure" in texts(figure)
+
+
+def test_points_of_a_table() -> None:
+    grid = severity_grid(grid_of(), clean="mine")
+    points = error_points(grid, "net-1")
+    assert grid.clean is not None
+    ce = (1 - grid.accuracy).mean(axis=2)
+    rise = grid.clean.value[:, None] - grid.accuracy.mean(axis=2)
+    assert points.series["mCE"].value == pytest.approx(100 * (ce / ce[1]).mean(axis=1))
+    assert points.series["relative mCE"].value == pytest.approx(100 * (rise / rise[1]).mean(axis=1))
+    check(mce(points))
+    with pytest.raises(StudyError):
+        error_points(severity_grid(grid_of()))
+
+
+def test_seen_against_unseen(run: sb.Run) -> None:
+    grid = severity_grid(grid_of(), clean="mine")
+    points = error_points(grid, seen=["gaussian_noise"], unseen=["fog"])
+    at = [grid.corruptions.index(name) for name in ("gaussian_noise", "fog")]
+    x, y = (100 * (1 - grid.accuracy[:, i].mean(axis=1)) for i in at)
+    assert points.x.value == pytest.approx(x) and points.series["models"].value == pytest.approx(y)
+    check(mce(points))
+    own = error_points_of_run(run, seen=["gaussian_noise"])
+    scores = {row["setting"]: row["value"] for row in run.corruption_table().rows if row["classifier"] == "bright"}
+    assert own.x.value[0] == pytest.approx(100 * scores["gaussian_noise"])
+    assert own.series["models"].value[0] == pytest.approx(50 * (scores["contrast"] + scores["frost"]))
+    with pytest.raises(UnknownNameError):
+        error_points(grid, seen=["rain"])
+    with pytest.raises(StudyError):
+        error_points(grid, seen=["fog"], unseen=["fog"])
+
+
+def test_bars_are_the_scores() -> None:
+    entries = [(f"net-{i}", s, Score("top1", 0.5 + i / 10, 0.4, 0.95, n=50)) for i in range(3) for s in ("a", "b")]
+    figure = bars(entries)
+    check(figure)
+    [axes] = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["net-2", "net-1", "net-0"]
+    assert sorted({round(float(bar.get_width()), 6) for bar in axes.patches}) == [50, 60, 70]  # type: ignore[attr-defined]
+    table = table_scores(grid_of(), ["mine"], ["net-0", "net-2"], 0.95)
+    assert [(name, score.n) for name, _, score in table] == [("net-0", 500), ("net-2", 500)]
+    assert table[0][2].low < table[0][2].value < table[0][2].high
+    check(bars(table))
+    with pytest.raises(StudyError):
+        bars([*entries, ("net-0", "c", Score("nll", 1.0, 0.9, 1.1, n=5, unit=""))])
+
+
+def test_confusion_matrix(run: sb.Run) -> None:
+    p = run.predictions("unsure", next(name for name in run.settings if name.endswith("gaussian_noise.5")))
+    figure = confusion(p)
+    check(figure)
+    wrong = int((p.top[:, 0] != p.labels).sum())
+    assert f"{wrong} of {len(p)} images are misclassified" in figure.notes[0]
+    share = 100 * float(np.mean(p.top[p.labels == 0, 0] == 0))
+    assert texts(figure).count(f"{share:.0f}") >= 1 or share == 0
+    assert "the 2 of 3 classes with the most mistakes" in confusion(p, most=2).notes
