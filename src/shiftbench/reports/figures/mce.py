@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import UnknownNameError, argument, listed
@@ -215,7 +216,10 @@ def mce(points: ErrorPoints, *, width: str | float = "single", show_notes: bool 
     axes.margins(0.08)
     if len(points.series) > 1:
         add_legend(figure, [legend_mark(COLOURS[i], MARKS[i]) for i in range(len(points.series))], list(points.series))
-    figure.draw_without_rendering()  # the ticks depend on the size of the axes, the layout on the ticks
+    # Ticks depend on the size of the axes, and the layout on the ticks: they are fixed first.
+    limits = axes.get_xlim(), axes.get_ylim()
+    for axis, (low, high) in zip((axes.xaxis, axes.yaxis), limits, strict=True):
+        axis.set_ticks([tick for tick in MaxNLocator(6).tick_values(low, high) if low <= tick <= high])
     finish(figure)
     first = drawn[: len(drawn) // len(points.series)] if len(points.series) > 1 else drawn
     unnamed = name_points(axes, first, np.array([point[:2] for point in drawn]))
