@@ -284,8 +284,7 @@ def mce_command(
         str | None, typer.Option(help="Divide by the errors of this model (default for ImageNet: published AlexNet).")
     ] = None,
     seen: Annotated[
-        list[str] | None,
-        typer.Option("--seen", help="Corruption for the x axis, seen in training (repeatable)."),
+        list[str] | None, typer.Option("--seen", help="Corruption for the x axis, seen in training (repeatable).")
     ] = None,
     unseen: Annotated[
         list[str] | None, typer.Option("--unseen", help="With --seen: corruption for the y axis (default: all others).")

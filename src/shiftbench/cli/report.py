@@ -51,8 +51,7 @@ class ReportContent:
         bool, typer.Option("--all-models", help="All models of the testbed's public table, not only the paper's 204.")
     ] = False
     models: Annotated[
-        Path | None,
-        typer.Option("--models", "-m", help="Table of the models' category, base_model, ... (.csv)"),
+        Path | None, typer.Option("--models", "-m", help="Table of the models' category, base_model, ... (.csv)")
     ] = None
     images: Annotated[
         list[str] | None,
@@ -68,8 +67,7 @@ class ReportContent:
     failures: Annotated[
         int | None,
         typer.Option(
-            min=0,
-            help="Misclassified images per model and setting (default: up to 12, within a page of about 3 MB).",
+            min=0, help="Misclassified images per model and setting (default: up to 12, within a page of about 3 MB)."
         ),
     ] = None
     baseline: Annotated[str, typer.Option(help="Category of the models that the line goes through.")] = "standard"

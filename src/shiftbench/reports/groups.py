@@ -24,12 +24,7 @@ _UNNAMED = "(none)"
 
 
 def group_table(
-    workspace: Workspace,
-    results: Sequence[Result],
-    by: str,
-    *,
-    table: str | Path | None = None,
-    level: float = 0.95,
+    workspace: Workspace, results: Sequence[Result], by: str, *, table: str | Path | None = None, level: float = 0.95
 ) -> Table:
     """Top-1 accuracy of every result by the groups of a column.
 

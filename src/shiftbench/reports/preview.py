@@ -14,12 +14,7 @@ from shiftbench.shifts.corruptions import CORRUPTIONS, Corruption
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 _PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)
 #: A calm colour for each group of corruptions, with enough contrast to read text in it.
-_GROUP_INK = {
-    "noise": (158, 42, 43),
-    "blur": (29, 78, 137),
-    "weather": (15, 110, 86),
-    "digital": (110, 63, 150),
-}
+_GROUP_INK = {"noise": (158, 42, 43), "blur": (29, 78, 137), "weather": (15, 110, 86), "digital": (110, 63, 150)}
 _TITLE, _TEXT, _SMALL = 40, 25, 19
 _MARGIN, _GAP = 32, 6
 #: Between two blocks of corruptions that stand side by side.
@@ -59,12 +54,7 @@ class _Page:
 
 
 def render_preview(
-    pixels: Pixels,
-    shifts: Sequence[Corruption],
-    *,
-    image_id: str = "0",
-    seed: int = 0,
-    longest: int = 256,
+    pixels: Pixels, shifts: Sequence[Corruption], *, image_id: str = "0", seed: int = 0, longest: int = 256
 ) -> Image.Image:
     """A labelled grid: the original, then a row for each corruption with a column for each severity.
 

@@ -26,13 +26,7 @@ _EXTREMES = 8
 
 
 def effective_table(
-    study: Study,
-    x: str,
-    y: str,
-    result: EffectiveRobustness,
-    *,
-    extremes: bool = False,
-    own: Sequence[str] = (),
+    study: Study, x: str, y: str, result: EffectiveRobustness, *, extremes: bool = False, own: Sequence[str] = ()
 ) -> Table:
     """The line and rho of every model, highest first; ``extremes`` shows people only the ends of a long list.
 
@@ -69,15 +63,7 @@ def effective_table(
         Column("rho", "rho", "points", ("low", "high"), times=times),
     ]
     lead = [*line_text(result.line), *(sentence(result, model) for model in own if model in result.rho)]
-    return Table(
-        fields,
-        rows,
-        shown=shown,
-        title=f"{y} against {x}",
-        lead=lead,
-        notes=hidden + notes,
-        data=data,
-    )
+    return Table(fields, rows, shown=shown, title=f"{y} against {x}", lead=lead, notes=hidden + notes, data=data)
 
 
 def _extremes(rows: list[dict[str, object]], what: str, where: str) -> tuple[list[dict[str, object]], list[str]]:

@@ -236,11 +236,7 @@ def _plain(value: object) -> object:
 
 
 def summarise(
-    run: StoredResults,
-    *,
-    level: float = 0.95,
-    command: Sequence[str] = (),
-    placements: Placements | None = None,
+    run: StoredResults, *, level: float = 0.95, command: Sequence[str] = (), placements: Placements | None = None
 ) -> RunSummary:
     """The summary of a run.
 

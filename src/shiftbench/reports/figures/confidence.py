@@ -126,11 +126,7 @@ def _histogram(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
 
 @in_style
 def response(
-    predictions: Sequence[Predictions],
-    *,
-    level: float = 0.95,
-    width: str | float = "single",
-    show_notes: bool = True,
+    predictions: Sequence[Predictions], *, level: float = 0.95, width: str | float = "single", show_notes: bool = True
 ) -> PaperFigure:
     """Accuracy on the most confident share of the images, one curve for each of the predictions.
 

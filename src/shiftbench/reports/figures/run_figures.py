@@ -62,11 +62,7 @@ class RunFigures:
 
     @_marked
     def corruptions(
-        self,
-        family: str | None = None,
-        *,
-        level: float = 0.95,
-        width: str | float = "double",
+        self, family: str | None = None, *, level: float = 0.95, width: str | float = "double"
     ) -> PaperFigure:
         """Accuracy over severity, one small panel per corruption, one line per model.
 
@@ -102,12 +98,7 @@ class RunFigures:
 
     @_marked
     def reliability(
-        self,
-        setting: str | None = None,
-        *,
-        bins: int = 15,
-        level: float = 0.95,
-        width: str | float | None = None,
+        self, setting: str | None = None, *, bins: int = 15, level: float = 0.95, width: str | float | None = None
     ) -> PaperFigure:
         """Reliability diagrams: accuracy at every confidence, one panel per model.
 
@@ -125,11 +116,7 @@ class RunFigures:
 
     @_marked
     def response(
-        self,
-        setting: str | None = None,
-        *,
-        level: float = 0.95,
-        width: str | float = "single",
+        self, setting: str | None = None, *, level: float = 0.95, width: str | float = "single"
     ) -> PaperFigure:
         """Accuracy on the most confident share of the images, one curve per model.
 

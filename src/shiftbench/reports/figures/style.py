@@ -205,9 +205,7 @@ def _add_marks(figure: Figure) -> None:
 def check_format(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise ShiftbenchError(
-            "unsupported figure format",
-            found=path.name,
-            expected=f"a file name that ends in {', '.join(FORMATS)}",
+            "unsupported figure format", found=path.name, expected=f"a file name that ends in {', '.join(FORMATS)}"
         )
 
 
