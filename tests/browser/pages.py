@@ -93,6 +93,7 @@ def whole_page() -> Page:
         "failures": {
             "lists": [failures("a", "val", 5), failures("mine", "v2", 3)],
             "thumbnails": [thumbnail(i) for i in range(6)],
+            "tagging": "",
         },
         "training": [
             {"name": "first", "steps": [0, 10, 20], "series": {"loss": [2.0, 1.2, 0.9], "accuracy": [0.1, 0.4, None]}},
@@ -120,7 +121,7 @@ def corruption_family() -> CorruptionFamily:
     missing[1] = None
     return {
         "prefix": "test-c", "corruptions": CORRUPTIONS, "groups": GROUPS, "severities": [1, 2, 3],
-        "baseline": "AlexNet (published)", "notes": ["three severities only"],
+        "baseline": "AlexNet (published)", "notes": ["three severities only"], "settings": [], "clean": "",
         "rows": [
             {"model": "a", "mce": (0.612, 0.59, 0.64, 300), "relative_mce": (0.7, 0.6, 0.8, 300), "ce": errors(0.6),
              "accuracy": curves(0.8), "clean": share(80, 100)},
@@ -148,10 +149,11 @@ def calibration(name: str, where: str) -> CalibrationEntry:
 
 def failures(name: str, where: str, n: int) -> FailureList:
     return {
-        "model": name, "setting": where, "total": 40,
+        "model": name, "setting": where, "dataset": "0123", "total": 40,
         "images": [
             {"id": f"images/{i}.png", "label": "jeep", "prediction": f"wrong {i}", "confidence": 0.99 - i / 10,
-             "original": i, "shifted": None if i == 2 else i + 1, "wrong": 2, "of": 3}
+             "original": i, "shifted": None if i == 2 else i + 1, "wrong": 2, "of": 3,
+             "tags": ["texture"] if i == 0 else []}
             for i in range(n)
         ],
     }  # fmt: skip
