@@ -63,7 +63,7 @@ def test_formats_carry_the_same_rows(table: Table) -> None:
 
 
 def test_nothing_to_compare() -> None:
-    assert "at least two classifiers" in compare_all([with_hits([1])]).to_text(80)
+    assert "at least two models" in compare_all([with_hits([1])]).to_text(80)
 
 
 def test_no_common_image_prints_dashes() -> None:

@@ -200,7 +200,8 @@ def test_published_grids_have_a_corruptions_tab(reference_data: Path) -> None:
     at = family["corruptions"].index("fog")
     errors = {model: np.mean([100 - results.of(name)[model] for name in family["settings"][at]])
               for model in ("resnet50", "alexnet")}  # fmt: skip
-    assert row["ce"][at] is not None and row["ce"][at][0] == pytest.approx(errors["resnet50"] / errors["alexnet"])
+    cell = row["ce"][at]
+    assert cell is not None and cell[0] == pytest.approx(errors["resnet50"] / errors["alexnet"])
     assert row["accuracy"] == [] and family["clean"] == "val" and len(family["rows"]) > 150
 
 
