@@ -22,7 +22,13 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.architecture.name in BASELINES:
         check_baseline(recipe)
         return
-    _check_part(recipe.architecture, "architecture", _architecture(recipe.architecture.name), ("classes",))
+    network = _architecture(recipe.architecture.name)
+    _check_part(recipe.architecture, "architecture", network, ("classes",))
+    if (needed := getattr(network, "scheme", recipe.scheme.name)) != recipe.scheme.name:
+        raise RecipeError(
+            f"{recipe.architecture.name} has early exits, which the scheme {recipe.scheme.name!r} does not train",
+            expected=f"scheme.name = {needed!r}",
+        )
     _check_part(recipe.scheme, "training scheme", schemes.get(recipe.scheme.name), ("criterion",))
     for part in (*recipe.augmentations, *recipe.views, *recipe.copies):
         _check_part(part, "image augmentation", image_augmentations.get(part.name))

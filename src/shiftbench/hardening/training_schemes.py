@@ -108,7 +108,7 @@ def make_scheme(name: str, criterion: Criterion = soft_cross_entropy, **options:
 @schemes.register("standard")
 @dataclass(frozen=True)
 class Standard:
-    """The loss of the images as they come."""
+    """The loss of the images as they come; of a network with early exits, the sum over its exits."""
 
     views: ClassVar[int] = 1
     criterion: Criterion = soft_cross_entropy
@@ -117,7 +117,8 @@ class Standard:
         self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
     ) -> SchemeOutput:
         logits = model(views[0])
-        return SchemeOutput(self.criterion(logits, targets), logits)
+        exits = list(logits) if logits.ndim == 3 else [logits]
+        return SchemeOutput(torch.stack([self.criterion(one, targets) for one in exits]).sum(), exits[-1])
 
 
 @schemes.register("jsd")

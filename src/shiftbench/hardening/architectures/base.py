@@ -1,18 +1,31 @@
-"""Architectures by name: ``build("wrn-40-2", classes=10, attention="se")``.
+"""Architectures by name (``build("wrn-40-2", classes=10, attention="se")``), the layers they share, and timm's.
 
 A network takes normalised pixels (N, 3, H, W) and gives logits (N, classes). ``Normalised`` puts the normalisation
 inside, so that losses, attacks and mixing all work on pixels in [0, 1].
+
+Attention: Squeeze-and-Excitation (Hu et al. 2018) weighs channels, the Convolutional Block Attention Module (Woo et
+al. 2018) channels and locations. Both squeeze the channels 16-fold, here to no fewer than eight: a sixteenth of the 16
+channels of a small network would be one number, and so few rectified numbers are often zero for every image, which
+leaves a gate that cannot learn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Literal
 
 import torch
-from torch import nn
+from msgspec import Meta
+from torch import Tensor, nn
 
+from shiftbench.classifiers.timm_ import import_timm
+from shiftbench.classifiers.weights import fill, load_weights
+from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.errors import ArchitectureError
-from shiftbench.io.schema import check_options
+from shiftbench.io.schema import Count, check_options
 from shiftbench.registry import Registry
 
 #: Factories: ``classes`` and the options of a recipe's [architecture] table are their keyword arguments.
@@ -21,8 +34,7 @@ architectures: Registry[Callable[..., nn.Module]] = Registry(
     builtin=(
         "shiftbench.hardening.architectures.residual",
         "shiftbench.hardening.architectures.dense",
-        "shiftbench.hardening.architectures.all_conv",
-        "shiftbench.hardening.architectures.timm_networks",
+        "shiftbench.hardening.architectures.multiscale",
     ),
 )
 
@@ -37,8 +49,8 @@ def build(name: str, *, classes: int, **options: object) -> nn.Module:
 class Normalised(nn.Module):
     """A network that sees pixels in [0, 1]."""
 
-    mean: torch.Tensor
-    std: torch.Tensor
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
@@ -46,6 +58,185 @@ class Normalised(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
 
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.network((pixels - self.mean) / self.std)
+    def forward(self, pixels: Tensor) -> Tensor:
+        logits: Tensor = self.network((pixels - self.mean) / self.std)
         return logits
+
+
+class Scheduled(nn.Module, ABC):
+    """A part of a network that changes with the training's progress, or adds to the loss."""
+
+    @abstractmethod
+    def progress(self, done: float) -> None:
+        """Called before every step with the share of the training that is over."""
+
+    @abstractmethod
+    def penalty(self) -> Tensor:
+        """Added to the loss of every step."""
+
+
+# Layers
+
+#: The probability of dropping a value; 1 would drop all of them.
+Dropout = Annotated[float, Meta(ge=0, lt=1)]
+#: Makes one block from its input channels, its output channels and its stride.
+MakeBlock = Callable[[int, int, int], nn.Module]
+
+
+def convolution(inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    """Keeps the image's size at stride 1; has no bias, because a batch norm follows or went before."""
+    return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, groups=groups, bias=False)
+
+
+class Classification(nn.Module):
+    """The mean over all places, then one linear layer: images of any size will do."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.linear(x.mean(dim=(2, 3)))
+        return logits
+
+
+def initialise(network: nn.Module, fan: Literal["fan_in", "fan_out"]) -> None:
+    """Normal weights of variance 2 / fan (He et al. 2015); norms begin as the identity, biases at zero.
+
+    He's own networks count the inputs of a filter, those that descend from Facebook's Torch code the outputs.
+    """
+    for part in network.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode=fan, nonlinearity="relu")
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.BatchNorm2d):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.Linear):
+            nn.init.zeros_(part.bias)
+
+
+def blocks_of(family: str, depth: int, *, layers: int, around: int) -> int:
+    """The number of blocks per stage, where one more block in every stage adds ``layers`` to the depth.
+
+    >>> blocks_of("resnet", 20, layers=6, around=2)
+    3
+    """
+    blocks, rest = divmod(depth - around, layers)
+    if rest or blocks < 1:
+        nearest = [layers * n + around for n in (max(blocks, 1), max(blocks, 1) + 1)]
+        raise ArchitectureError(
+            f"invalid depth of {family}",
+            found=depth,
+            expected=f"{layers}n + {around} with n = 1, 2, ...",
+            hint=f"depth = {nearest[0]} or {nearest[1]}",
+        )
+    return blocks
+
+
+# Attention
+
+Attention = Literal["none", "se", "cbam"]
+REDUCTION = 16
+FEWEST = 8
+
+
+def make_attention(kind: Attention, channels: int) -> nn.Module:
+    """The module to put behind features with this many channels; the identity for "none"."""
+    if kind == "se":
+        return SqueezeExcitation(channels)
+    return BlockAttention(channels) if kind == "cbam" else nn.Identity()
+
+
+class ChannelGate(nn.Module):
+    """Two layers without biases, as 1x1 convolutions, from (N, C, 1, 1) to as many logits."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        hidden = max(channels // REDUCTION, FEWEST)
+        self.squeeze = nn.Conv2d(channels, hidden, 1, bias=False)
+        self.excite = nn.Conv2d(hidden, channels, 1, bias=False)
+
+    def forward(self, summary: Tensor) -> Tensor:
+        logits: Tensor = self.excite(torch.relu(self.squeeze(summary)))
+        return logits
+
+
+class SqueezeExcitation(nn.Module):
+    """Each channel times a factor in (0, 1) that the means of all channels decide."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gate = ChannelGate(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(self.gate(x.mean(dim=(2, 3), keepdim=True)))
+
+
+class BlockAttention(nn.Module):
+    """Channels first, by their means and maxima through one gate; then places, by a 7x7 filter over both."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gate = ChannelGate(channels)
+        self.place = nn.Conv2d(2, 1, 7, padding=3, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        means, maxima = x.mean(dim=(2, 3), keepdim=True), x.amax(dim=(2, 3), keepdim=True)
+        x = x * torch.sigmoid(self.gate(means) + self.gate(maxima))
+        summary = torch.cat([x.amax(dim=1, keepdim=True), x.mean(dim=1, keepdim=True)], dim=1)
+        return x * torch.sigmoid(self.place(summary))
+
+
+# timm
+
+
+@architectures.register("timm")
+def timm_network(
+    *,
+    classes: Count,
+    model: str = "resnet50",
+    pretrained: bool = False,
+    weights: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> nn.Module:
+    """Any network of timm, for images of 224 pixels; with random weights unless others are requested.
+
+    ``weights``: a file (.safetensors, or tensors saved by torch); of other classes, all but its head is used.
+    ``options``: keyword arguments of timm's ``create_model``, such as ``drop_path_rate``.
+    """
+    if pretrained and weights is not None:
+        raise ArchitectureError(
+            "pretrained weights and a file of weights exclude each other",
+            found="pretrained = true and a file",
+            hint="leave one of them out",
+        )
+    timm = import_timm()
+    if not timm.is_model(model):
+        raise UnknownNameError("timm model", model, timm.list_models())
+    given = options or {}
+    if weights is None:
+        network: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes, **given)
+        return network
+    return _with_weights(timm, model, classes, Path(weights), given)
+
+
+def _with_weights(timm: ModuleType, model: str, classes: int, path: Path, given: Mapping[str, Any]) -> nn.Module:
+    state = load_weights(path)
+    network = timm.create_model(model, num_classes=classes, **given)
+    trained = _classes_of(state, network.pretrained_cfg.get("classifier"))
+    if trained in (None, classes):
+        fill(network, state, path.name)
+    else:
+        network = timm.create_model(model, num_classes=trained, **given)
+        fill(network, state, path.name)
+        network.reset_classifier(classes)
+    made: nn.Module = network
+    return made
+
+
+def _classes_of(state: Mapping[str, Any], heads: str | tuple[str, ...] | None) -> int | None:
+    """How many classes the weights were trained for; a few networks have two heads, of as many classes."""
+    head = heads if isinstance(heads, str) or not heads else heads[0]
+    return next((len(state[name]) for name in state if head and name.endswith(f"{head}.bias")), None)

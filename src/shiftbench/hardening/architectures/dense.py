@@ -1,40 +1,37 @@
-"""Densely connected networks for 32 pixels: DenseNet (Huang et al. 2017) and a multiscale one after MSDNet (2018).
+"""Densely connected networks: every layer reads all features before it and adds a few of its own.
 
-Every layer reads all features before it and adds a few of its own. In the multiscale network, every layer gives each
-scale new features from its own past and, by a strided filter, from the next finer scale, so that the whole image is
-seen coarsely from the first layer on. Unlike MSDNet, which has early exits, it has one classifier at the end, which
-reads the means of all scales instead of the coarsest alone.
+DenseNet (Huang et al. 2017), and CondenseNet (Huang et al. 2018), which learns while it trains which inputs each group
+of a 1x1 layer needs and drops the others.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from msgspec import Meta
 from torch import Tensor, nn
 
-from shiftbench.hardening.architectures.base import architectures
-from shiftbench.hardening.architectures.layers import (
+from shiftbench.hardening.architectures.base import (
     Attention,
     Classification,
     Dropout,
+    Scheduled,
+    architectures,
     blocks_of,
     convolution,
     initialise,
     make_attention,
 )
-from shiftbench.io.schema import Count
+from shiftbench.hardening.errors import ArchitectureError
+from shiftbench.io.schema import Count, NonNegative
 
 _BLOCKS = 3
 #: Channels of the stem, of the plain network; the BC variant has two growth rates.
 _STEM = 16
-#: The 1x1 layer of the BC variant gives so many growth rates to the 3x3 layer.
+#: A 1x1 layer gives so many growth rates to the 3x3 layer.
 _BOTTLENECK = 4
 
 
-def preactivated(inputs: int, outputs: int, size: int) -> nn.Sequential:
-    return nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(), convolution(inputs, outputs, size))
+def preactivated(inputs: int, outputs: int, size: int, groups: int = 1) -> nn.Sequential:
+    return nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(), convolution(inputs, outputs, size, groups=groups))
 
 
 class DenseLayer(nn.Module):
@@ -53,40 +50,11 @@ class DenseLayer(nn.Module):
         return torch.cat([x, self.layers(x)], dim=1)
 
 
-@architectures.register("densenet-40")
-class DenseNet(nn.Module):
-    """A densely connected network; depth 3n + 4, or 6n + 4 with bottlenecks.
+class _FeatureNet(nn.Module):
+    """Features, normed and rectified, and the head."""
 
-    ``width``: the growth rate k. ``bottleneck``: the BC variant, with 1x1 layers and halved transitions.
-
-    Attention weighs the features of each dense block as a whole, before the transition: the dozen channels that
-    one layer adds are too few to choose among.
-    """
-
-    def __init__(
-        self,
-        *,
-        classes: Count,
-        depth: Count = 40,
-        width: Count = 12,
-        bottleneck: bool = False,
-        dropout: Dropout = 0.0,
-        attention: Attention = "none",
-    ) -> None:
+    def __init__(self, parts: list[nn.Module], channels: int, classes: int) -> None:
         super().__init__()
-        convolutions = 2 if bottleneck else 1
-        layers = blocks_of("densenet", depth, layers=_BLOCKS * convolutions, around=_BLOCKS + 1)
-        channels = 2 * width if bottleneck else _STEM
-        parts: list[nn.Module] = [convolution(3, channels)]
-        for block in range(_BLOCKS):
-            if block > 0:
-                kept = channels // 2 if bottleneck else channels
-                parts += [preactivated(channels, kept, 1), nn.Dropout(dropout), nn.AvgPool2d(2)]
-                channels = kept
-            for _ in range(layers):
-                parts.append(DenseLayer(channels, width, bottleneck=bottleneck, dropout=dropout))
-                channels += width
-            parts.append(make_attention(attention, channels))
         self.features = nn.Sequential(*parts, nn.BatchNorm2d(channels), nn.ReLU())
         self.head = Classification(channels, classes)
         initialise(self, "fan_out")
@@ -96,82 +64,126 @@ class DenseNet(nn.Module):
         return logits
 
 
-#: The stem makes so many times the growth.
-_SCALE_STEM = 2
+@architectures.register("densenet-40")
+def densenet(
+    *,
+    classes: Count,
+    depth: Count = 40,
+    width: Count = 12,
+    bottleneck: bool = False,
+    dropout: Dropout = 0.0,
+    attention: Attention = "none",
+) -> nn.Module:
+    """A densely connected network; depth 3n + 4, or 6n + 4 with bottlenecks.
+
+    ``width``: the growth rate k. ``bottleneck``: the BC variant, with 1x1 layers and halved transitions.
+
+    Attention weighs the features of each dense block as a whole, before the transition: the dozen channels that
+    one layer adds are too few to choose among.
+    """
+    layers = blocks_of("densenet", depth, layers=_BLOCKS * (2 if bottleneck else 1), around=_BLOCKS + 1)
+    channels = 2 * width if bottleneck else _STEM
+    parts: list[nn.Module] = [convolution(3, channels)]
+    for block in range(_BLOCKS):
+        if block > 0:
+            kept = channels // 2 if bottleneck else channels
+            parts += [preactivated(channels, kept, 1), nn.Dropout(dropout), nn.AvgPool2d(2)]
+            channels = kept
+        for _ in range(layers):
+            parts.append(DenseLayer(channels, width, bottleneck=bottleneck, dropout=dropout))
+            channels += width
+        parts.append(make_attention(attention, channels))
+    return _FeatureNet(parts, channels, classes)
 
 
-class ScaleLayer(nn.Module):
-    """The features of all scales in, the same with new ones behind them out."""
-
-    def __init__(self, channels: list[int], growths: list[int], attention: Attention) -> None:
-        super().__init__()
-        own = [_shares(growth, scale)[0] for scale, growth in enumerate(growths)]
-        finer = [_shares(growth, scale)[1] for scale, growth in enumerate(growths)]
-        self.own = nn.ModuleList(_narrow(n, g, stride=1) for n, g in zip(channels, own, strict=True))
-        self.finer = nn.ModuleList(_narrow(n, g, stride=2) for n, g in zip(channels[:-1], finer[1:], strict=True))
-        self.attention = nn.ModuleList(make_attention(attention, growth) for growth in growths)
-
-    def forward(self, scales: list[Tensor]) -> list[Tensor]:
-        grown = []
-        for number, x in enumerate(scales):
-            new = self.own[number](x)
-            if number > 0:
-                new = torch.cat([new, self.finer[number - 1](scales[number - 1])], dim=1)
-            grown.append(torch.cat([x, self.attention[number](new)], dim=1))
-        return grown
+# CondenseNet
 
 
-@architectures.register("multiscale")
-class MultiscaleNet(nn.Module):
-    """``scales`` scales, each half as fine and twice as wide as the one before; ``width``: growth of the finest.
+class LearnedGroups(Scheduled):
+    """A 1x1 layer whose output channels i, i + groups, ... are a group, which ends with 1 / ``condense`` of the inputs.
 
-    ``depth``: the layers, of which the first makes the scales.
+    In the first half of the training, in ``condense`` - 1 stages, each group loses its weakest inputs.
+    The penalty is the published group lasso: of each group and input, the length of the weights.
     """
 
-    def __init__(
-        self,
-        *,
-        classes: Count,
-        depth: Annotated[int, Meta(ge=2)] = 16,
-        width: Count = 6,
-        scales: Count = 3,
-        attention: Attention = "none",
-    ) -> None:
+    mask: Tensor
+    stage: Tensor
+
+    def __init__(self, inputs: int, outputs: int, groups: int, condense: int, lasso: float) -> None:
         super().__init__()
-        growths = [width * 2**scale for scale in range(scales)]
-        channels = [_SCALE_STEM * growth for growth in growths]
-        self.stem = nn.ModuleList(
-            _filter(3 if scale == 0 else channels[scale - 1], channels[scale], 3, stride=1 if scale == 0 else 2)
-            for scale in range(scales)
-        )
-        self.layers = nn.ModuleList()
-        for _ in range(depth - 1):
-            self.layers.append(ScaleLayer(channels, growths, attention))
-            channels = [n + growth for n, growth in zip(channels, growths, strict=True)]
-        self.linear = nn.Linear(sum(channels), classes)
-        initialise(self, "fan_out")
+        self.groups, self.condense, self.lasso = groups, condense, lasso
+        self.norm, self.conv = nn.BatchNorm2d(inputs), convolution(inputs, outputs, 1)
+        self.register_buffer("mask", torch.ones(outputs, inputs, 1, 1, dtype=torch.bool))
+        self.register_buffer("stage", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        scales: list[Tensor] = []
-        for stem in self.stem:
-            x = stem(x)
-            scales.append(x)
-        for layer in self.layers:
-            scales = layer(scales)
-        logits: Tensor = self.linear(torch.cat([features.mean(dim=(2, 3)) for features in scales], dim=1))
-        return logits
+        return nn.functional.conv2d(torch.relu(self.norm(x)), self.conv.weight * self.mask)
+
+    def progress(self, done: float) -> None:
+        stage = min(int(2 * done * (self.condense - 1)), self.condense - 1)
+        while int(self.stage) < stage:
+            self.stage += 1
+            dropped = int(self.stage) * (self.mask.shape[1] // self.condense)
+            # Inputs that are gone have weight zero, and so come first.
+            order = self._by_group().abs().sum(dim=0).argsort(dim=1, stable=True)[:, :dropped]
+            for group, inputs in enumerate(order):
+                self.mask[group :: self.groups, inputs] = False
+
+    def penalty(self) -> Tensor:
+        return self.lasso * self._by_group().square().sum(dim=0).clamp(min=1e-6).sqrt().sum()
+
+    def _by_group(self) -> Tensor:
+        """(outputs of a group, groups, inputs)."""
+        return (self.conv.weight * self.mask).view(-1, self.groups, self.mask.shape[1])
 
 
-def _shares(growth: int, scale: int) -> tuple[int, int]:
-    """New channels from the scale's own past and from the finer scale; the finest has only its own."""
-    return (growth, 0) if scale == 0 else (growth - growth // 2, growth // 2)
+class CondensedLayer(nn.Module):
+    """What came in, and ``growth`` new channels behind it; both layers have groups."""
+
+    def __init__(
+        self, inputs: int, growth: int, groups: int, condense: int, lasso: float, attention: Attention
+    ) -> None:
+        super().__init__()
+        middle = _BOTTLENECK * growth
+        self.layers = nn.Sequential(
+            LearnedGroups(inputs, middle, groups, condense, lasso),
+            preactivated(middle, growth, 3, groups),
+            make_attention(attention, growth),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.layers(x)], dim=1)
 
 
-def _filter(inputs: int, outputs: int, size: int, *, stride: int) -> nn.Sequential:
-    return nn.Sequential(convolution(inputs, outputs, size, stride=stride), nn.BatchNorm2d(outputs), nn.ReLU())
+@architectures.register("condensenet")
+def condensenet(
+    *,
+    classes: Count,
+    stages: tuple[Count, ...] = (14, 14, 14),
+    growth: tuple[Count, ...] = (8, 16, 32),
+    groups: Count = 4,
+    condense: Count = 4,
+    lasso: NonNegative = 1e-5,
+    imagenet: bool = False,
+    attention: Attention = "none",
+) -> nn.Module:
+    """CondenseNet-86: ``stages`` of layers, each stage with its own ``growth``, dense over all of them.
 
-
-def _narrow(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
-    """A 1x1 layer that makes a growing input small, then the 3x3 layer."""
-    middle = min(inputs, _BOTTLENECK * outputs)
-    return nn.Sequential(_filter(inputs, middle, 1, stride=1), _filter(middle, outputs, 3, stride=stride))
+    ``groups`` (G), ``condense`` (C): 4 and 4 in the paper, 8 and 8 in 002's smaller one. ``lasso``: weight of the
+    group lasso. ``imagenet``: a stem of stride 2; the published sizes are then stages = [4, 6, 8, 10, 8] and
+    growth = [8, 16, 32, 64, 128].
+    """
+    if len(stages) != len(growth) or any(one % groups for one in growth):
+        raise ArchitectureError(
+            "the stages of a CondenseNet do not fit",
+            found=f"{len(stages)} stages, growth {list(growth)}, {groups} groups",
+            expected="one growth per stage, each a multiple of the groups",
+        )
+    channels = 2 * growth[0]
+    parts: list[nn.Module] = [convolution(3, channels, stride=2 if imagenet else 1)]
+    for number, (layers, new) in enumerate(zip(stages, growth, strict=True)):
+        parts += [nn.AvgPool2d(2)] if number else []
+        for _ in range(layers):
+            parts.append(CondensedLayer(channels, new, groups, condense, lasso, attention))
+            channels += new
+    return _FeatureNet(parts, channels, classes)

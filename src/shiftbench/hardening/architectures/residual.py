@@ -1,4 +1,4 @@
-"""Residual networks for 32 pixels: ResNet, ResNeXt, Wide ResNet and Shake-Shake, with the sizes of their papers."""
+"""Networks of stages for 32 pixels: ResNet, ResNeXt, Wide ResNet, Shake-Shake and All-CNN, with their papers' sizes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,65 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from shiftbench.hardening.architectures.base import architectures
-from shiftbench.hardening.architectures.layers import (
+from shiftbench.hardening.architectures.base import (
     Attention,
     Classification,
     Dropout,
+    MakeBlock,
+    architectures,
     blocks_of,
     convolution,
     initialise,
     make_attention,
-    stages,
 )
 from shiftbench.io.schema import Count
 
-# ResNet (He et al. 2016)
-
-#: Options A and B of the paper, for a block that changes the shape of its input.
+#: Options A and B of He et al., for a block that changes the shape of its input.
 Shortcut = Literal["A", "B"]
+#: Channels of the first layer of wide networks and of Shake-Shake.
+_STEM = 16
+
+
+class StagedNet(nn.Module):
+    """A stem, three stages of ``blocks`` blocks each, and the head; a stage halves the image and doubles the channels.
+
+    ``width``: output channels of the first stage.
+    """
+
+    def __init__(
+        self,
+        stem: nn.Sequential | nn.Conv2d,
+        make: MakeBlock,
+        inputs: int,
+        width: int,
+        blocks: int,
+        classes: int,
+        *,
+        fan: Literal["fan_in", "fan_out"] = "fan_out",
+        last_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.stem = stem
+        made: list[nn.Module] = []
+        for stage in range(3):
+            for block in range(blocks):
+                made.append(make(inputs, width * 2**stage, 2 if stage > 0 and block == 0 else 1))
+                inputs = width * 2**stage
+        self.stages = nn.Sequential(*made)
+        self.norm = nn.BatchNorm2d(inputs) if last_norm else nn.Identity()
+        self.head = Classification(inputs, classes)
+        initialise(self, fan)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(torch.relu(self.norm(self.stages(self.stem(x)))))
+        return logits
+
+
+def normed(inputs: int, outputs: int) -> list[nn.Module]:
+    return [convolution(inputs, outputs), nn.BatchNorm2d(outputs)]
+
+
+# ResNet (He et al. 2016)
 
 
 class PaddedIdentity(nn.Module):
@@ -40,7 +82,7 @@ class PaddedIdentity(nn.Module):
         return pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new_channels))
 
 
-def shortcut(kind: Shortcut, inputs: int, outputs: int, stride: int) -> nn.Module:
+def make_shortcut(kind: Shortcut, inputs: int, outputs: int, stride: int) -> nn.Module:
     """How the input reaches the sum where the block changes its shape: option A or B of the paper."""
     if inputs == outputs and stride == 1:
         return nn.Identity()
@@ -57,7 +99,7 @@ class BasicBlock(nn.Module):
         self.conv1, self.norm1 = convolution(inputs, outputs, stride=stride), nn.BatchNorm2d(outputs)
         self.conv2, self.norm2 = convolution(outputs, outputs), nn.BatchNorm2d(outputs)
         self.attention = make_attention(attention, outputs)
-        self.shortcut = shortcut(kind, inputs, outputs, stride)
+        self.shortcut = make_shortcut(kind, inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         branch = torch.relu(self.norm1(self.conv1(x)))
@@ -66,43 +108,27 @@ class BasicBlock(nn.Module):
 
 
 @architectures.register("resnet-20")
-class ResNet(nn.Module):
+def resnet(
+    *,
+    classes: Count,
+    depth: Count = 20,
+    width: Count = 16,
+    shortcut: Shortcut = "A",
+    attention: Attention = "none",
+) -> nn.Module:
     """He et al.'s residual network for 32 pixels; depth 6n + 2.
 
     ``width``: channels of the first stage, 16 in the paper. ``shortcut``: "A" without parameters, or "B".
     """
-
-    def __init__(
-        self,
-        *,
-        classes: Count,
-        depth: Count = 20,
-        width: Count = 16,
-        shortcut: Shortcut = "A",
-        attention: Attention = "none",
-    ) -> None:
-        super().__init__()
-        blocks = blocks_of("resnet", depth, layers=6, around=2)
-
-        def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-            return BasicBlock(inputs, outputs, stride, kind=shortcut, attention=attention)
-
-        self.stem = nn.Sequential(convolution(3, width), nn.BatchNorm2d(width), nn.ReLU())
-        self.stages = stages(block, width, (width, 2 * width, 4 * width), blocks)
-        self.head = Classification(4 * width, classes)
-        initialise(self, "fan_in")
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.stages(self.stem(x)))
-        return logits
+    blocks = blocks_of("resnet", depth, layers=6, around=2)
+    stem = nn.Sequential(*normed(3, width), nn.ReLU())
+    make = partial(BasicBlock, kind=shortcut, attention=attention)
+    return StagedNet(stem, make, width, width, blocks, classes, fan="fan_in")
 
 
-architectures.add("resnet-56", partial(ResNet, depth=56))
+architectures.add("resnet-56", partial(resnet, depth=56))
 
-# ResNeXt
-
-#: A block gives so many times the stem's channels.
-_EXPANSION = 4
+# ResNeXt: a block gives four times the stem's channels
 
 
 class GroupedBottleneck(nn.Module):
@@ -116,7 +142,7 @@ class GroupedBottleneck(nn.Module):
         self.conv2, self.norm2 = convolution(middle, middle, stride=stride, groups=groups), nn.BatchNorm2d(middle)
         self.conv3, self.norm3 = convolution(middle, outputs, 1), nn.BatchNorm2d(outputs)
         self.attention = make_attention(attention, outputs)
-        self.shortcut = shortcut("B", inputs, outputs, stride)
+        self.shortcut = make_shortcut("B", inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         branch = torch.relu(self.norm1(self.conv1(x)))
@@ -126,46 +152,31 @@ class GroupedBottleneck(nn.Module):
 
 
 @architectures.register("resnext-29")
-class ResNeXt(nn.Module):
+def resnext(
+    *,
+    classes: Count,
+    depth: Count = 29,
+    cardinality: Count = 4,
+    width: Count = 32,
+    stem: Count = 64,
+    attention: Attention = "none",
+) -> nn.Module:
     """Grouped bottlenecks (Xie et al. 2017, section 5.2); depth 9n + 2.
 
     ``cardinality`` groups of ``width`` channels in the first stage, doubled in each later one; "4x32d".
 
     ``stem``: channels of the first layer, 64 in the paper; a miniature has fewer.
     """
+    blocks, first = blocks_of("resnext", depth, layers=9, around=2), 4 * stem
 
-    def __init__(
-        self,
-        *,
-        classes: Count,
-        depth: Count = 29,
-        cardinality: Count = 4,
-        width: Count = 32,
-        stem: Count = 64,
-        attention: Attention = "none",
-    ) -> None:
-        super().__init__()
-        blocks = blocks_of("resnext", depth, layers=9, around=2)
-        first, middle = _EXPANSION * stem, cardinality * width
+    def block(inputs: int, outputs: int, stride: int) -> nn.Module:
+        middle = cardinality * width * (outputs // first)
+        return GroupedBottleneck(inputs, outputs, stride, middle=middle, groups=cardinality, attention=attention)
 
-        def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-            wide = middle * (outputs // first)
-            return GroupedBottleneck(inputs, outputs, stride, middle=wide, groups=cardinality, attention=attention)
-
-        self.stem = nn.Sequential(convolution(3, stem), nn.BatchNorm2d(stem), nn.ReLU())
-        self.stages = stages(block, stem, (first, 2 * first, 4 * first), blocks)
-        self.head = Classification(4 * first, classes)
-        initialise(self, "fan_out")
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.stages(self.stem(x)))
-        return logits
+    return StagedNet(nn.Sequential(*normed(3, stem), nn.ReLU()), block, stem, first, blocks, classes)
 
 
 # Wide ResNet: norm and rectifier before each convolution
-
-#: Channels of the stem and, times the width, of the first stage.
-_BASE = 16
 
 
 class PreactivatedBlock(nn.Module):
@@ -188,45 +199,27 @@ class PreactivatedBlock(nn.Module):
 
 
 @architectures.register("wrn-40-2")
-class WideResNet(nn.Module):
+def wide_resnet(
+    *,
+    classes: Count,
+    depth: Count = 40,
+    width: Count = 2,
+    dropout: Dropout = 0.0,
+    attention: Attention = "none",
+) -> nn.Module:
     """A wide residual network (Zagoruyko and Komodakis 2016), AugMix's main one; depth 6n + 4.
 
     ``width``: multiple of the stages' 16, 32 and 64 channels.
     """
-
-    def __init__(
-        self,
-        *,
-        classes: Count,
-        depth: Count = 40,
-        width: Count = 2,
-        dropout: Dropout = 0.0,
-        attention: Attention = "none",
-    ) -> None:
-        super().__init__()
-        blocks = blocks_of("wide resnet", depth, layers=6, around=4)
-        first = _BASE * width
-
-        def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-            return PreactivatedBlock(inputs, outputs, stride, dropout=dropout, attention=attention)
-
-        self.stem = convolution(3, _BASE)
-        self.stages = stages(block, _BASE, (first, 2 * first, 4 * first), blocks)
-        self.norm = nn.BatchNorm2d(4 * first)
-        self.head = Classification(4 * first, classes)
-        initialise(self, "fan_out")
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(torch.relu(self.norm(self.stages(self.stem(x)))))
-        return logits
+    blocks = blocks_of("wide resnet", depth, layers=6, around=4)
+    make = partial(PreactivatedBlock, dropout=dropout, attention=attention)
+    return StagedNet(convolution(3, _STEM), make, _STEM, _STEM * width, blocks, classes, last_norm=True)
 
 
-architectures.add("wrn-16-4", partial(WideResNet, depth=16, width=4))
+architectures.add("wrn-16-4", partial(wide_resnet, depth=16, width=4))
 
 # Shake-Shake: two branches per block, mixed at random, and with other weights in the backward pass
 
-#: Channels of the first layer.
-_SHAKE_STEM = 16
 Mixing = Literal["image", "batch", "even"]
 
 
@@ -265,9 +258,8 @@ class ShiftedShortcut(nn.Module):
         self.norm = nn.BatchNorm2d(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(x)
+        x, step = torch.relu(x), self.stride
         shifted = pad(x, (-1, 1, -1, 1))
-        step = self.stride
         halves = [self.conv1(x[:, :, ::step, ::step]), self.conv2(shifted[:, :, ::step, ::step])]
         normed: Tensor = self.norm(torch.cat(halves, dim=1))
         return normed
@@ -283,8 +275,7 @@ class ShakeBlock(nn.Module):
                 convolution(inputs, outputs, stride=stride),
                 nn.BatchNorm2d(outputs),
                 nn.ReLU(),
-                convolution(outputs, outputs),
-                nn.BatchNorm2d(outputs),
+                *normed(outputs, outputs),
                 make_attention(attention, outputs),
             )
             for _ in range(2)
@@ -299,34 +290,68 @@ class ShakeBlock(nn.Module):
 
 
 @architectures.register("shake-shake")
-class ShakeShake(nn.Module):
+def shake_shake(
+    *,
+    classes: Count,
+    depth: Count = 26,
+    width: Annotated[int, Meta(ge=2)] = 32,
+    mixing: Mixing = "image",
+    attention: Attention = "none",
+) -> nn.Module:
     """Two branches per block, mixed at random in training (Gastaldi 2017); depth 6n + 2.
 
     ``width``: channels of the first stage, 32 in "26 2x32d".
 
     ``mixing``: "image" (the paper's best, Shake-Shake-Image), "batch", or "even" for the same network unshaken.
     """
+    blocks = blocks_of("shake-shake", depth, layers=6, around=2)
+    make = partial(ShakeBlock, mixing=mixing, attention=attention)
+    return StagedNet(nn.Sequential(*normed(3, _STEM)), make, _STEM, width, blocks, classes)
+
+
+# All-CNN-C (Springenberg et al. 2015)
+
+
+@architectures.register("all-conv")
+class AllConv(nn.Module):
+    """2n + 3 layers: twice n of 3x3, the last of them strided instead of a pool; then one of 3x3 and two of 1x1.
+
+    ``width``: channels of the first n layers, 96 in the paper; all later ones have twice as many. The published
+    network has no batch norm (``batch_norm=False``) and diverges at the learning rates of the others; with one after
+    each layer, as in AugMix's experiments, one recipe fits all.
+    """
 
     def __init__(
         self,
         *,
         classes: Count,
-        depth: Count = 26,
-        width: Annotated[int, Meta(ge=2)] = 32,
-        mixing: Mixing = "image",
+        depth: Count = 9,
+        width: Count = 96,
+        dropout: Dropout = 0.5,
+        batch_norm: bool = True,
         attention: Attention = "none",
     ) -> None:
         super().__init__()
-        blocks = blocks_of("shake-shake", depth, layers=6, around=2)
+        each = blocks_of("all-conv", depth, layers=2, around=3)
+        parts: list[nn.Module] = []
+        inputs = 3
 
-        def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-            return ShakeBlock(inputs, outputs, stride, mixing=mixing, attention=attention)
+        def layer(outputs: int, size: int, stride: int = 1) -> None:
+            nonlocal inputs
+            parts.append(nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=not batch_norm))
+            parts.extend([nn.BatchNorm2d(outputs), nn.ReLU()] if batch_norm else [nn.ReLU()])
+            inputs = outputs
 
-        self.stem = nn.Sequential(convolution(3, _SHAKE_STEM), nn.BatchNorm2d(_SHAKE_STEM))
-        self.stages = stages(block, _SHAKE_STEM, (width, 2 * width, 4 * width), blocks)
-        self.head = Classification(4 * width, classes)
-        initialise(self, "fan_out")
+        for outputs in (width, 2 * width):
+            for number in range(each):
+                layer(outputs, 3, 2 if number == each - 1 else 1)
+            parts += [make_attention(attention, outputs), nn.Dropout(dropout)]
+        layer(inputs, 3)
+        layer(inputs, 1)
+        self.features = nn.Sequential(*parts)
+        self.scores = nn.Conv2d(inputs, classes, 1)
+        initialise(self, "fan_in")
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(torch.relu(self.stages(self.stem(x))))
-        return logits
+        places: Tensor = self.scores(self.features(x))
+        return places.mean(dim=(2, 3))

@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from shiftbench.classifiers.timm_ import import_timm
 from shiftbench.classifiers.torch_ import evaluating
-from shiftbench.hardening.architectures.base import Normalised
+from shiftbench.hardening.architectures.base import Normalised, Scheduled
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.classifier import build_network, describe, save_network, write_recipe
 from shiftbench.hardening.errors import DivergedError
@@ -94,6 +94,7 @@ class TrainingRun:
         self.model = Normalised(network, recipe.data.mean, recipe.data.std).to(self.device)
         if recipe.train.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.scheduled = [part for part in self.model.modules() if isinstance(part, Scheduled)]
         optimizer = make_optimizer(self.model, recipe.optimizer)
         whole: Any = torch.compile(self.model) if recipe.train.compile else self.model
         self.wrapped, self.optimizer = devices.prepare(whole, optimizer)
@@ -142,12 +143,14 @@ class TrainingRun:
         rate = self._rate(number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
+        for part in self.scheduled:
+            part.progress(number / (self.recipe.train.epochs * self.batches.count))
         self.statistics.begin()
         self.optimizer.zero_grad(set_to_none=True)
-        for i, part in enumerate(batch):
+        for i, piece in enumerate(batch):
             last = i == len(batch) - 1
             with self.devices.accumulating(self.wrapped, last):
-                self._part(number, self.batches.order.mine.start + i, part)
+                self._part(number, self.batches.order.mine.start + i, piece)
             self.statistics.add(last)
         self.statistics.end()
         if self.recipe.optimizer.clip:
@@ -170,6 +173,7 @@ class TrainingRun:
         for mix in self.mixing:
             views[0], targets = mix(views[0], targets, generator)
         loss, logits = self.scheme(self.wrapped, views, targets, generator)
+        loss = sum((one.penalty() for one in self.scheduled), start=loss)
         # Ranks average their gradients, so that the parts' shares of the batch sum to one again.
         self.devices.accelerator.backward(loss * (part.share * self.devices.world))
         hits = self._hits(logits.detach(), labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shiftbench.hardening.architectures.layers import (
+from shiftbench.hardening.architectures.base import (
     BlockAttention,
     ChannelGate,
     SqueezeExcitation,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.hardening.architectures.base import Normalised, architectures, build
 from shiftbench.hardening.errors import ArchitectureError
+from shiftbench.hardening.training_schemes import make_scheme
 
 MINIATURES: dict[str, dict[str, Any]] = {
     "resnet-20": {"depth": 8, "width": 4},
@@ -24,6 +25,9 @@ MINIATURES: dict[str, dict[str, Any]] = {
     "shake-shake": {"depth": 8, "width": 8},
     "multiscale": {"depth": 4, "width": 3},
     "all-conv": {"depth": 5, "width": 8},
+    "msdnet": {"exits": 3, "base": 2, "step": 1, "width": 4, "stem": 4, "factors": [1, 2]},
+    "condensenet": {"stages": [2, 2], "growth": [4, 8]},
+    "multigrid": {"blocks": [1, 2], "width": 8},
 }
 #: Every network without attention; with it, one network for each way of placing it.
 WITH_ATTENTION = [
@@ -49,6 +53,11 @@ def settled(network: nn.Module) -> nn.Module:
     return network.eval()
 
 
+def loss_of(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """Of all exits, where there are several."""
+    return make_scheme("standard")(network, [images], labels, torch.Generator()).loss
+
+
 def test_every_network_has_a_miniature() -> None:
     assert set(MINIATURES) == set(architectures.names()) - {"timm"}
 
@@ -56,7 +65,7 @@ def test_every_network_has_a_miniature() -> None:
 @pytest.mark.parametrize(("name", "attention"), WITH_ATTENTION)
 def test_a_gradient_reaches_every_parameter(name: str, attention: str) -> None:
     network = miniature(name, attention).train()
-    torch.nn.functional.cross_entropy(network(pictures(8)), torch.arange(8) % 5).backward()  # type: ignore[no-untyped-call]
+    loss_of(network, pictures(8), torch.arange(8) % 5).backward()  # type: ignore[no-untyped-call]
     still = [key for key, part in network.named_parameters() if part.grad is None or not part.grad.abs().sum() > 0]
     assert still == []
 
@@ -112,7 +121,7 @@ def test_it_learns_eight_pictures_by_heart(name: str) -> None:
     optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
     losses = []
     for _ in range(30):
-        loss = torch.nn.functional.cross_entropy(network(images), labels)
+        loss = loss_of(network, images, labels)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -158,6 +167,8 @@ WRONG: list[tuple[str, dict[str, Any], object, str]] = [
     ("resnext-29", {"depth": 30}, 30, "9n + 2"),
     ("shake-shake", {"width": 1}, "1", "integer >= 2"),
     ("multiscale", {"depth": 1}, "1", "integer >= 2"),
+    ("msdnet", {"exits": 3, "exit": 4}, 4, "0 to 3"),
+    ("condensenet", {"growth": [8, 16]}, "3 stages, growth [8, 16], 4 groups", "one growth per stage"),
     ("all-conv", {"batch_norm": "no"}, "'no'", "boolean"),
     ("all-conv", {"depth": 4}, 4, "2n + 3"),
     ("all-conv", {"dropout": "half"}, "'half'", "number"),

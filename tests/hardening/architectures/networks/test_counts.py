@@ -98,6 +98,31 @@ def multiscale(depth: int, growth: int, scales: int) -> int:
     return total + linear(sum(channels))
 
 
+def multigrid(blocks: tuple[int, ...], widths: tuple[int, ...]) -> int:
+    def layer(inputs: list[int], outputs: list[int]) -> int:
+        near = [sum(inputs[max(grid - 1, 0) : grid + 2]) for grid in range(len(inputs))]
+        return sum(conv(n, m) + norm(m) for n, m in zip(near, outputs, strict=True))
+
+    total = conv(3, widths[0]) + norm(widths[0]) + sum(conv(widths[0], n) + norm(n) for n in widths[1:])
+    inputs = list(widths)
+    for stage, count in enumerate(blocks):
+        outputs = [n * 2**stage for n in widths]
+        total += layer(inputs, outputs) + layer(outputs, outputs) + 2 * (count - 1) * layer(outputs, outputs)
+        inputs = outputs
+    return total + linear(sum(inputs))
+
+
+def condensenet(stages: tuple[int, ...], growths: tuple[int, ...]) -> int:
+    """As trained; three quarters of the 1x1 layers' weights are zero in the end."""
+    channels = 2 * growths[0]
+    total = conv(3, channels)
+    for layers, growth in zip(stages, growths, strict=True):
+        for _ in range(layers):
+            total += norm(channels) + conv(channels, 4 * growth, 1) + norm(4 * growth) + conv(4 * growth, growth) // 4
+            channels += growth
+    return total + norm(channels) + linear(channels)
+
+
 ALL_CNN_C = 2688 + 2 * 83_040 + 166_080 + 3 * 331_968 + 37_056 + 1_930
 
 COUNTS: list[tuple[str, dict[str, Any], int, float | None]] = [
@@ -116,6 +141,8 @@ COUNTS: list[tuple[str, dict[str, Any], int, float | None]] = [
     ("shake-shake", {}, shake_shake(32), 2.9),
     ("shake-shake", {"width": 64}, shake_shake(64), 11.7),
     ("multiscale", {}, multiscale(16, 6, 3), None),
+    ("multigrid", {}, multigrid((3, 3, 3), (64, 32, 16)), None),
+    ("condensenet", {}, condensenet((14, 14, 14), (8, 16, 32)), None),
     ("all-conv", {"batch_norm": False}, ALL_CNN_C, 1.4),
 ]
 
@@ -147,6 +174,9 @@ PLACES: dict[str, list[int]] = {
     "shake-shake": 8 * [32] + 8 * [64] + 8 * [128],
     "multiscale": 15 * [6, 12, 24],
     "all-conv": [96, 192],
+    "condensenet": 14 * [8] + 14 * [16] + 14 * [32],
+    "multigrid": 3 * [64, 32, 16, 128, 64, 32, 256, 128, 64],
+    "msdnet": 6 * [6, 12, 24] + 6 * [12, 24] + 4 * [24],
 }
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from shiftbench.hardening.architectures.base import build
-from shiftbench.hardening.architectures.dense import DenseLayer, MultiscaleNet, ScaleLayer
+from shiftbench.hardening.architectures.dense import DenseLayer, LearnedGroups
+from shiftbench.hardening.architectures.multiscale import GridLayer, MultiscaleNet, ScaleLayer
 from shiftbench.hardening.architectures.residual import (
     BasicBlock,
     GroupedBottleneck,
@@ -219,3 +222,62 @@ def test_the_shortcut_of_shake_shake_reads_two_grids() -> None:
     y = module(x) * (1 + module.norm.eps) ** 0.5
     torch.testing.assert_close(y[0, 0], x[0, 0, ::2, ::2])
     torch.testing.assert_close(y[0, 1], x[0, 0, 1::2, 1::2])
+
+
+def test_msdnet_drops_its_finest_scale_and_answers_at_every_exit() -> None:
+    """CIFAR's network of the paper: 16 layers, a scale less after 6 and after 12 of them."""
+    network, seen = build("msdnet", classes=5, width=2, stem=4), list[list[int]]()
+    for layer in network.layers:  # type: ignore[union-attr]
+        layer.register_forward_hook(lambda _module, _inputs, output: seen.append([x.shape[-1] for x in output]))
+    x = numbers(2, 3, 32, 32)
+    assert network.train()(x).shape == (7, 2, 5)
+    assert seen == 6 * [[32, 16, 8]] + 6 * [[16, 8]] + 4 * [[8]]
+    early = build("msdnet", classes=5, width=2, stem=4, exit=2).eval()
+    early.load_state_dict(network.state_dict())
+    stacked: list[Tensor] = []
+    for one in network.exits.values():  # type: ignore[union-attr,operator]
+        one.register_forward_hook(lambda _module, _inputs, output: stacked.append(output))
+    seen.clear()
+    assert torch.equal(network.eval()(x), stacked[-1]) and len(stacked) == 7
+    assert torch.equal(early(x), stacked[1])
+
+
+def test_condensed_groups_lose_their_weakest_inputs_in_the_first_half() -> None:
+    layer, x = LearnedGroups(8, 8, groups=4, condense=4, lasso=1e-5), numbers(2, 8, 3, 3).abs() + 0.1
+    weights = layer.conv.weight.detach()[:, :, 0, 0].abs()
+    kept = []
+    for done in (0.0, 0.16, 0.17, 0.34, 0.5, 1.0):
+        layer.progress(done)
+        kept.append(int(layer.mask[0].sum()))
+    assert kept == [8, 8, 6, 4, 2, 2]
+    for group in range(4):
+        strongest = weights[group::4].sum(dim=0).argsort()[-2:].sort().values
+        assert torch.equal(layer.mask[group].flatten().nonzero().flatten(), strongest)
+    used = torch.autograd.functional.jacobian(layer.eval(), x)[:, :, 0, 0].abs().sum(dim=(0, 2, 4, 5))  # type: ignore[no-untyped-call,index]
+    assert torch.equal(used > 0, layer.mask[:, :, 0, 0])
+    by_hand = sum(layer.conv.weight[g::4, i].norm() for g in range(4) for i in range(8) if layer.mask[g, i])
+    assert float(layer.penalty()) == pytest.approx(1e-5 * (float(by_hand) + 24e-3), rel=1e-4)
+
+
+def test_a_grid_hears_of_its_neighbours_only() -> None:
+    layer = GridLayer([8, 4, 2], [8, 4, 2]).eval()
+    grids = [numbers(1, 8, 16, 16), numbers(1, 4, 8, 8), numbers(1, 2, 4, 4)]
+    before = layer(grids)
+    for changed in range(3):
+        after = layer([x + 1 if n == changed else x for n, x in enumerate(grids)])
+        moved = [not torch.allclose(a, b) for a, b in zip(after, before, strict=True)]
+        assert moved == [abs(grid - changed) <= 1 for grid in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("msdnet", {"exits": 2, "base": 4, "step": 4, "width": 4, "factors": [1, 2, 4, 4], "stem": 8}),
+        ("condensenet", {"stages": [1, 1, 1, 1, 1], "growth": [4, 4, 4, 8, 8]}),
+        ("multigrid", {"blocks": [1, 1, 1, 1], "width": 8}),
+    ],
+)
+def test_networks_for_imagenet_take_its_images(name: str, options: dict[str, Any]) -> None:
+    network = build(name, classes=5, imagenet=True, **options).eval()
+    with torch.inference_mode():
+        assert network(numbers(1, 3, 224, 224)).shape == (1, 5)
