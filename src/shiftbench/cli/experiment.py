@@ -19,11 +19,13 @@ def experiment_command(
     name: Annotated[
         str,
         typer.Argument(
-            help="icons-style, icons-subtype, cifar-corruptions, size, self-attention, enhancements, or a TOML file."
+            help="cifar-corruptions, enhancements, icons-style, icons-subtype, icons-version, many-faces, "
+            "natural-adversarial, self-attention, size, subtypes, or a TOML file."
         ),
     ],
     scale: Annotated[
-        str, typer.Option(help="tiny (a smoke test), small (minutes on a CPU) or paper (as published).")
+        str,
+        typer.Option(help="tiny (a smoke test), small (minutes on a CPU) or paper (as published); some have more."),
     ] = "small",
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Training runs per variant (default: as in the scale).")
@@ -57,6 +59,7 @@ def experiment_command(
       shiftbench experiment cifar-corruptions
       shiftbench experiment icons-style --data icons=icons/ --seeds 3
       shiftbench experiment size --set train.epochs=30 --markdown size.md
+      shiftbench experiment many-faces --scale paper-c --data imagenet-train=DIR --data imagenet-val=DIR
       shiftbench experiment my.toml --scale small
     """
     from shiftbench.hardening.experiments.report import experiment_table

@@ -208,10 +208,11 @@ def _tables(which: str | Path, above: tuple[str, ...] = ()) -> dict[str, object]
     if base is None:
         return own
     beside = Path(which).parent / str(base)
-    return _over(_tables(beside if beside.is_file() else str(base), (*above, str(which))), own)
+    return over(_tables(beside if beside.is_file() else str(base), (*above, str(which))), own)
 
 
-def _over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+def over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+    """Tables over other tables: keys replace keys, a list the whole list, and a part of another name the part."""
     out = dict(base)
     for key, value in own.items():
         below = base.get(key)
@@ -220,7 +221,7 @@ def _over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, ob
             continue
         # The options of another network or scheme mean nothing to this one.
         another = key in _PARTS and value.get("name", below.get("name")) != below.get("name")
-        out[key] = value if another else _over(below, value)
+        out[key] = value if another else over(below, value)
     return out
 
 

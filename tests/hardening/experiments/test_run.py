@@ -14,7 +14,13 @@ import pytest
 
 from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.hardening.errors import TrainingError
-from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, Variant, load_experiment
+from shiftbench.hardening.experiments.base import (
+    Experiment,
+    ExperimentPart,
+    ExperimentScale,
+    Variant,
+    load_experiment,
+)
 from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.run import run_experiment
 from shiftbench.jobs.base import Executor
@@ -24,8 +30,6 @@ from shiftbench.jobs.ray_executor import RayExecutor
 SMALLEST = Experiment(
     "smallest",
     "Two networks of a few thousand weights",
-    "cifar-10-train",
-    "cifar-10-c",
     (
         Variant("plain", "cifar-standard"),
         Variant("noisy", "cifar-noise", "plain", "Noise"),
@@ -46,6 +50,7 @@ SMALLEST = Experiment(
             corruptions=("fog", "gaussian_noise"),
         )
     },
+    (ExperimentPart("cifar-10-train", "cifar-10-c"),),
     baseline=("plain",),
 )
 
@@ -90,7 +95,7 @@ def test_what_is_missing_is_said_before_anything_is_trained(tmp_path: Path) -> N
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", ["cifar-corruptions", "size", "self-attention"])
+@pytest.mark.parametrize("name", ["cifar-corruptions", "size", "self-attention", "many-faces", "natural-adversarial"])
 def test_the_built_in_experiments_run_in_miniature(name: str, tmp_path: Path) -> None:
     study = run_experiment(name, scale="tiny", out=tmp_path, progress=False)
     assert len(study.variants) == len(load_experiment(name).variants)

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from numpy.typing import NDArray
 from scipy.stats import linregress
 
-from shiftbench.api import evaluate
+from shiftbench.api import Run, evaluate
 from shiftbench.datasets import from_arrays
 from shiftbench.hardening.experiments.base import (
     Experiment,
+    ExperimentPart,
     ExperimentScale,
     PaperClaim,
+    PlannedRun,
     Variant,
     experiment_names,
     load_experiment,
+    plan_runs,
 )
-from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs
 from shiftbench.hardening.experiments.report import experiment_table
 from shiftbench.hardening.experiments.study import (
     ExperimentStudy,
     _direction,
     _evidence,
+    _jackknifed,
+    _joined,
     _Measured,
     _number,
     study_runs,
 )
 from shiftbench.hardening.recipe import Part, Recipe, load_recipe
 from shiftbench.labels import label_space
-from shiftbench.settings.base import Setting
+from shiftbench.metrics.corruption import mean_corruption_error
+from shiftbench.metrics.detection import detect
+from shiftbench.metrics.multilabel import weighted
+from shiftbench.settings.base import Setting, build_suite
 from shiftbench.shifts.corruptions import Corruption
 
 IMAGES, SEEDS = 300, 2
@@ -42,8 +51,6 @@ SKILLS = {"standard": (0.8, 0.5), "short": (0.6, 0.35), "sturdy": (0.78, 0.7), "
 MADE_UP = Experiment(
     "made-up",
     "Numbers that are known",
-    "cifar-10-train",
-    "cifar-10-c",
     (
         Variant("standard", "cifar-standard"),
         Variant("short", "cifar-standard"),
@@ -51,6 +58,7 @@ MADE_UP = Experiment(
         Variant("weak", "cifar-pgd", "standard", "Weakness"),
     ),
     {"small": ExperimentScale("made up")},
+    (ExperimentPart("cifar-10-train", "cifar-10-c"),),
     (
         PaperClaim("sturdier", "000", "sturdy", "standard"),
         PaperClaim("weaker", "000", "weak", "standard"),
@@ -73,8 +81,10 @@ def hits() -> dict[str, NDArray[np.bool_]]:
 
 
 @pytest.fixture(scope="module")
-def study(hits: dict[str, NDArray[np.bool_]], tmp_path_factory: pytest.TempPathFactory) -> ExperimentStudy:
-    """Classifiers that answer as the hits say go through the real evaluation and the real study."""
+def evaluated(
+    hits: dict[str, NDArray[np.bool_]], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[PlannedRun], Run]:
+    """Classifiers that answer as the hits say go through the real evaluation."""
     root = tmp_path_factory.mktemp("study")
     labels = np.arange(IMAGES) % 10
     images = np.zeros((IMAGES, 32, 32, 3), np.uint8)
@@ -92,10 +102,15 @@ def study(hits: dict[str, NDArray[np.bool_]], tmp_path_factory: pytest.TempPathF
         for variant in SKILLS
     ]
     answers = [_answering(run.name, hits[run.name], labels) for run in runs]
-    evaluated = evaluate(answers, settings, {"data": data}, root / "ws", progress=False, workers=1)
+    return runs, evaluate(answers, settings, {"data": data}, root / "ws", progress=False, workers=1, keep_scores=True)
+
+
+@pytest.fixture(scope="module")
+def study(evaluated: tuple[list[PlannedRun], Run]) -> ExperimentStudy:
     return study_runs(
-        MADE_UP, "small", runs, evaluated, command="shiftbench experiment made-up", changes=["train.epochs=2"]
-    )
+        MADE_UP, "small", evaluated[0], [evaluated[1]], command="shiftbench experiment made-up",
+        changes=["train.epochs=2"],
+    )  # fmt: skip
 
 
 class _Marked(Corruption):
@@ -116,8 +131,9 @@ def _answering(name: str, hits: NDArray[np.bool_], labels: NDArray[np.int64]) ->
     def answer(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         numbers = images[:, 0, 0, 0].astype(int) + 256 * images[:, 0, 1, 0].astype(int)
         right = hits[images[:, 0, 2, 0], numbers]
+        sure = 5 + numbers % 7 - 3.0 * (images[:, 0, 2, 0] == 1)
         scores: NDArray[np.float32] = np.eye(10, dtype=np.float32)[(labels[numbers] + ~right) % 10]
-        return scores
+        return (scores * sure[:, None]).astype(np.float32)
 
     whole = {"geometry": {"resize": None, "crop": 32}}
     return load_classifier(answer, labels=label_space("cifar-10"), name=name, preprocessing=whole)
@@ -164,10 +180,55 @@ def test_networks_that_guess_are_at_chance_level() -> None:
     rng = np.random.default_rng(1)
     names = [f"{variant}-s{seed}" for seed in range(SEEDS) for variant in SKILLS]
     guessed = (rng.random((len(names), IMAGES)) < 0.1).astype(float)
-    measured = _Measured(names, guessed, guessed, {}, True, 0.1)
+    measured = _Measured(names, guessed, guessed, {}, True, (0.2, 0.2), guessed)
     notes: list[str] = []
     assert _evidence(MADE_UP, measured, SEEDS, 0.95, notes) == [] and "chance" in notes[0]
     assert _direction(MADE_UP.claims[0], measured, SEEDS, 0.95).verdict == "no verdict: at chance level"
+
+
+def test_mce_map_and_aupr_are_those_of_the_metrics(evaluated: tuple[list[PlannedRun], Run]) -> None:
+    runs, run = evaluated
+    results = {(one.classifier, one.setting): one for one in run.results}
+    by_hand: dict[str, list[float]] = {"mCE": [], "mAP": [], "AUPR": []}
+    for seed in range(SEEDS):
+        clean, fog, noise = (
+            run.workspace.read(results[f"sturdy-s{seed}", name])
+            for name in ("cifar-10", "cifar-10-c.fog.1", "cifar-10-c.gaussian_noise.1")
+        )
+        errors = {"fog": [1 - fog.correct.mean()], "gaussian_noise": [1 - noise.correct.mean()]}
+        by_hand["mCE"].append(mean_corruption_error(errors, severities=[1], corruptions=list(errors)))
+        by_hand["mAP"].append(np.mean([weighted(one).value for one in (fog, noise)]))
+        by_hand["AUPR"].append(detect(clean, fog, resamples=2).aupr.value)
+    for metric, expected in by_hand.items():
+        used = run
+        if metric == "AUPR":  # one out-of-distribution set
+            used = copy(run)
+            used.results = [one for one in run.results if one.setting != "cifar-10-c.gaussian_noise.1"]
+        study = study_runs(structs.replace(MADE_UP, metric=metric), "small", runs, [used])
+        sturdy = study.variants[2]
+        shown = sturdy.shifted.complement() if metric == "mCE" else sturdy.shifted
+        assert shown.value == pytest.approx(np.mean(expected))
+        assert shown.low < shown.value < shown.high
+        assert (study.evidence == []) == (metric != "mCE")
+        text = experiment_table(study).to_text(160)
+        assert metric in text and f"{100 * shown.value:.1f}" in text
+        # All of these classifiers are less confident in fog, and equally so.
+        assert study.directions[0].verdict == ("not clear" if metric == "AUPR" else "appears")
+
+
+def test_pseudo_values_have_the_mean_and_the_error_of_the_statistic() -> None:
+    """Of a plain mean they must give the textbook's standard error."""
+    values = np.random.default_rng(2).normal(size=2000)
+    found = _jackknifed(lambda kept: float(values[kept].mean()), len(values))
+    assert found.mean() == pytest.approx(values.mean())
+    assert found.std(ddof=1) / np.sqrt(len(found)) == pytest.approx(values.std(ddof=1) / np.sqrt(2000), rel=0.2)
+
+
+def test_parts_of_different_size_count_alike() -> None:
+    one, other = np.full((2, 100), 0.5), np.full((2, 900), 0.9)
+    parts = [_Measured(["a-s0", "a-s1"], part, part, {}, True, (0.1, 0.1), part) for part in (one, other)]
+    joined = _joined(parts)
+    assert joined.clean.shape == (2, 1000) and joined.clean.mean(axis=1) == pytest.approx([0.7, 0.7])
 
 
 def test_rho_is_the_distance_from_the_line_of_the_baseline(
@@ -228,15 +289,16 @@ def test_one_seed_has_no_spread(study: ExperimentStudy) -> None:
 
 
 @pytest.mark.parametrize("name", experiment_names())
-@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
-def test_every_run_of_every_experiment_has_a_recipe_that_can_be_followed(name: str, scale: str, tmp_path: Path) -> None:
+def test_every_run_of_every_experiment_has_a_recipe_that_can_be_followed(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name)
-    runs = plan_runs(experiment, scale, tmp_path)
-    assert len({run.folder for run in runs}) == len(runs) == len(experiment.variants) * experiment.scales[scale].seeds
+    assert {"tiny", "small", "paper"} <= set(experiment.scales)
     known = {variant.name for variant in experiment.variants}
+    for scale, chosen in experiment.scales.items():
+        runs, at = plan_runs(experiment, scale, tmp_path), experiment.at(scale)
+        assert len({run.folder for run in runs}) == len(runs) == len(at.variants) * chosen.seeds * len(at.parts)
+        assert set(chosen.variants) | set(chosen.recipes) | set(chosen.without) <= known
+        assert all(build_suite(part.suite).settings for part in at.parts)
     assert {variant.base for variant in experiment.variants} <= known | {""}
-    assert {word for claim in experiment.claims for word in (claim.better, claim.worse)} <= known
-    assert set(experiment.baseline) <= known
 
 
 def test_the_paper_scale_leaves_the_recipes_alone(tmp_path: Path) -> None:

@@ -1,20 +1,41 @@
 """An experiment: a grid of recipes by seeds, an evaluation suite, and the questions that the papers answered.
 
 Experiments are TOML files, the built-in ones too: `shiftbench experiment my.toml`. Sizes are data: each scale is a set
-of changes to the recipes, which ``--set`` can change again. ``paper`` leaves the recipes as they are.
+of changes to the recipes, which ``--set`` can change again, and may have data of its own. ``base`` starts from another
+experiment, as in recipes. ``plan_runs`` makes the runs: every variant in every seed and part, with recipe and folder.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from shiftbench.errors import UnknownNameError
+from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.hardening.errors import RecipeError
+from shiftbench.hardening.recipe import Recipe, changed, load_recipe, over, recipe_from
+from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.io.schema import Count, decode, parse_toml, read_toml
+
+#: What an experiment is scored by: the metric of its protocol.
+ExperimentMetric = Literal["accuracy", "mCE", "mAP", "AUPR"]
+
+
+class ExperimentPart(Struct, frozen=True):
+    """Training data, and the suite for what was trained on it. The scores of several parts are averaged."""
+
+    #: A named dataset, or a role that --data fills and a path below it.
+    train: str
+    suite: str
+
+    @property
+    def role(self) -> str:
+        """The role that the user's data fills; "" where none is needed."""
+        return self.train.split("/")[0] if "/" in self.train else ""
 
 
 class Variant(Struct, frozen=True):
@@ -51,6 +72,13 @@ class ExperimentScale(Struct, frozen=True):
     changes: dict[str, Any] = {}
     #: To the recipes of some variants, on top.
     variants: dict[str, dict[str, Any]] = {}
+    #: Recipes of some variants in place of their own.
+    recipes: dict[str, str] = {}
+    #: Variants that are left out.
+    without: tuple[str, ...] = ()
+    #: Data and metric in place of the experiment's.
+    parts: tuple[ExperimentPart, ...] = ()
+    metric: ExperimentMetric | None = None
     #: Evaluation images, drawn by a fixed seed; 0: all.
     sample: int = 0
     severities: tuple[float, ...] = (1, 2, 3, 4, 5)
@@ -60,14 +88,14 @@ class ExperimentScale(Struct, frozen=True):
 class Experiment(Struct, frozen=True):
     name: str
     about: str
-    #: What is trained on: a named dataset, or a role that --data fills and a path below it.
-    train: str
-    suite: str
     variants: tuple[Variant, ...]
     scales: dict[str, ExperimentScale]
+    #: One for most experiments: ``train`` and ``suite`` in the file.
+    parts: tuple[ExperimentPart, ...]
     claims: tuple[PaperClaim, ...] = ()
     #: The variants that the line of effective robustness goes through: standard training, no interventions.
     baseline: tuple[str, ...] = ()
+    metric: ExperimentMetric = "accuracy"
 
     def __post_init__(self) -> None:
         named = {variant.name: variant for variant in self.variants}
@@ -84,10 +112,22 @@ class Experiment(Struct, frozen=True):
                     found=f"baseline {name!r} tests {named[name].hypothesis!r}",
                 )
 
-    @property
-    def role(self) -> str:
-        """The role that the user's data fills; "" where none is needed."""
-        return self.train.split("/")[0] if "/" in self.train else ""
+    def scale(self, name: str) -> ExperimentScale:
+        if name not in self.scales:
+            raise UnknownNameError(f"scale of {self.name!r}", name, self.scales)
+        return self.scales[name]
+
+    def at(self, scale: str) -> Experiment:
+        """With the data, metric and variants of a scale."""
+        chosen = self.scale(scale)
+        return structs.replace(
+            self,
+            parts=chosen.parts or self.parts,
+            metric=chosen.metric or self.metric,
+            variants=tuple(one for one in self.variants if one.name not in chosen.without),
+            claims=tuple(one for one in self.claims if not {one.better, one.worse} & set(chosen.without)),
+            baseline=tuple(one for one in self.baseline if one not in chosen.without),
+        )
 
 
 def _known(name: str, variants: dict[str, Variant]) -> None:
@@ -103,6 +143,14 @@ def experiment_names() -> list[str]:
 
 def load_experiment(which: str | Path) -> Experiment:
     """A built-in experiment by name, or a TOML file."""
+    named = {"name": Path(which).stem, **_tables(which)}
+    for table in (named, *named.get("scales", {}).values()):
+        if "train" in table and "suite" in table:
+            table["parts"] = [{"train": table.pop("train"), "suite": table.pop("suite")}]
+    return decode(named, Experiment, f"the experiment {named['name']!r}", RecipeError)
+
+
+def _tables(which: str | Path) -> dict[str, Any]:
     if str(which) in experiment_names():
         text = resources.files("shiftbench.hardening.experiments").joinpath(f"{which}.toml").read_text("utf-8")
         found = parse_toml(text, which, RecipeError)
@@ -110,5 +158,54 @@ def load_experiment(which: str | Path) -> Experiment:
         found = read_toml(Path(which), RecipeError)
     else:
         raise UnknownNameError("experiment", str(which), experiment_names())
-    named = {"name": Path(which).stem, **found}
-    return decode(named, Experiment, f"the experiment {named['name']!r}", RecipeError)
+    base = found.pop("base", None)
+    return found if base is None else over(_tables(str(base)), found)
+
+
+# Runs
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One classifier that is to be trained."""
+
+    variant: str
+    seed: int
+    recipe: Recipe
+    folder: Path
+    #: Number of the experiment's part.
+    part: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def spec(self) -> str:
+        return f"hardened:{self.folder}"
+
+
+def run_name(variant: str, seed: int) -> str:
+    return f"{variant}-s{seed}"
+
+
+def plan_runs(
+    experiment: Experiment, scale: str, out: Path, *, seeds: int | None = None, changes: Sequence[str] = ()
+) -> list[PlannedRun]:
+    """Every recipe is checked before the first run begins."""
+    chosen, experiment = experiment.scale(scale), experiment.at(scale)
+    count = chosen.seeds if seeds is None else seeds
+    if count < 1:
+        raise ShiftbenchError("an experiment needs a seed", found=count, expected="at least 1")
+    planned = []
+    for seed in range(count):
+        for variant in experiment.variants:
+            ours = {**variant.changes, **chosen.changes, **chosen.variants.get(variant.name, {})}
+            tables = changed(load_recipe(chosen.recipes.get(variant.name, variant.recipe)).as_dict(), ours)
+            recipe = recipe_from(changed(changed(tables, changes), {"train.seed": seed}))
+            check_recipe(recipe)
+            for part in range(len(experiment.parts)):
+                suffix = f"-p{part + 1}" if len(experiment.parts) > 1 else ""
+                folder = out / "runs" / f"{run_name(variant.name, seed)}{suffix}"
+                planned.append(PlannedRun(variant.name, seed, recipe, folder, part))
+    return planned

@@ -39,9 +39,13 @@ def _lead(study: ExperimentStudy) -> list[str]:
         study.experiment.about,
         f"{len(study.experiment.variants)} variants, {count_of(study.seeds, 'seed')}; {scale.about}",
         *([f"changed in every recipe: {', '.join(study.changes)}"] if study.changes else []),
-        f"trained on {study.experiment.train}; evaluated on {clean:,} images of {study.settings[0]}, and on "
-        f"{shifted:,} images in {count_of(len(study.settings) - 1, 'shifted setting')}",
+        f"trained on {_trained_on(study)}; evaluated on {clean:,} images of {study.settings[0]}, and on "
+        f"{shifted:,} images in {count_of(len(study.settings) - len(study.experiment.parts), 'shifted setting')}",
     ]
+
+
+def _trained_on(study: ExperimentStudy) -> str:
+    return ", ".join(part.train for part in study.experiment.parts)
 
 
 def _data(study: ExperimentStudy) -> dict[str, object]:
@@ -49,13 +53,14 @@ def _data(study: ExperimentStudy) -> dict[str, object]:
         "experiment": study.experiment.name,
         "scale": study.scale,
         "seeds": study.seeds,
-        "trained_on": study.experiment.train,
+        "trained_on": _trained_on(study),
+        "metric": study.experiment.metric,
         "command": study.command,
         "changes": list(study.changes),
         "level": study.level,
         "images": {"reference": study.images[0], "shifted": study.images[1]},
         "settings": list(study.settings),
-        "variants": [_row(one) for one in study.variants],
+        "variants": [_row(one, study.experiment.metric) for one in study.variants],
         "line": study.line.as_dict() if study.line is not None else None,
         "directions": [_direction_row(one) for one in study.directions],
         "hypotheses": [one.as_dict() for one in study.evidence],
@@ -71,11 +76,21 @@ def _verdicts(study: ExperimentStudy) -> Table:
 
 
 def variants_table(study: ExperimentStudy) -> Table:
+    metric = study.experiment.metric
+    what = (
+        "accuracy" if metric == "accuracy" else f"{'clean mAP' if metric == 'mAP' else 'clean accuracy'} and {metric}"
+    )
     fields = [
         Column("variant", "variant"),
         Column("clean", "clean", "number", ("clean_low", "clean_high"), places=1),
         Column("clean_spread", "± seeds", "number", places=1, optional=True),
-        Column("shifted", "shifted", "number", ("shifted_low", "shifted_high"), places=1),
+        Column(
+            "shifted",
+            "shifted" if metric == "accuracy" else metric,
+            "number",
+            ("shifted_low", "shifted_high"),
+            places=1,
+        ),
         Column("shifted_spread", "± seeds", "number", places=1, optional=True),
         Column("rho", "rho", "points", ("rho_low", "rho_high"), places=1),
         Column("tau", "tau", "points", ("tau_low", "tau_high"), places=1),
@@ -84,21 +99,23 @@ def variants_table(study: ExperimentStudy) -> Table:
     level = formatting.level_text(study.level)
     line = [f"line: {', '.join(line_text(study.line))}"] if study.line is not None else []
     notes = [
-        f"accuracy in percent, the mean over {count_of(study.seeds, 'seed')}; {level} intervals over "
+        f"{what} in percent, the mean over {count_of(study.seeds, 'seed')}; {level} intervals over "
         f"images{' and seeds' if study.seeds > 1 else ''}; ± seeds: standard deviation over seeds",
         f"rho: effective robustness, against the line through {', '.join(study.experiment.baseline)}; "
-        "tau: relative robustness, accuracy under shift minus the base variant's; percentage points",
+        f"tau: relative robustness, by how much {'accuracy under shift' if metric == 'accuracy' else metric} is better "
+        "than the base variant's; percentage points",
         *line,
         *study.notes,
         *(["one seed: how much the chance of training matters is not known"] if study.seeds == 1 else []),
     ]
-    rows = [_row(one) for one in study.variants]
+    rows = [_row(one, metric) for one in study.variants]
     return Table(fields, rows, title="accuracy and robustness", notes=notes)
 
 
-def _row(one: VariantResult) -> dict[str, object]:
+def _row(one: VariantResult, metric: str) -> dict[str, object]:
     row: dict[str, object] = {"variant": one.variant, "base": one.base}
-    for key, number in (("clean", one.clean), ("shifted", one.shifted), ("rho", one.rho), ("tau", one.tau)):
+    shifted = one.shifted.complement() if metric == "mCE" else one.shifted
+    for key, number in (("clean", one.clean), ("shifted", shifted), ("rho", one.rho), ("tau", one.tau)):
         row |= _fields(key, number)
     return row | {group: 100 * (1 - number.value) for group, number in one.groups.items()}
 
@@ -117,14 +134,16 @@ def groups_table(study: ExperimentStudy) -> Table:
     for one in study.variants:
         row: dict[str, object] = {"variant": one.variant}
         for key, number in (("clean", one.clean), ("mean", one.shifted), *one.groups.items()):
-            row |= {key: 100 * (1 - number.value), f"{key}_low": 100 * (1 - number.high),
-                    f"{key}_high": 100 * (1 - number.low)}  # fmt: skip
+            row |= _fields(key, number.complement())
         rows.append(row)
     fields = [Column("variant", "variant")] + [
         Column(key, key, "number", (f"{key}_low", f"{key}_high") if key in ("clean", "mean") else None, places=1)
         for key in ("clean", "mean", *groups)
     ]
-    notes = ["error in percent; mean: the mean corruption error over types and severities, not divided by AlexNet's"]
+    divided = "mCE, divided by AlexNet's errors" if study.experiment.metric == "mCE" else (
+        "the mean corruption error over types and severities, not divided by AlexNet's"
+    )  # fmt: skip
+    notes = [f"error in percent; mean: {divided}"]
     return Table(fields, rows, title="errors by kind of corruption", notes=notes)
 
 
@@ -139,7 +158,8 @@ def directions_table(study: ExperimentStudy) -> Table:
         Column("verdict", "direction"),
     ]
     notes = [
-        "accuracy under shift, or clean where said; here: the first minus the second, points; "
+        f"{'accuracy under shift' if study.experiment.metric == 'accuracy' else study.experiment.metric}, or clean "
+        "accuracy where said; here: by how much the first is better, points; "
         f"{formatting.level_text(study.level)} intervals over images and seeds; clear where they and every "
         "seed say the same; no verdict with one seed, or where both are at chance level"
     ]

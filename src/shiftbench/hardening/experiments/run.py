@@ -13,19 +13,26 @@ from pathlib import Path
 from rich.console import Console
 
 from shiftbench.api import Run, evaluate
+from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets
+from shiftbench.datasets.factors import open_splits, protocols
 from shiftbench.errors import SettingError
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError, TrainingError
-from shiftbench.hardening.experiments.base import Experiment, ExperimentScale, load_experiment
-from shiftbench.hardening.experiments.plan import PlannedRun, plan_runs, scale_of
+from shiftbench.hardening.experiments.base import (
+    Experiment,
+    ExperimentPart,
+    PlannedRun,
+    load_experiment,
+    plan_runs,
+)
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.training.checkpoint import refuse_other
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.setup import prepare_training
 from shiftbench.hardening.training.train import train
 from shiftbench.io.paths import Location
-from shiftbench.jobs.base import Executor, Failure, Job, Problem
+from shiftbench.jobs.base import Executor, Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import one_torch_thread, worker_count
@@ -37,13 +44,14 @@ class _Training(Job[int]):
     """Trains the planned run of a number; reports epochs."""
 
     runs: tuple[PlannedRun, ...]
-    data: str
+    #: Of each part.
+    data: tuple[str | Dataset, ...]
 
     def compute(self, item: int, advance: Advance, *, wait: bool) -> list[Problem] | None:
         run = self.runs[item]
         try:
             with one_torch_thread():
-                train(run.recipe, run.folder, data=self.data, name=run.name, progress=False, wait=wait,
+                train(run.recipe, run.folder, data=self.data[run.part], name=run.name, progress=False, wait=wait,
                       report=advance)  # fmt: skip
         except BusyError:
             return None
@@ -71,46 +79,57 @@ def run_experiment(
 
     ``executor`` trains the runs, by default in processes of this machine, and evaluates them.
     """
-    experiment = which if isinstance(which, Experiment) else load_experiment(which)
-    chosen, folder = scale_of(experiment, scale), default_folder(experiment, scale) if out is None else Path(out)
-    source = _training_data(experiment, data)
+    experiment = (which if isinstance(which, Experiment) else load_experiment(which)).at(scale)
+    folder = Path("experiments") / f"{experiment.name}-{scale}" if out is None else Path(out)
+    sources = tuple(_training_data(experiment.name, part, data) for part in experiment.parts)
     runs = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes)
     place = workspace or folder / "workspace"
-    _train_all(runs, source, executor, progress, console)
-    evaluated = _evaluate_all(experiment, chosen, runs, data, place, executor, progress, console)
+    _train_all(runs, sources, executor, progress, console)
+    evaluated = [
+        _evaluate(part.suite, experiment, scale, [run for run in runs if run.part == number], data, place, executor,
+                  progress, console)
+        for number, part in enumerate(experiment.parts)
+    ]  # fmt: skip
     return study_runs(experiment, scale, runs, evaluated, command=command, changes=changes, level=level)
 
 
-def default_folder(experiment: Experiment, scale: str) -> Path:
-    return Path("experiments") / f"{experiment.name}-{scale}"
-
-
-def _training_data(experiment: Experiment, data: Data) -> str:
-    if not experiment.role:
-        assert experiment.train in named_datasets
-        return experiment.train
-    given = data.get(experiment.role) if isinstance(data, Mapping) else data
+def _training_data(experiment: str, part: ExperimentPart, data: Data) -> str | Dataset:
+    if not part.role:
+        assert part.train in named_datasets
+        return part.train
+    given = data.get(part.role) if isinstance(data, Mapping) else data
     if not isinstance(given, str | Path):
+        icons = "; `shiftbench data icons FOLDER` makes it" if part.role == "icons" else ""
         raise SettingError(
-            f"the experiment {experiment.name!r} needs data for {experiment.role}",
-            hint=f"--data {experiment.role}=FOLDER; `shiftbench data icons FOLDER` makes it",
+            f"the experiment {experiment!r} needs data for {part.role}", hint=f"--data {part.role}=FOLDER{icons}"
         )
-    return str(Path(given) / experiment.train.split("/", 1)[1])
+    if part.role in protocols():
+        return open_splits(given, part.role)[part.train]
+    return str(Path(given) / part.train.split("/", 1)[1])
 
 
 def _train_all(
-    runs: Sequence[PlannedRun], data: str, executor: Executor | None, progress: bool, console: Console | None
+    runs: Sequence[PlannedRun],
+    data: tuple[str | Dataset, ...],
+    executor: Executor | None,
+    progress: bool,
+    console: Console | None,
 ) -> None:
     todo = [run for run in runs if not _is_finished(run)]
-    for run in {run.variant: run for run in todo if run.recipe.copies}.values():
+    for run in {(run.variant, run.part): run for run in todo if run.recipe.copies}.values():
         # Made here, once, and not by every worker at the same time.
-        prepare_training(run.recipe, data, show=progress, console=console)
+        prepare_training(run.recipe, data[run.part], show=progress, console=console)
     total = sum(run.recipe.train.epochs for run in runs)
     done = total - sum(run.recipe.train.epochs - len(read_log(run.folder)) for run in todo)
     with progress_bar("training (epochs)", total, done, show=progress, console=console) as advance:
         failures = _for_training(executor).run(_Training(tuple(todo), data), range(len(todo)), advance)
     if failures:
-        raise _incomplete(failures, len(runs))
+        causes = list(dict.fromkeys(str(failure) for failure in failures))
+        raise TrainingError(
+            f"{len(failures)} of {len(runs)} runs cannot be trained; all others are kept",
+            found="\n            ".join(causes[:5]),
+            hint="fix the cause and rerun the same command; it resumes",
+        )
 
 
 def _for_training(executor: Executor | None) -> Executor:
@@ -128,18 +147,10 @@ def _is_finished(run: PlannedRun) -> bool:
     return found is not None
 
 
-def _incomplete(failures: Sequence[Failure], runs: int) -> TrainingError:
-    causes = list(dict.fromkeys(str(failure) for failure in failures))
-    return TrainingError(
-        f"{len(failures)} of {runs} runs cannot be trained; all others are kept",
-        found="\n            ".join(causes[:5]),
-        hint="fix the cause and rerun the same command; it resumes",
-    )
-
-
-def _evaluate_all(
+def _evaluate(
+    suite: str,
     experiment: Experiment,
-    scale: ExperimentScale,
+    scale: str,
     runs: Sequence[PlannedRun],
     data: Data,
     workspace: str | Location,
@@ -147,14 +158,16 @@ def _evaluate_all(
     progress: bool,
     console: Console | None,
 ) -> Run:
+    chosen = experiment.scale(scale)
     return evaluate(
         [run.spec for run in runs],
-        experiment.suite,
+        suite,
         data,
         workspace,
-        severities=scale.severities,
-        corruptions=scale.corruptions,
-        select=Selection(sample=scale.sample or None),
+        severities=chosen.severities,
+        corruptions=chosen.corruptions,
+        select=Selection(sample=chosen.sample or None),
+        keep_scores=experiment.metric == "mAP",
         executor=executor or "threads",
         progress=progress,
         console=console,

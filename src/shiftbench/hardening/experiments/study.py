@@ -4,11 +4,15 @@ A number of a variant is the mean over its seeds. Its interval is over images an
 variance is that of the mean over images (by bootstrap, drawn anew for all runs at once) plus that of the mean over
 seeds, with Student's t at Satterthwaite's degrees of freedom. With one seed it is over images only, and no verdict is
 given; nor where the networks compared are at chance level.
+
+"Shifted" is the protocol's own metric: accuracy, mCE (as 1 - mCE, so that more is better), mAP or AUPR. Accuracy and
+mCE are means over images. The others are not, so their units are the delete-a-group jackknife's pseudo-values, whose
+mean is the metric and whose variance is that of the jackknife. Of several parts of an experiment, the mean is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,19 +21,26 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from shiftbench.api import Run
-from shiftbench.hardening.experiments.base import Experiment, PaperClaim
-from shiftbench.hardening.experiments.plan import PlannedRun, run_name
+from shiftbench.hardening.experiments.base import Experiment, PaperClaim, PlannedRun, run_name
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
+from shiftbench.metrics.corruption import ALEXNET
+from shiftbench.metrics.detection import anomaly_scores_of, aupr
+from shiftbench.metrics.multilabel import mean_average_precision
 from shiftbench.metrics.paired import holm
+from shiftbench.metrics.probabilities import kept_scores
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS
+from shiftbench.store.predictions import Predictions
+from shiftbench.store.spec import ResultSpec
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.hypotheses import Evidence, HitData, Hypothesis, weigh_hypotheses
 from shiftbench.studies.image_bootstrap import common_hits, image_bootstrap
 from shiftbench.studies.robustness import Effective
 
-#: (runs, images): the share of settings in which an image is answered right.
+#: (runs, images): the share of settings in which an image is answered right; or (runs, pseudo-values).
 Hits = NDArray[Any]
+#: Groups of images that the jackknife leaves out in turn.
+GROUPS_LEFT_OUT = 50
 RESAMPLES = 2000
 #: A network is above chance level if its interval is above this multiple of it.
 CLEAR = 2.0
@@ -49,10 +60,14 @@ class SeedMean:
         spread = None if self.spread is None else self.spread * factor
         return SeedMean(self.value * factor, self.low * factor, self.high * factor, spread)
 
+    def complement(self) -> SeedMean:
+        """An error from an accuracy, mCE from 1 - mCE."""
+        return SeedMean(1 - self.value, 1 - self.high, 1 - self.low, self.spread)
+
 
 @dataclass(frozen=True)
 class VariantResult:
-    """Fractions, but for rho and tau, which are differences of them."""
+    """Fractions, but for rho and tau, which are differences of them. ``shifted``: by the metric; 1 - mCE for mCE."""
 
     variant: str
     base: str
@@ -112,15 +127,17 @@ class ExperimentStudy:
 
 @dataclass(frozen=True)
 class _Measured:
-    """Hits of all runs on the clean side, under shift, and under each group of shifts."""
+    """All runs on the clean side and under shift, by the protocol's metric, and hits under each group of shifts."""
 
     names: list[str]
     clean: Hits
     shifted: Hits
     groups: dict[str, Hits]
     paired: bool
-    #: Accuracy of guessing.
-    chance: float
+    #: What an interval must be above, clean and under shift, to be clearly better than guessing.
+    floors: tuple[float, float]
+    #: Hits under shift; None where single images are not right or wrong.
+    hits: Hits | None
 
     def of(self, hits: Hits, variant: str, seeds: int) -> Hits:
         rows = [self.names.index(run_name(variant, seed)) for seed in range(seeds)]
@@ -131,16 +148,17 @@ def study_runs(
     experiment: Experiment,
     scale: str,
     runs: Sequence[PlannedRun],
-    evaluated: Run,
+    evaluated: Sequence[Run],
     *,
     command: str = "",
     changes: Sequence[str] = (),
     level: float = 0.95,
 ) -> ExperimentStudy:
-    """All numbers anew from the stored predictions."""
+    """All numbers anew from the stored predictions: one ``Run`` per part of the experiment."""
     seeds = len({run.seed for run in runs})
-    reference, shifted = _sides(evaluated)
-    measured = _measure([run.name for run in runs], evaluated, reference, shifted)
+    parts = [_Part(one, [run.name for run in runs if run.part == i]) for i, one in enumerate(evaluated)]
+    names = [run_name(run.variant, run.seed) for run in runs if run.part == 0]
+    measured = _joined([_measure(names, part, experiment.metric) for part in parts])
     notes: list[str] = []
     rho, line = _effective(experiment, measured, seeds, level, notes)
     return ExperimentStudy(
@@ -151,8 +169,8 @@ def study_runs(
         command,
         tuple(changes),
         level,
-        (measured.clean.shape[1], measured.shifted.shape[1]),
-        (reference, *shifted),
+        (sum(part.images(part.reference) for part in parts), sum(part.images(part.shifted[0]) for part in parts)),
+        tuple(setting for part in parts for setting in (part.reference, *part.shifted)),
         [_variant(one.name, one.base, measured, seeds, rho, level) for one in experiment.variants],
         [_direction(claim, measured, seeds, level) for claim in experiment.claims],
         _evidence(experiment, measured, seeds, level, notes),
@@ -161,46 +179,138 @@ def study_runs(
     )
 
 
-def _sides(evaluated: Run) -> tuple[str, list[str]]:
-    """The in-distribution setting, and those that name it as their reference."""
-    references = {result.setting: result.spec.reference for result in evaluated.results}
-    clean = next(iter(one for one in references.values() if one is not None))
-    return str(clean), [setting for setting, reference in references.items() if reference == clean]
+class _Part:
+    """The results of a part: the in-distribution setting, and those that name it as their reference."""
+
+    def __init__(self, evaluated: Run, names: Sequence[str]) -> None:
+        self.evaluated, self.names = evaluated, names
+        self.specs: dict[str, ResultSpec] = {result.setting: result.spec for result in evaluated.results}
+        self.results = {(result.classifier, result.setting): result for result in evaluated.results}
+        self.reference = str(next(spec.reference for spec in self.specs.values() if spec.reference is not None))
+        self.shifted = [name for name, spec in self.specs.items() if spec.reference == self.reference]
+
+    def images(self, setting: str) -> int:
+        return self.specs[setting].images
+
+    def read(self, setting: str, *, confidence: bool = False, scores: bool = False) -> Iterator[Predictions]:
+        for name in self.names:
+            result = self.results[name, setting]
+            yield self.evaluated.workspace.read(result, top_k=1, confidence=confidence, scores=scores)
+
+    def hits(self, settings: Sequence[str], weights: Sequence[float] | None = None) -> tuple[Hits, list[str]]:
+        """The mean over the settings of right and wrong, on the images that count in all of them."""
+        by_setting = [common_hits(list(self.read(setting))) for setting in settings]
+        shared = set(by_setting[0][1]).intersection(*(ids for _, ids in by_setting))
+        kept = [hits[:, [one in shared for one in ids]] for hits, ids in by_setting]
+        mean = np.mean(kept, axis=0) if weights is None else np.tensordot(weights, 1.0 - np.array(kept), axes=1)
+        return mean, [one for one in by_setting[0][1] if one in shared]
+
+    def groups(self) -> dict[str, list[str]]:
+        """Corruptions by their kind: noise, blur, weather, digital; nothing where the shifts are no corruptions."""
+        found: dict[str, list[str]] = {group: [] for group in GROUPS}
+        for setting in self.shifted:
+            name = self.specs[setting].shift.corruption
+            if name is not None and name in CORRUPTIONS:
+                found.setdefault(CORRUPTIONS.get(name).group, []).append(setting)
+        return {group: members for group, members in found.items() if members}
 
 
-def _measure(names: list[str], evaluated: Run, reference: str, shifted: Sequence[str]) -> _Measured:
-    clean, clean_ids = _hits(names, evaluated, [reference])
-    moved, ids = _hits(names, evaluated, shifted)
-    groups = {}
-    for group, settings in _groups(shifted).items():
-        groups[group], _ = _hits(names, evaluated, settings)
-    answered = next(result for result in evaluated.results if result.setting == reference)
-    classes = len(evaluated.workspace.read(answered, top_k=1, confidence=False, scores=False).space)
-    return _Measured(names, clean, moved, groups, clean_ids == ids, 1 / classes)
+def _measure(names: list[str], part: _Part, metric: str) -> _Measured:
+    if metric == "mAP":
+        clean, floor = _precisions(part, [part.reference])
+        shifted, shifted_floor = _precisions(part, part.shifted)
+        return _Measured(names, clean, shifted, {}, False, (floor, shifted_floor), None)
+    clean, clean_ids = part.hits([part.reference])
+    guessing = 1 / len(next(part.read(part.reference)).space)
+    if metric == "AUPR":
+        shifted, floor = _detected(part)
+        return _Measured(names, clean, shifted, {}, False, (CLEAR * guessing, floor), None)
+    hits, ids = part.hits(part.shifted)
+    groups = {group: part.hits(settings)[0] for group, settings in part.groups().items()}
+    found = _Measured(names, clean, hits, groups, clean_ids == ids, (CLEAR * guessing, CLEAR * guessing), hits)
+    if metric != "mCE":
+        return found
+    weights = _corruption_weights(part)
+    floor = 1 - sum(weights) * (1 - CLEAR * guessing)
+    return replace(found, shifted=1 - part.hits(part.shifted, weights)[0], floors=(CLEAR * guessing, floor))
 
 
-def _groups(settings: Sequence[str]) -> dict[str, list[str]]:
-    """Corruptions by their kind: noise, blur, weather, digital; nothing where the shifts are no corruptions."""
-    found: dict[str, list[str]] = {group: [] for group in GROUPS}
+def _corruption_weights(part: _Part) -> list[float]:
+    """What an error in each setting adds to the mCE: 1 / (corruptions * sum over severities of AlexNet's error)."""
+    cells = [(part.specs[setting].shift.corruption, part.specs[setting].shift.severity) for setting in part.shifted]
+    if any(corruption is None or corruption not in ALEXNET.errors for corruption, _ in cells):
+        raise StudyError(
+            "mCE needs corruptions that AlexNet was evaluated under", found=part.shifted[0], hint='metric = "accuracy"'
+        )
+    severities: dict[str, list[float]] = {}
+    for corruption, severity in cells:
+        severities.setdefault(str(corruption), []).append(float(severity or 0))
+    sums = {one: len(levels) * ALEXNET.mean(one, levels) for one, levels in severities.items()}
+    return [1 / (len(severities) * sums[str(corruption)]) for corruption, _ in cells]
+
+
+def _precisions(part: _Part, settings: Sequence[str]) -> tuple[Hits, float]:
+    """mAP, the mean over the settings, and that of guessing: the labels' shares, weighted as the classes are."""
+    found, guessing = [], []
     for setting in settings:
-        name = setting.split(".")[-2] if setting.count(".") > 1 else ""
-        if name in CORRUPTIONS:
-            found.setdefault(CORRUPTIONS.get(name).group, []).append(setting)
-    return {group: members for group, members in found.items() if members}
+        rows = []
+        for one in part.read(setting, scores=True):
+            used = one.readable & one.multi_hot.any(axis=1)
+            scores, truth = kept_scores(one)[used], one.multi_hot[used]
+            rows.append(
+                _jackknifed(lambda kept, s=scores, t=truth: mean_average_precision(s[kept], t[kept]), len(truth))
+            )
+            frequencies = truth.sum(axis=0)
+        guessing.append(float((frequencies / frequencies.sum()) @ (frequencies / len(truth))))
+        found.append(rows)
+    return np.mean(found, axis=0), float(np.mean(guessing))
 
 
-def _hits(names: Sequence[str], evaluated: Run, settings: Sequence[str]) -> tuple[Hits, list[str]]:
-    """The mean over the settings of right and wrong, on the images that count in all of them."""
-    results = {(result.classifier, result.setting): result for result in evaluated.results}
-    by_setting = []
-    for setting in settings:
-        found = [
-            evaluated.workspace.read(results[name, setting], top_k=1, confidence=False, scores=False) for name in names
-        ]
-        by_setting.append(common_hits(found))
-    shared = set(by_setting[0][1]).intersection(*(ids for _, ids in by_setting))
-    kept = [hits[:, [one in shared for one in ids]] for hits, ids in by_setting]
-    return np.mean(kept, axis=0), [one for one in by_setting[0][1] if one in shared]
+def _detected(part: _Part) -> tuple[Hits, float]:
+    """AUPR of the shifted images against the reference's, by the largest softmax, and the share of the former."""
+    if len(part.shifted) != 1:
+        raise StudyError("AUPR needs one set of out-of-distribution images", found=", ".join(part.shifted))
+    rows, pairs = (
+        [],
+        zip(part.read(part.reference, confidence=True), part.read(part.shifted[0], confidence=True), strict=True),
+    )
+    for inside, outside in pairs:
+        known = anomaly_scores_of(inside, inside.valid, "max_softmax")
+        other = anomaly_scores_of(outside, outside.readable, "max_softmax")
+
+        def area(kept: NDArray[np.bool_], known: Any = known, other: Any = other) -> float:
+            return aupr(known[kept[: len(known)]], other[kept[len(known) :]])
+
+        rows.append(_jackknifed(area, len(known), len(other)))
+    return np.array(rows), len(other) / (len(known) + len(other))
+
+
+def _jackknifed(statistic: Callable[[NDArray[np.bool_]], float], *counts: int) -> NDArray[np.float64]:
+    """Pseudo-values of a statistic of the images that are kept; of several sets, a part of each is left out at once."""
+    group = np.concatenate([np.arange(count) % GROUPS_LEFT_OUT for count in counts])
+    without = np.array([statistic(group != one) for one in range(GROUPS_LEFT_OUT)])
+    return statistic(group >= 0) + (GROUPS_LEFT_OUT - 1) * (without.mean() - without)
+
+
+def _joined(parts: Sequence[_Measured]) -> _Measured:
+    """The mean over parts, which may have different numbers of images: each image by 1 / its part's number."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def join(which: Sequence[Hits]) -> Hits:
+        total = sum(one.shape[1] for one in which)
+        return np.concatenate([one * (total / (len(which) * one.shape[1])) for one in which], axis=1)
+
+    hits = [part.hits for part in parts if part.hits is not None]
+    return _Measured(
+        parts[0].names,
+        join([part.clean for part in parts]),
+        join([part.shifted for part in parts]),
+        {},
+        all(part.paired for part in parts),
+        (max(part.floors[0] for part in parts), max(part.floors[1] for part in parts)),
+        join(hits) if len(hits) == len(parts) else None,
+    )
 
 
 def _variant(
@@ -259,11 +369,14 @@ def _effective(
     experiment: Experiment, measured: _Measured, seeds: int, level: float, notes: list[str]
 ) -> tuple[dict[str, Effective], Fit | None]:
     """rho of every run and of every variant's mean; the line goes through the runs of the baseline variants."""
+    if measured.hits is None:
+        notes.append(f"no effective robustness: its line is one of accuracies, and the metric is {experiment.metric}")
+        return {}, None
     variants = [variant.name for variant in experiment.variants]
     names = [*measured.names, *variants]
     sides = [
         np.vstack([hits, *(measured.of(hits, name, seeds).mean(axis=0) for name in variants)])
-        for hits in (measured.clean, measured.shifted)
+        for hits in (measured.clean, measured.hits)
     ]
     line_runs = [run_name(name, seed) for name in experiment.baseline for seed in range(seeds)]
     try:
@@ -284,7 +397,7 @@ def _direction(claim: PaperClaim, measured: _Measured, seeds: int, level: float)
     better, worse = measure(claim.better), measure(claim.worse)
     side = 0 if claim.measure == "clean" else 1
     difference = better[side] - worse[side]
-    sure = any(_number(one[side], level).low > CLEAR * measured.chance for one in (better, worse))
+    sure = any(_number(one[side], level).low > measured.floors[side] for one in (better, worse))
     return Direction(claim, _number(difference, level), int((difference.mean(axis=1) > 0).sum()), seeds, not sure)
 
 
@@ -302,7 +415,12 @@ def _evidence(
     if seeds == 1:
         notes.append("no verdicts on hypotheses: one seed says nothing of the chance of training")
         return []
-    if all(_number(measured.of(measured.clean, variant.name, seeds), level).low <= CLEAR * measured.chance
+    if measured.hits is None:
+        notes.append(
+            f"no verdicts on hypotheses: they are weighed on accuracies, and the metric is {experiment.metric}"
+        )
+        return []
+    if all(_number(measured.of(measured.clean, variant.name, seeds), level).low <= measured.floors[0]
            for variant in experiment.variants):  # fmt: skip
         notes.append("no verdicts on hypotheses: all networks are at chance level")
         return []
@@ -311,10 +429,11 @@ def _evidence(
         return dict(zip(measured.names, hits, strict=True))
 
     clean = by_run(measured.clean)
-    data = [HitData(name, by_run(hits), clean) for name, hits in {ALL: measured.shifted, **measured.groups}.items()]
+    shifts = {ALL: measured.hits, **measured.groups}
+    data = [HitData(name, by_run(hits), clean) for name, hits in shifts.items()]
     found = weigh_hypotheses([Hypothesis(name, tuple(both)) for name, both in pairs.items()], data, level=level)
     found.sort(key=lambda one: list(pairs).index(one.hypothesis))
-    return _over_seeds(found, {ALL: measured.shifted, **measured.groups}, pairs, measured, seeds, level)
+    return _over_seeds(found, shifts, pairs, measured, seeds, level)
 
 
 def _over_seeds(
