@@ -56,3 +56,13 @@ def test_it_works_in_a_composition_and_in_a_loaders_workers() -> None:
     assert repr(again) == "Augment('augmix', views=1, severity=1)"
     batch = next(iter(DataLoader([again(PHOTO) for _ in range(4)], batch_size=4)))  # type: ignore[arg-type]
     assert batch.shape == (4, 24, 32, 3)
+
+
+def test_batches_of_views_are_ordered_as_the_loss_takes_them() -> None:
+    augmix = Augment("augmix", views=3)
+    photos = [Image.fromarray(np.full((8, 8, 3), level, np.uint8)) for level in (10, 200)]
+    images, labels = Augment.collate([(augmix(photo), number) for number, photo in enumerate(photos)])
+    assert images.shape == (6, 3, 8, 8) and labels.tolist() == [0, 1]
+    assert torch.equal(images[:2], torch.stack([torch.full((3, 8, 8), level / 255) for level in (10, 200)]))
+    kept = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    assert Augment.collate([([kept, kept], 0)])[0].dtype == torch.uint8

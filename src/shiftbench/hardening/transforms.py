@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -47,6 +49,22 @@ class Augment:
         found = made[0] if self.views == 1 else [image, *made]
         return (found, *others) if others else found
 
+    @staticmethod
+    def collate(samples: Sequence[tuple[Any, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """A DataLoader's ``collate_fn`` for several views: all clean images, then all first augmented ones, and so on.
+
+        Args:
+            samples: (views, label) of each image; views are PIL images, uint8 arrays (H, W, 3) or tensors (3, H, W).
+
+        Returns:
+            Images (views * batch, 3, H, W), of PIL and NumPy as floats in [0, 1], and labels (batch,), as
+            ``JsdCrossEntropy`` takes them.
+        """
+        stacked = [
+            torch.stack([_as_tensor(one) for one in view]) for view in zip(*(s[0] for s in samples), strict=True)
+        ]
+        return torch.cat(stacked), torch.as_tensor([label for _, label in samples])
+
     def _once(self, image: Any) -> Any:
         seed = int(torch.randint(2**63 - 1, ()))
         return unpack(image).map(lambda pixels, i: self._augment(pixels, stream(seed, i)))
@@ -58,6 +76,12 @@ class Augment:
     def __reduce__(self) -> tuple[object, ...]:
         # Augmentations are closures: a loader's worker makes its own.
         return _made, (self.name, self.views, self.options)
+
+
+def _as_tensor(image: Any) -> torch.Tensor:
+    if isinstance(image, torch.Tensor):
+        return image
+    return torch.from_numpy(np.array(image, np.uint8)).permute(2, 0, 1).float() / 255
 
 
 def _made(name: str, views: int, options: dict[str, Any]) -> Augment:
