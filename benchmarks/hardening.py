@@ -182,7 +182,7 @@ def loader_rates(quick: bool) -> dict[str, float]:
     from shiftbench.classifiers.timm_ import import_timm
     from shiftbench.hardening.recipe import load_recipe
     from shiftbench.hardening.training.batches import Batches
-    from shiftbench.hardening.training.setup import prepare_training
+    from shiftbench.hardening.training.data import prepare_training
 
     import_timm()
     data = importlib.import_module("timm.data")
@@ -263,7 +263,7 @@ def copy_rates(quick: bool) -> dict[str, float]:
     import torch
 
     from shiftbench.hardening.augmentations.copies import augment_folder
-    from shiftbench.hardening.augmentations.network_training import network_for
+    from shiftbench.hardening.augmentations.networks import network_for
 
     torch.set_num_threads(1)
     pictures = sample(open_named("cifar-10-train"), _pictures(quick))

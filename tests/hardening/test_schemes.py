@@ -10,7 +10,7 @@ from torch import nn
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.hardening.losses import jensen_shannon, soft_cross_entropy, stability
-from shiftbench.hardening.training_schemes import EPSILON, fgsm, make_scheme, pgd, random_radii, schemes, uniform_noise
+from shiftbench.hardening.training_schemes import EPSILON, make_scheme, pgd, random_radii, schemes, uniform_noise
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -84,7 +84,7 @@ def test_a_pgd_step_is_the_radius_over_the_root_of_the_steps(
     by_hand = (images + 0.02 / math.sqrt(10) * start.grad.sign()).clamp(0, 1)
     ours = pgd(model, images, targets, radii / math.sqrt(10), soft_cross_entropy, steps=1, step_share=1.0)
     assert torch.allclose(ours, by_hand)
-    whole = fgsm(model, images, targets, radii, soft_cross_entropy)
+    whole = pgd(model, images, targets, radii, soft_cross_entropy, steps=1, step_share=1.0)
     assert torch.allclose(whole, (images + 0.02 * start.grad.sign()).clamp(0, 1))
 
 

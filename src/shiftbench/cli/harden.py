@@ -198,7 +198,7 @@ def _network_options(
     if file is not None and train_on is not None:
         raise typer.BadParameter("--network and --train-network exclude each other", param_hint="--network")
     from shiftbench.hardening.augmentations.copies import images_below
-    from shiftbench.hardening.augmentations.network_training import network_for
+    from shiftbench.hardening.augmentations.networks import network_for
 
     pictures = images_below(train_on) if train_on is not None else None
     found = network_for(name, file, train_on=pictures, seconds=seconds, show=not quiet)

@@ -2,7 +2,7 @@ from .augmentations.base import batch_augmentations as batch_augmentations
 from .augmentations.base import image_augmentations as image_augmentations
 from .augmentations.base import make_batch_augmentation as make_batch_augmentation
 from .augmentations.base import make_image_augmentation as make_image_augmentation
-from .augmentations.network_training import network_for as network_for
+from .augmentations.networks import network_for as network_for
 from .losses import Criterion as Criterion
 from .losses import jensen_shannon as jensen_shannon
 from .losses import soft_cross_entropy as soft_cross_entropy

@@ -93,11 +93,7 @@ def save_finished(folder: Path, recipe: Recipe, about: Mapping[str, object]) -> 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
     text = to_toml(recipe.as_dict())
-    write_atomically(folder / RECIPE, lambda path: _write(path, text))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_atomically(folder / RECIPE, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def read_finished(folder: str | Path) -> Finished | None:

@@ -114,7 +114,8 @@ class Train(Struct, frozen=True):
     #: Batch norms see a part of the batch (part), the parts on all devices (sync; GPUs only), or the views of each
     #: image apart from each other (split; for the scheme jsd).
     batch_norm: Literal["part", "sync", "split"] = "part"
-    compile: bool = False
+    #: torch.compile: true, or the name of a backend ("eager", "cudagraphs").
+    compile: bool | str = False
     channels_last: bool = True
     #: How often each image comes in a batch, augmented differently; an epoch then has fewer different images.
     repeats: Count = 1

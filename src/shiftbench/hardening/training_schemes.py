@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
-from torch import nn
+from torch import Generator, Tensor, nn
 
 from shiftbench.classifiers.torch_ import evaluating, unwrapped
 from shiftbench.errors import ShiftbenchError
 from shiftbench.hardening.losses import Criterion, jensen_shannon, soft_cross_entropy, stability
 from shiftbench.registry import Registry
+
+#: The views of a batch, (N, 3, H, W) each.
+Views = Sequence[Tensor]
 
 # Adversaries
 
@@ -30,36 +33,29 @@ from shiftbench.registry import Registry
 EPSILON = 8 / 255
 
 
-def random_radii(images: torch.Tensor, largest: float, generator: torch.Generator) -> torch.Tensor:
+def random_radii(images: Tensor, largest: float, generator: Generator) -> Tensor:
     """largest * u with u ~ U[0, 1], one for each image."""
     drawn = torch.rand(len(images), 1, 1, 1, generator=generator)
     return largest * drawn.to(images.device)
 
 
-def uniform_noise(images: torch.Tensor, radii: torch.Tensor | float, generator: torch.Generator) -> torch.Tensor:
+def uniform_noise(images: Tensor, radii: Tensor | float, generator: Generator) -> Tensor:
     """The adversary of no steps: U(-radius, radius) on every value, clipped to pixels."""
     drawn = torch.rand(images.shape, generator=generator).to(images.device)
     return (images + radii * (2 * drawn - 1)).clamp(0, 1)
 
 
-def fgsm(
-    model: nn.Module, images: torch.Tensor, targets: torch.Tensor, radii: torch.Tensor, criterion: Criterion
-) -> torch.Tensor:
-    """One step as long as the radius."""
-    return pgd(model, images, targets, radii, criterion, steps=1, step_share=1.0)
-
-
 def pgd(
     model: nn.Module,
-    images: torch.Tensor,
-    targets: torch.Tensor,
-    radii: torch.Tensor,
+    images: Tensor,
+    targets: Tensor,
+    radii: Tensor,
     criterion: Criterion,
     *,
     steps: int = 10,
     step_share: float | None = None,
-    start: torch.Tensor | None = None,
-) -> torch.Tensor:
+    start: Tensor | None = None,
+) -> Tensor:
     """Steps of ``step_share`` * radius along the sign of the gradient, projected back into the ball and to pixels.
 
     The share is 1 / sqrt(steps), as in 003, unless said. It starts at the image itself, as 003 writes it, or at
@@ -84,17 +80,15 @@ def pgd(
 class SchemeOutput(NamedTuple):
     """The loss, and the logits of the (first) view, from which the accuracy in training is read."""
 
-    loss: torch.Tensor
-    logits: torch.Tensor
+    loss: Tensor
+    logits: Tensor
 
 
 class Scheme(Protocol):
     #: How many views of every image it needs.
     views: ClassVar[int]
 
-    def __call__(
-        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> SchemeOutput: ...
+    def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput: ...
 
 
 schemes: Registry[type[Any]] = Registry("training scheme")
@@ -113,9 +107,7 @@ class Standard:
     views: ClassVar[int] = 1
     criterion: Criterion = soft_cross_entropy
 
-    def __call__(
-        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> SchemeOutput:
+    def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         logits = model(views[0])
         exits = list(logits) if logits.ndim == 3 else [logits]
         return SchemeOutput(torch.stack([self.criterion(one, targets) for one in exits]).sum(), exits[-1])
@@ -130,9 +122,7 @@ class JensenShannon:
     criterion: Criterion = soft_cross_entropy
     weight: float = 12.0
 
-    def __call__(
-        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> SchemeOutput:
+    def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         # All views in one batch, as published: batch norms see them together.
         clean, *others = model(torch.cat(list(views))).chunk(len(views))
         return SchemeOutput(self.criterion(clean, targets) + self.weight * jensen_shannon(clean, *others), clean)
@@ -149,9 +139,7 @@ class Either:
     views: ClassVar[int] = 2
     criterion: Criterion = soft_cross_entropy
 
-    def __call__(
-        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> SchemeOutput:
+    def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         chosen = model(torch.cat(list(views))).chunk(2)[int(torch.randint(2, (), generator=generator))]
         return SchemeOutput(self.criterion(chosen, targets), chosen)
 
@@ -169,14 +157,10 @@ class _Perturbed(ABC):
             raise ShiftbenchError("no such strength of an adversary", found=self.epsilon, expected="above 0, at most 1")
 
     @abstractmethod
-    def moved(
-        self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
-    ) -> torch.Tensor:
+    def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
         """The images as the adversary leaves them."""
 
-    def __call__(
-        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> SchemeOutput:
+    def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         logits = model(self.moved(model, views[0], targets, generator))
         return SchemeOutput(self.criterion(logits, targets), logits)
 
@@ -186,9 +170,7 @@ class _Perturbed(ABC):
 class Noise(_Perturbed):
     """The adversary of no steps: uniform noise of random strength."""
 
-    def moved(
-        self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
-    ) -> torch.Tensor:
+    def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
         return uniform_noise(images, random_radii(images, self.epsilon, generator), generator)
 
 
@@ -201,11 +183,9 @@ class Fgsm(_Perturbed):
     random_start: bool = False
     step: float = 1.0
 
-    def moved(
-        self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
-    ) -> torch.Tensor:
+    def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
         radii = random_radii(images, self.epsilon, generator) if self.random_radius else self.epsilon
-        radii = radii if isinstance(radii, torch.Tensor) else torch.full_like(images[:, :1, :1, :1], radii)
+        radii = radii if isinstance(radii, Tensor) else torch.full_like(images[:, :1, :1, :1], radii)
         start = uniform_noise(images, radii, generator) if self.random_start else None
         return pgd(model, images, targets, radii, self.criterion, steps=1, step_share=self.step, start=start)
 
@@ -222,9 +202,7 @@ class Pgd(_Perturbed):
         if self.steps < 1:
             raise ShiftbenchError("an adversary needs a step", found=self.steps, hint='the scheme "noise" has none')
 
-    def moved(
-        self, model: nn.Module, images: torch.Tensor, targets: torch.Tensor, generator: torch.Generator
-    ) -> torch.Tensor:
+    def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
         radii = random_radii(images, self.epsilon, generator)
         return pgd(model, images, targets, radii, self.criterion, steps=self.steps)
 
@@ -240,9 +218,7 @@ class Stability:
     noise: float = 0.05
     distance: str = "cross-entropy"
 
-    def __call__(
-        self, model: nn.Module, views: Sequence[torch.Tensor], targets: torch.Tensor, generator: torch.Generator
-    ) -> SchemeOutput:
+    def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         noisy = uniform_noise(views[0], self.noise, generator)
         clean, moved = model(torch.cat([views[0], noisy])).chunk(2)
         return SchemeOutput(

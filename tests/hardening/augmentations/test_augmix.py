@@ -11,8 +11,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
 
 from shiftbench.arrays import Pixels
-from shiftbench.hardening.augmentations.augmix import AugMix
-from shiftbench.hardening.augmentations.augmix_operations import OPERATIONS, WITHHELD
+from shiftbench.hardening.augmentations.augmix import OPERATIONS, WITHHELD, AugMix
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from tests.hardening.augmentations.pictures import SIZES, coloured, flat, grey
 

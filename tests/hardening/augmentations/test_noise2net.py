@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from shiftbench.hardening.augmentations import noise2net as module
+from shiftbench.hardening.augmentations import mixing as module
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.errors import AugmentationError
 

@@ -73,7 +73,7 @@ def test_switching_takes_each_kind_as_often_as_said() -> None:
 
 
 def test_augmix_fills_with_grey_what_it_uncovers() -> None:
-    from shiftbench.hardening.augmentations.augmix_operations import GEOMETRIC, filled
+    from shiftbench.hardening.augmentations.augmix import GEOMETRIC, filled
 
     white = np.full((32, 32, 3), 255, np.uint8)
     for operation in GEOMETRIC:

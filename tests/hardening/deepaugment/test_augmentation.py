@@ -22,8 +22,7 @@ from shiftbench.hardening.augmentations.deepaugment.cae_distortions import cae_c
 from shiftbench.hardening.augmentations.deepaugment.drawing import Draw
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
 from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import body_signals, edsr_weights, head_signals
-from shiftbench.hardening.augmentations.network_training import network_for
-from shiftbench.hardening.augmentations.networks import describe_network
+from shiftbench.hardening.augmentations.networks import describe_network, network_for
 from shiftbench.hardening.errors import AugmentationError, NetworkError
 from shiftbench.metrics.intervals import clopper_pearson
 

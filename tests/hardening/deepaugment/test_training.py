@@ -14,8 +14,13 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.hardening.augmentations.base import image_augmentations
 from shiftbench.hardening.augmentations.deepaugment.cae import CompressiveAutoencoder
-from shiftbench.hardening.augmentations.network_training import NEEDS, network_for, train_network
-from shiftbench.hardening.augmentations.networks import describe_network, image_networks
+from shiftbench.hardening.augmentations.networks import (
+    NEEDS,
+    describe_network,
+    image_networks,
+    network_for,
+    train_network,
+)
 from shiftbench.hardening.errors import NetworkError
 
 

@@ -133,7 +133,8 @@ def _answering(name: str, hits: NDArray[np.bool_], labels: NDArray[np.int64]) ->
         right = hits[images[:, 0, 2, 0], numbers]
         sure = 5 + numbers % 7 - 3.0 * (images[:, 0, 2, 0] == 1)
         scores: NDArray[np.float32] = np.eye(10, dtype=np.float32)[(labels[numbers] + ~right) % 10]
-        return (scores * sure[:, None]).astype(np.float32)
+        made: NDArray[np.float32] = (scores * sure[:, None]).astype(np.float32)
+        return made
 
     whole = {"geometry": {"resize": None, "crop": 32}}
     return load_classifier(answer, labels=label_space("cifar-10"), name=name, preprocessing=whole)
@@ -197,7 +198,7 @@ def test_mce_map_and_aupr_are_those_of_the_metrics(evaluated: tuple[list[Planned
         )
         errors = {"fog": [1 - fog.correct.mean()], "gaussian_noise": [1 - noise.correct.mean()]}
         by_hand["mCE"].append(mean_corruption_error(errors, severities=[1], corruptions=list(errors)))
-        by_hand["mAP"].append(np.mean([weighted(one).value for one in (fog, noise)]))
+        by_hand["mAP"].append(float(np.mean([weighted(one).value for one in (fog, noise)])))
         by_hand["AUPR"].append(detect(clean, fog, resamples=2).aupr.value)
     for metric, expected in by_hand.items():
         used = run

@@ -15,8 +15,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.hardening.augmentations.base import make_image_augmentation
-from shiftbench.hardening.augmentations.network_training import train_network
-from shiftbench.hardening.augmentations.networks import load_network, save_network
+from shiftbench.hardening.augmentations.networks import load_network, save_network, train_network
 from shiftbench.hardening.augmentations.stylize import AdaIn, statistics, with_statistics
 from shiftbench.hardening.errors import AugmentationError, NetworkError
 

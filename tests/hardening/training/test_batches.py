@@ -1,19 +1,27 @@
 from __future__ import annotations
 
+import io
+import tarfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
+from PIL import Image
 
 from shiftbench.datasets import from_arrays
 from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.datasets.catalogue import open_named
+from shiftbench.datasets.subset import sample
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.training.batches import Batch, Batches
-from shiftbench.hardening.training.setup import prepare_training
+from shiftbench.hardening.training.data import prepare_training
 
 Tiny = Callable[..., Recipe]
 
@@ -143,7 +151,7 @@ def test_missing_folders_and_labels(tiny: Tiny) -> None:
 def test_validation_data_of_other_classes_is_refused(tiny: Tiny) -> None:
     from shiftbench.datasets.catalogue import open_named
     from shiftbench.errors import LabelError
-    from shiftbench.hardening.training.setup import prepare_validation
+    from shiftbench.hardening.training.data import prepare_validation
     from shiftbench.labels import label_space
 
     with pytest.raises(LabelError, match="cifar-10"):
@@ -185,3 +193,32 @@ def test_a_window_keeps_neighbours_together_and_repeats_differ(tiny: Tiny) -> No
     first = next(iter(repeated.epoch(0)))
     assert torch.equal(first.targets[0::3][:10], first.targets[1::3][:10])
     assert not torch.equal(first.views[0][0], first.views[0][1])
+
+
+@pytest.mark.parametrize("kind", ["webdataset", "parquet"])
+def test_shards_are_streamed_to_a_worker_as_they_are_here(tiny: Tiny, tmp_path: Path, kind: str) -> None:
+    images = sample(open_named("cifar-10-test"), 40)
+    files = []
+    for number in range(len(images)):
+        with io.BytesIO() as file:
+            Image.fromarray(images.read(number).pixels).save(file, "PNG")
+            files.append(file.getvalue())
+    if kind == "webdataset":
+        path = tmp_path / "train-000000.tar"
+        with tarfile.open(path, "w") as archive:
+            for number, data in enumerate(files):
+                for suffix, content in (("png", data), ("cls", str(images.labels[number]).encode())):
+                    entry = tarfile.TarInfo(f"{number:06}.{suffix}")
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
+    else:
+        path = tmp_path / "train.parquet"
+        columns = {"image": [{"bytes": data} for data in files], "label": images.labels.tolist()}
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    recipe = tiny("data.labels=cifar-10", "data.memory_gb=0", "data.window=16", "data.sample=0", "train.batch_size=16")
+    batches = Batches(*prepare_training(recipe, str(path)), 1)
+    assert batches.pictures.pixels is None and batches.count == 3
+    here, there = list(batches.epoch(0)), list(batches.epoch(0, workers=1))
+    assert len(here) == 3 and all(equal(a, b) for a, b in zip(here, there, strict=True))
+    seen = torch.cat([batch.targets for batch in here])
+    assert sorted(seen.tolist()) == sorted(images.labels.tolist())

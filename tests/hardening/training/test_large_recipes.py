@@ -11,7 +11,7 @@ from PIL import Image
 from shiftbench.classifiers import load_classifier
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.hardening.recipe import load_recipe
-from shiftbench.hardening.training.setup import prepare_training
+from shiftbench.hardening.training.data import prepare_training
 from shiftbench.hardening.training.train import train
 
 MINIATURE = (

@@ -87,8 +87,10 @@ def test_the_loaded_classifier_gives_the_trained_networks_scores(tiny: Tiny, tmp
         (2, ("cifar-pgd", "scheme.steps=1", "train.ema=0.9", "data.sample=64")),
         (3, ("cifar-mixup", 'architecture={name="shake-shake", depth=8, width=4}', "data.sample=64")),
         (3, ("cifar-standard", 'optimizer={name="adam", lr=0.001}', "train.keep=best", "data.validation=yes")),
+        (2, ("cifar-condensenet", 'architecture={name="condensenet", stages=[1, 1], growth=[4, 4]}', "data.sample=64")),
+        (1, ("cifar-msdnet", 'architecture={name="msdnet", exits=2, base=1, step=1, width=2}', "data.sample=64")),
     ],
-    ids=["within an epoch", "at its end", "in the second", "with validation"],
+    ids=["within an epoch", "at its end", "in the second", "with validation", "condensing", "with exits"],
 )
 def test_a_stopped_run_goes_on_to_the_same_weights(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, recipe: tuple[str, ...]
@@ -209,6 +211,12 @@ def test_the_callers_random_numbers_go_on(tiny: Tiny, tmp_path: Path) -> None:
     torch.manual_seed(5)
     train(tiny("train.epochs=1"), tmp_path, progress=False)
     assert torch.equal(torch.rand(3), before)
+
+
+def test_a_compiled_network_learns_the_same(tiny: Tiny, tmp_path: Path) -> None:
+    plain = train(tiny("train.epochs=1"), tmp_path / "plain", progress=False)
+    compiled = train(tiny("train.epochs=1", "train.compile=eager"), tmp_path / "compiled", progress=False)
+    assert same_weights(plain.folder, compiled.folder)
 
 
 def test_seeds_differ_and_repeat(tiny: Tiny, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from msgspec import Meta
@@ -185,7 +185,8 @@ class MsdNet(nn.Module):
         for number, layer in enumerate(self.layers):
             scales = layer(scales)
             if (key := str(number)) in self.halved:
-                scales = [half(x) for half, x in zip(self.halved[key], scales, strict=True)]  # type: ignore[arg-type]
+                halves: Any = self.halved[key]
+                scales = [half(x) for half, x in zip(halves, scales, strict=True)]
             if key in self.exits:
                 answers.append(self.exits[key](scales[-1]))
                 if not self.training and len(answers) == self.exit:

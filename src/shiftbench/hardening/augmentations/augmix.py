@@ -5,29 +5,209 @@
 
 The published code mixes normalised pixels; the weights sum to one, so mixing pixels is the same, up to the rounding
 to grey levels here.
+
+The operations give what Pillow computes, bit for bit, without going through Pillow where that is quicker. Each takes an
+image, a level on (0, 10] and a sign. The level sets the strength as the published code does; the sign counts only where
+there are two directions. Unlike there, distances follow the image's own width and height.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
+import cv2
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
+from PIL import Image, ImageEnhance
 
 from shiftbench.arrays import Pixels
-from shiftbench.hardening.augmentations.augmix_operations import (
-    GEOMETRIC,
-    MAX_LEVEL,
-    OPERATIONS,
-    WITHHELD,
-    Operation,
-    filled,
-)
 from shiftbench.hardening.augmentations.base import Concentration, ImageAugmentation, image_augmentations
 from shiftbench.hardening.errors import AugmentationError
 from shiftbench.native import kernel
+
+# Operations
+
+Operation = Callable[[Pixels, float, int], Pixels]
+Table = NDArray[np.uint8]
+#: What levels are measured by.
+MAX_LEVEL = 10
+_LEVELS = np.arange(256)
+
+
+def autocontrast(image: Pixels, level: float, sign: int) -> Pixels:
+    """Each channel stretched to the whole range."""
+    return _looked_up(image, _tables(image, _stretching_tables))
+
+
+def equalize(image: Pixels, level: float, sign: int) -> Pixels:
+    """Each channel's histogram made flat."""
+    return _looked_up(image, _tables(image, _flattening_tables))
+
+
+def posterize(image: Pixels, level: float, sign: int) -> Pixels:
+    """Only the highest bits: 4 of them, one fewer every 2.5 levels."""
+    bits = max(4 - int(level * 4 / MAX_LEVEL), 1)
+    return image & np.uint8(0xFF << (8 - bits) & 0xFF)
+
+
+def solarize(image: Pixels, level: float, sign: int) -> Pixels:
+    """Bright values inverted: those from 256 - 25.6 * level on."""
+    threshold = 256 - int(level * 256 / MAX_LEVEL)
+    return _looked_up(image, np.where(threshold > _LEVELS, _LEVELS, 255 - _LEVELS).astype(np.uint8)[None])
+
+
+def rotate(image: Pixels, level: float, sign: int) -> Pixels:
+    """Up to 30 degrees, in whole ones."""
+    degrees = sign * int(level * 30 / MAX_LEVEL)
+    return image.copy() if degrees == 0 else _affine(image, _rotation(degrees, image.shape[1], image.shape[0]))
+
+
+def shear_x(image: Pixels, level: float, sign: int) -> Pixels:
+    """Rows pushed along by up to 0.3 of their distance from the top."""
+    return _affine(image, (1.0, sign * level * 0.3 / MAX_LEVEL, 0.0, 0.0, 1.0, 0.0))
+
+
+def shear_y(image: Pixels, level: float, sign: int) -> Pixels:
+    """Columns pushed down by up to 0.3 of their distance from the left."""
+    return _affine(image, (1.0, 0.0, 0.0, sign * level * 0.3 / MAX_LEVEL, 1.0, 0.0))
+
+
+def translate_x(image: Pixels, level: float, sign: int) -> Pixels:
+    """Up to a third of the width."""
+    return _moved(image, sign * int(level * (image.shape[1] / 3) / MAX_LEVEL), axis=1)
+
+
+def translate_y(image: Pixels, level: float, sign: int) -> Pixels:
+    """Up to a third of the height."""
+    return _moved(image, sign * int(level * (image.shape[0] / 3) / MAX_LEVEL), axis=0)
+
+
+def color(image: Pixels, level: float, sign: int) -> Pixels:
+    """From grey (0.1) over itself (1) to gaudy (1.9)."""
+    return _enhanced(ImageEnhance.Color, image, level)
+
+
+def contrast(image: Pixels, level: float, sign: int) -> Pixels:
+    """From a flat mean grey to strong contrast."""
+    return _enhanced(ImageEnhance.Contrast, image, level)
+
+
+def brightness(image: Pixels, level: float, sign: int) -> Pixels:
+    """From nearly black to nearly twice as bright."""
+    return _enhanced(ImageEnhance.Brightness, image, level)
+
+
+def sharpness(image: Pixels, level: float, sign: int) -> Pixels:
+    """From blurred to sharpened."""
+    return _enhanced(ImageEnhance.Sharpness, image, level)
+
+
+#: The nine of AugMix.
+OPERATIONS: dict[str, Operation] = {
+    operation.__name__: operation
+    for operation in (
+        autocontrast,
+        equalize,
+        posterize,
+        rotate,
+        solarize,
+        shear_x,
+        shear_y,
+        translate_x,
+        translate_y,
+    )
+}
+#: Four more that AugMix leaves out, because ImageNet-C tests with their like.
+WITHHELD: dict[str, Operation] = {
+    operation.__name__: operation for operation in (color, contrast, brightness, sharpness)
+}
+#: Those that uncover a part of the image.
+GEOMETRIC = (rotate, shear_x, shear_y, translate_x, translate_y)
+
+
+def filled(operation: Operation, level_outside: int) -> Operation:
+    """A geometric operation that fills what it uncovers with a grey level in place of black."""
+
+    def run(image: Pixels, level: float, sign: int) -> Pixels:
+        inside = operation(np.full_like(image, 255), level, sign) > 0
+        return np.where(inside, operation(image, level, sign), np.uint8(level_outside))
+
+    return run
+
+
+def _enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance], image: Pixels, level: float) -> Pixels:
+    return np.array(kind(Image.fromarray(image)).enhance(level * 1.8 / MAX_LEVEL + 0.1))
+
+
+def _looked_up(image: Pixels, tables: Table) -> Pixels:
+    """One table for all channels, or one for each."""
+    out: object = cv2.LUT(image, tables.T[None])
+    return np.asarray(out, np.uint8)
+
+
+def _tables(image: Pixels, fill: Callable[[NDArray[np.int64], Table], None]) -> Table:
+    """The tables of the channels, from their histograms."""
+    counts, tables = np.zeros((image.shape[2], 256), np.int64), np.empty((image.shape[2], 256), np.uint8)
+    _histograms(np.ascontiguousarray(image), counts)
+    fill(counts, tables)
+    return tables
+
+
+def _moved(image: Pixels, distance: int, axis: int) -> Pixels:
+    """out[i] = image[i + distance], black beyond the edge."""
+    out = np.zeros_like(image)
+    length = image.shape[axis]
+    kept = max(length - abs(distance), 0)
+    source = slice(max(distance, 0), max(distance, 0) + kept)
+    target = slice(max(-distance, 0), max(-distance, 0) + kept)
+    if axis == 0:
+        out[target] = image[source]
+    else:
+        out[:, target] = image[:, source]
+    return out
+
+
+def _rotation(degrees: int, width: int, height: int) -> tuple[float, ...]:
+    """The matrix of Pillow's ``rotate``, with its rounding."""
+    angle = -math.radians(degrees % 360)
+    cosine, sine = round(math.cos(angle), 15), round(math.sin(angle), 15)
+    other = round(-math.sin(angle), 15)
+    x, y = width / 2, height / 2
+    return (cosine, sine, cosine * -x + sine * -y + x, other, cosine, other * -x + cosine * -y + y)
+
+
+def _affine(image: Pixels, matrix: tuple[float, ...]) -> Pixels:
+    out = np.zeros_like(image)
+    _bilinear_affine(np.ascontiguousarray(image), out, *matrix)
+    return out
+
+
+@kernel
+def _bilinear_affine(
+    image: Pixels, out: Pixels, xx: float, xy: float, x0: float, yx: float, yy: float, y0: float
+) -> None:
+    """out at (column, row) = the bilinear value at xx * column + xy * row + x0, ...; black outside."""
+
+
+@kernel
+def _histograms(image: Pixels, counts: NDArray[np.int64]) -> None:
+    """Adds the numbers of pixels of each level to ``counts``, a row per channel."""
+
+
+@kernel
+def _stretching_tables(counts: NDArray[np.int64], tables: Table) -> None:
+    """Level x to (x - low) * 255 / (high - low), truncated, in the order of Pillow's operations."""
+
+
+@kernel
+def _flattening_tables(counts: NDArray[np.int64], tables: Table) -> None:
+    """Level x to the number of darker pixels over a 255th of all but the brightest level's, in whole numbers."""
+
+
+# Mixtures
 
 #: The least level that is drawn.
 MIN_LEVEL = 0.1

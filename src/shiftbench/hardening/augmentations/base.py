@@ -45,7 +45,6 @@ image_augmentations: Registry[Callable[..., ImageAugmentation]] = Registry(
     builtin=(
         "shiftbench.hardening.augmentations.geometry",
         "shiftbench.hardening.augmentations.noise",
-        "shiftbench.hardening.augmentations.erasing",
         "shiftbench.hardening.augmentations.augmix",
         "shiftbench.hardening.augmentations.deepaugment.augmentation",
         "shiftbench.hardening.augmentations.stylize",
@@ -54,7 +53,7 @@ image_augmentations: Registry[Callable[..., ImageAugmentation]] = Registry(
 )
 batch_augmentations: Registry[Callable[..., BatchAugmentation]] = Registry(
     "batch augmentation",
-    builtin=("shiftbench.hardening.augmentations.mixing", "shiftbench.hardening.augmentations.noise2net"),
+    builtin=("shiftbench.hardening.augmentations.mixing",),
 )
 
 

@@ -1,14 +1,19 @@
 """Image-to-image networks: one file each, which carries a description of how its weights came to be.
 
 The weights are given (our own files, or the published ones of EDSR and the compressive auto-encoder) or trained on
-the user's images in minutes (``network_training.py``).
+the user's images in minutes.
+
+One in ten images is kept out of the training and measures it. With a number of ``steps``, the default, the same seed
+gives the same network; a budget of ``seconds`` gives as many steps as the machine can do.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -18,11 +23,18 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from shiftbench._version import __version__
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import BadImageError, ClassifierError, MissingExtraError
 from shiftbench.hardening.errors import NetworkError
 from shiftbench.io.atomic import write_atomically
+from shiftbench.io.cache import cache_folder
+from shiftbench.io.hashing import digest
+from shiftbench.io.locks import file_lock
+from shiftbench.jobs.progress import progress_bar
+from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.registry import Registry
 
 #: The short side of an image that is fed to a network; the strides leave nothing of a smaller one.
@@ -203,3 +215,263 @@ def fed_size(image: Pixels, size: int, multiple: int = 1) -> tuple[int, int]:
     factor = size / min(height, width)
     near = [max(1, round(side * factor / multiple)) * multiple for side in (height, width)]
     return near[0], near[1]
+
+
+# Training
+
+#: As many images, and bytes of them, as minutes can learn from.
+PICTURES = 1000
+_BYTES = 256 << 20
+#: The short side to which larger images are reduced while they wait.
+_LARGEST = 640
+#: Raised when a training of the same steps and seed no longer gives the same network.
+_SCHEME = "1"
+_BATCH = 16
+_LEAST = 4
+#: Of the gradient, over which it is shortened.
+_NORM = 1.0
+
+#: Which networks an augmentation needs: its option, and the kind of network.
+NEEDS: dict[str, dict[str, str]] = {
+    "deepaugment-edsr": {"network": "edsr"},
+    "deepaugment-cae": {"network": "cae"},
+    "deepaugment": {"edsr": "edsr", "cae": "cae"},
+    "stylize": {"network": "adain"},
+}
+
+
+def network_for(
+    name: str,
+    file: str | Path | None = None,
+    train_on: Dataset | None = None,
+    folder: str | Path | None = None,
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    show: bool = True,
+) -> dict[str, str]:
+    """The options with which the factory of the augmentation ``name`` finds its networks; {} if it needs none.
+
+    ``file``: given weights; for ``deepaugment``, which needs two networks, a folder with edsr.* and cae.*. Else the
+    networks are trained on ``train_on`` and kept in ``folder`` (by default in the user's cache); what was trained
+    before on the same images in the same way is used again.
+
+    Args:
+        name: The name that tables and provenance show.
+        file: Given weights; for ``deepaugment`` a folder with edsr.* and cae.*.
+        train_on: Dataset to train the networks on.
+        folder: Where trained networks are kept; default: the user's cache.
+        steps: Training steps.
+        seconds: Training time.
+        seed: Seed of all random numbers.
+        show: Whether progress is shown.
+    """
+    needs = NEEDS.get(name, {})
+    if not needs:
+        return {}
+    if file is not None:
+        return {option: str(_given(Path(file).expanduser(), kind, len(needs))) for option, kind in needs.items()}
+    if train_on is None:
+        raise missing_network(name)
+    home = Path(folder) if folder is not None else cache_folder("networks")
+    return {option: str(_trained(kind, train_on, home, steps, seconds, seed, show)) for option, kind in needs.items()}
+
+
+def missing_network(name: str) -> NetworkError:
+    return NetworkError(
+        f"{name} needs an image-to-image network",
+        expected=", ".join(f"{option}=FILE with weights of {kind}" for option, kind in NEEDS[name].items()),
+        hint="give the published weights, or train on your own images in minutes: "
+        f"`shiftbench harden augment --train-network`, or network_for({name!r}, train_on=dataset)",
+    )
+
+
+def _given(path: Path, kind: str, networks: int) -> Path:
+    if not path.is_dir():
+        if networks > 1:
+            raise NetworkError(
+                "two networks cannot be in one file", found=path, expected="a folder with edsr.* and cae.*"
+            )
+        return path
+    found = sorted(path.glob(f"{kind}*.safetensors")) + sorted(path.glob(f"{kind}*.pt"))
+    if not found:
+        raise NetworkError(
+            f"{path} holds no network of the kind {kind!r}", expected=f"{kind}*.safetensors or {kind}*.pt"
+        )
+    return found[0]
+
+
+def _trained(
+    kind: str, dataset: Dataset, folder: Path, steps: int | None, seconds: float | None, seed: int, show: bool
+) -> Path:
+    key = digest("network", _SCHEME, kind, dataset.fingerprint, steps, seconds, seed)
+    path = folder / f"{kind}-{key[:16]}.safetensors"
+    folder.mkdir(parents=True, exist_ok=True)
+    # Two runs that want the same network train it once.
+    with file_lock(folder / f".{path.stem}.lock", wait=True):
+        if not path.is_file():
+            save_network(train_network(kind, dataset, steps=steps, seconds=seconds, seed=seed, show=show), path)
+    return path
+
+
+def train_network(
+    kind: str,
+    dataset: Dataset,
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    size: int | None = None,
+    show: bool = True,
+    **options: object,
+) -> ImageNetwork:
+    """A network of this kind, trained on images of the dataset; options not given suit the images' size."""
+    _check_budget(steps, seconds)
+    chosen = _read(dataset, seed)
+    side = int(np.median([min(image.shape[:2]) for image in chosen]))
+    with one_torch_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        maker = image_networks.get(kind)
+        suited, own_size = maker.suited(side)
+        network = maker(**{**suited, **options})
+        network.size = own_size if size is None else network.fed(size)
+        squares = _Squares(chosen, network.training_side(network.size, side), network.crop, seed)
+        fitted = _fit(network, squares, _Budget(network, steps, seconds), show)
+    network.description = {
+        "data": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        "pictures": len(chosen),
+        "seed": seed,
+        "shiftbench": __version__,
+        **fitted,
+    }
+    return network.eval().requires_grad_(False)
+
+
+def _read(dataset: Dataset, seed: int) -> list[Pixels]:
+    order = np.random.default_rng(seed).permutation(len(dataset))[:PICTURES]
+    images: list[Pixels] = []
+    for index in order:
+        if sum(image.nbytes for image in images) > _BYTES:
+            break
+        try:
+            pixels = dataset.read(int(index)).pixels
+        except BadImageError:  # the run that uses the dataset names it
+            continue
+        images.append(_to_side(pixels, min(_LARGEST, min(pixels.shape[:2]))))
+    if len(images) < _LEAST:
+        raise NetworkError(
+            f"too few images in {dataset.name} to train a network", found=len(images), expected=f"{_LEAST} or more"
+        )
+    return images
+
+
+class _Squares:
+    """Random squares of the images, flipped at random; every tenth image is held out."""
+
+    def __init__(self, images: list[Pixels], side: int, crop: int, seed: int) -> None:
+        self.crop = min(crop, side) // 4 * 4
+        self.generator = np.random.default_rng([seed, 1])
+        brought = [_to_side(image, max(side, self.crop)) for image in images]
+        held_out = max(1, len(brought) // 10)
+        self.held_out = torch.cat([as_tensor(_middle(image, self.crop)) for image in brought[:held_out][:64]])
+        self.images = brought[held_out:]
+
+    def batch(self) -> Tensor:
+        return torch.cat([as_tensor(self._square()) for _ in range(_BATCH)])
+
+    def sample(self) -> Tensor:
+        """The middles of some of the training's images."""
+        return torch.cat([as_tensor(_middle(image, self.crop)) for image in self.images[:256]])
+
+    def _square(self) -> Pixels:
+        image = self.images[int(self.generator.integers(len(self.images)))]
+        top, left = (int(self.generator.integers(side - self.crop + 1)) for side in image.shape[:2])
+        square = image[top : top + self.crop, left : left + self.crop]
+        return square[:, ::-1] if self.generator.random() < 0.5 else square
+
+
+def _to_side(image: Pixels, side: int) -> Pixels:
+    factor = side / min(image.shape[:2])
+    return resized(image, *(max(side, round(length * factor)) for length in image.shape[:2]))
+
+
+def _middle(image: Pixels, crop: int) -> Pixels:
+    top, left = ((side - crop) // 2 for side in image.shape[:2])
+    return image[top : top + crop, left : left + crop]
+
+
+def _fit(network: ImageNetwork, squares: _Squares, budget: _Budget, show: bool) -> dict[str, object]:
+    sample = squares.sample()
+    with torch.no_grad():
+        network.prepare(sample)
+    before = _measured(network, squares.held_out)["psnr"]
+    trained = [weight for weight in network.parameters() if weight.requires_grad]
+    optimiser = torch.optim.Adam(trained, network.rate, betas=(0.9, 0.99))
+    losses: list[float] = []
+    network.train()
+    for progress in budget.used(show):
+        for group in optimiser.param_groups:
+            group["lr"] = network.rate * min(1.0, progress / 0.05 + 0.02) * (1 + math.cos(math.pi * progress)) / 2
+        optimiser.zero_grad()
+        loss = network.loss(squares.batch(), squares.generator)
+        losses.append(_finite(loss, network, len(losses)))
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(trained, _NORM)
+        optimiser.step()
+    with torch.no_grad():
+        network.finish(sample)
+    last = losses[-max(1, len(losses) // 20) :]
+    measures = {name: round(value, 3) for name, value in _measured(network, squares.held_out).items()}
+    return {"steps": len(losses), "loss": float(np.mean(last)), **measures, "psnr untrained": round(before, 3)}
+
+
+class _Budget:
+    """How much of the allowed steps, or seconds, is used."""
+
+    def __init__(self, network: ImageNetwork, steps: int | None, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.total = math.ceil(seconds) if seconds is not None else steps or network.steps
+        self.what = f"training {network.kind} ({'seconds' if seconds is not None else 'steps'})"
+
+    def used(self, show: bool) -> Iterator[float]:
+        """From 0 up to 1, once a step; at least one step."""
+        begun, done, shown = time.monotonic(), 0, 0
+        with progress_bar(self.what, self.total, show=show) as advance:
+            while (part := self._part(done, begun)) < 1 or not done:
+                yield min(part, 1.0)
+                done += 1
+                reached = int(min(self._part(done, begun), 1.0) * self.total)
+                advance(reached - shown)
+                shown = reached
+
+    def _part(self, done: int, begun: float) -> float:
+        return done / self.total if self.seconds is None else (time.monotonic() - begun) / self.seconds
+
+
+def _check_budget(steps: int | None, seconds: float | None) -> None:
+    given = [value for value in (steps, seconds) if value is not None]
+    if len(given) > 1 or any(value <= 0 for value in given):
+        raise NetworkError(
+            "bad budget for training a network",
+            found=f"steps={steps}, seconds={seconds}",
+            expected="one of them, and more than 0",
+        )
+
+
+def _measured(network: ImageNetwork, pictures: Tensor) -> dict[str, float]:
+    network.eval()
+    with torch.no_grad():
+        return network.measure(pictures, np.random.default_rng(0))
+
+
+def _finite(loss: Tensor, network: ImageNetwork, step: int) -> float:
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise NetworkError(
+            f"the training of {network.kind} diverged",
+            found=f"a loss of {value} at step {step}",
+            hint="try another seed, or more of your images; nothing was saved",
+        )
+    return value

@@ -27,7 +27,6 @@ from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.images import decode
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
-from shiftbench.hardening.augmentations.network_training import missing_network
 from shiftbench.hardening.augmentations.networks import (
     FedSize,
     ImageNetwork,
@@ -36,6 +35,7 @@ from shiftbench.hardening.augmentations.networks import (
     fed_size,
     image_networks,
     load_network,
+    missing_network,
     psnr,
     resized,
 )

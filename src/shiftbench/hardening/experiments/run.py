@@ -28,8 +28,8 @@ from shiftbench.hardening.experiments.base import (
 )
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.training.checkpoint import refuse_other
+from shiftbench.hardening.training.data import prepare_training
 from shiftbench.hardening.training.log import read_log
-from shiftbench.hardening.training.setup import prepare_training
 from shiftbench.hardening.training.train import train
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Job, Problem

@@ -257,9 +257,11 @@ def _precisions(part: _Part, settings: Sequence[str]) -> tuple[Hits, float]:
         for one in part.read(setting, scores=True):
             used = one.readable & one.multi_hot.any(axis=1)
             scores, truth = kept_scores(one)[used], one.multi_hot[used]
-            rows.append(
-                _jackknifed(lambda kept, s=scores, t=truth: mean_average_precision(s[kept], t[kept]), len(truth))
-            )
+
+            def precision(kept: NDArray[np.bool_], scores: Any = scores, truth: Any = truth) -> float:
+                return mean_average_precision(scores[kept], truth[kept])
+
+            rows.append(_jackknifed(precision, len(truth)))
             frequencies = truth.sum(axis=0)
         guessing.append(float((frequencies / frequencies.sum()) @ (frequencies / len(truth))))
         found.append(rows)
@@ -289,7 +291,8 @@ def _jackknifed(statistic: Callable[[NDArray[np.bool_]], float], *counts: int) -
     """Pseudo-values of a statistic of the images that are kept; of several sets, a part of each is left out at once."""
     group = np.concatenate([np.arange(count) % GROUPS_LEFT_OUT for count in counts])
     without = np.array([statistic(group != one) for one in range(GROUPS_LEFT_OUT)])
-    return statistic(group >= 0) + (GROUPS_LEFT_OUT - 1) * (without.mean() - without)
+    values: NDArray[np.float64] = statistic(group >= 0) + (GROUPS_LEFT_OUT - 1) * (without.mean() - without)
+    return values
 
 
 def _joined(parts: Sequence[_Measured]) -> _Measured:

@@ -35,11 +35,7 @@ def read_log(folder: str | Path) -> list[dict[str, Any]]:
 def write_log(folder: Path, lines: list[dict[str, Any]]) -> None:
     """All lines anew: short, and whole at any moment."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    write_atomically(folder / LOG, lambda path: _write(path, text), durable=False)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_atomically(folder / LOG, lambda path: path.write_text(text, encoding="utf-8"), durable=False)
 
 
 # Curves

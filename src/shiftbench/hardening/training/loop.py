@@ -36,13 +36,7 @@ from shiftbench.hardening.errors import DivergedError
 from shiftbench.hardening.losses import make_criterion
 from shiftbench.hardening.recipe import Optimizer, Recipe, Train
 from shiftbench.hardening.training.batches import Batch, Batches, to_pixels
-from shiftbench.hardening.training.checkpoint import (
-    CHECKPOINT,
-    Checkpoint,
-    Position,
-    read_checkpoint,
-    write_checkpoint,
-)
+from shiftbench.hardening.training.checkpoint import CHECKPOINT, Checkpoint, Position, read_checkpoint, write_checkpoint
 from shiftbench.hardening.training.data import Pictures
 from shiftbench.hardening.training.devices import Devices, Statistics
 from shiftbench.hardening.training.log import write_log
@@ -96,7 +90,10 @@ class TrainingRun:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.scheduled = [part for part in self.model.modules() if isinstance(part, Scheduled)]
         optimizer = make_optimizer(self.model, recipe.optimizer)
-        whole: Any = torch.compile(self.model) if recipe.train.compile else self.model
+        whole: Any = self.model
+        if recipe.train.compile:
+            backend = recipe.train.compile if isinstance(recipe.train.compile, str) else "inductor"
+            whole = torch.compile(self.model, backend=backend)
         self.wrapped, self.optimizer = devices.prepare(whole, optimizer)
         self.statistics = Statistics(self.model, devices, recipe.train.splits)
         self.mean = make_mean(self.model, recipe.train)

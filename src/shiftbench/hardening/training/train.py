@@ -19,11 +19,10 @@ from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.hardening.training.baselines import BASELINES, fit_baseline
 from shiftbench.hardening.training.checkpoint import refuse_other
-from shiftbench.hardening.training.data import Pictures
+from shiftbench.hardening.training.data import Pictures, prepare_training, prepare_validation
 from shiftbench.hardening.training.devices import Devices
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.loop import Trained, TrainingRun
-from shiftbench.hardening.training.setup import prepare_training, prepare_validation
 from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import Advance

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.hardening.architectures.baselines.descriptors import (
+from shiftbench.hardening.architectures.baselines.fisher_vectors import (
     centres,
     colour_statistics,
     gradient_histograms,

@@ -235,7 +235,7 @@ def test_msdnet_drops_its_finest_scale_and_answers_at_every_exit() -> None:
     early = build("msdnet", classes=5, width=2, stem=4, exit=2).eval()
     early.load_state_dict(network.state_dict())
     stacked: list[Tensor] = []
-    for one in network.exits.values():  # type: ignore[union-attr,operator]
+    for one in network.exits.values():  # type: ignore[operator]
         one.register_forward_hook(lambda _module, _inputs, output: stacked.append(output))
     seen.clear()
     assert torch.equal(network.eval()(x), stacked[-1]) and len(stacked) == 7
@@ -253,7 +253,7 @@ def test_condensed_groups_lose_their_weakest_inputs_in_the_first_half() -> None:
     for group in range(4):
         strongest = weights[group::4].sum(dim=0).argsort()[-2:].sort().values
         assert torch.equal(layer.mask[group].flatten().nonzero().flatten(), strongest)
-    used = torch.autograd.functional.jacobian(layer.eval(), x)[:, :, 0, 0].abs().sum(dim=(0, 2, 4, 5))  # type: ignore[no-untyped-call,index]
+    used = torch.autograd.functional.jacobian(layer.eval(), x)[:, :, 0, 0].abs().sum(dim=(0, 2, 4, 5))  # type: ignore[no-untyped-call]
     assert torch.equal(used > 0, layer.mask[:, :, 0, 0])
     by_hand = sum(layer.conv.weight[g::4, i].norm() for g in range(4) for i in range(8) if layer.mask[g, i])
     assert float(layer.penalty()) == pytest.approx(1e-5 * (float(by_hand) + 24e-3), rel=1e-4)

@@ -31,7 +31,6 @@ from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import (
     edsr_weights,
     head_signals,
 )
-from shiftbench.hardening.augmentations.network_training import missing_network
 from shiftbench.hardening.augmentations.networks import (
     FedSize,
     ImageNetwork,
@@ -39,6 +38,7 @@ from shiftbench.hardening.augmentations.networks import (
     as_tensor,
     fed_size,
     load_network,
+    missing_network,
     resized,
 )
 
