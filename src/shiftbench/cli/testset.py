@@ -36,6 +36,7 @@ from shiftbench.cli.testset_options import (
     say,
 )
 from shiftbench.cli.testset_serve import ADDRESS, PORT, review_command, serve_command
+from shiftbench.cli.testset_study import study_command
 
 if TYPE_CHECKING:
     from shiftbench.datasets.base import Dataset
@@ -230,6 +231,7 @@ app.command("review")(review_command)
 app.command("filter")(filter_command)
 app.command("queries")(queries_command)
 app.command("keywords")(keywords_command)
+app.command("study")(study_command)
 app.add_typer(testset_follow_up.app, name="follow-up")
 
 

@@ -266,17 +266,19 @@ def read_frequencies(path: str | Path, column: str | None = None) -> dict[str, f
         if over is not None:
             people = read_number(path, line, header[over], row[over])
             value = value / people if people > 0 else float("nan")
-        if not np.isnan(value) and not 0.0 <= value <= 1.0:
+        if np.isnan(value):
+            continue
+        if not 0.0 <= value <= 1.0:
             raise StudyError(
                 f"{path.name}, line {line}: invalid selection frequency",
                 found=f"{value:g}",
                 expected="a share of people, 0 to 1",
                 hint="divide percent by 100",
             )
-        if name in found and not (found[name] == value or np.isnan([found[name], value]).all()):
+        if found.get(name, value) != value:
             raise StudyError(f"{path.name} has two frequencies for one image", found=f"{name!r}, line {line}")
         found[name] = value
-    return {name: value for name, value in found.items() if not np.isnan(value)}
+    return found
 
 
 def _share_columns(path: Path, lowered: Sequence[str], column: str | None) -> tuple[int, int | None]:

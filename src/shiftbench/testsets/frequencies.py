@@ -54,6 +54,12 @@ class ImageFrequency:
     keyword: str | None
     selected: int
     annotations: int
+    suffix: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id that the image has in a frozen set."""
+        return f"{self.class_key}/{self.digest}{self.suffix}"
 
     @property
     def frequency(self) -> float | None:
@@ -118,7 +124,7 @@ def selection_frequencies(project: Project) -> list[ImageFrequency]:
 def read_frequencies(project: Project, session: Session, where: Any = True) -> list[ImageFrequency]:
     query = select(
         PoolEntry.id, Image.digest, PoolEntry.role, PoolEntry.class_key, PoolEntry.keyword, PoolEntry.selected,
-        PoolEntry.annotations,
+        PoolEntry.annotations, Image.suffix,
     ).join(Image, Image.id == PoolEntry.image_id)  # fmt: skip
     rows = [ImageFrequency(*row) for row in session.execute(query.where(where))]
     place = {key: i for i, key in enumerate(project.space.keys)}
@@ -374,7 +380,7 @@ def frequency_record(row: ImageFrequency, level: float) -> dict[str, Any]:
     known = row.annotations > 0
     low, high = row.interval(level)
     return {
-        "image": row.digest, "role": row.role, "class": row.class_key, "keyword": row.keyword,
+        "id": row.id, "image": row.digest, "role": row.role, "class": row.class_key, "keyword": row.keyword,
         "selected": row.selected, "annotations": row.annotations, "frequency": row.frequency,
         "low": low if known else None, "high": high if known else None,
     }  # fmt: skip
@@ -386,7 +392,7 @@ def _write_table(path: Path, rows: Sequence[dict[str, object]], suffix: str) -> 
 
     numbers = {"selected": pa.int32(), "annotations": pa.int32()}
     shares = dict.fromkeys(("frequency", "low", "high"), pa.float64())
-    names = ("image", "role", "class", "keyword", "selected", "annotations", "frequency", "low", "high")
+    names = ("id", "image", "role", "class", "keyword", "selected", "annotations", "frequency", "low", "high")
     schema = pa.schema([(name, {**numbers, **shares}.get(name, pa.string())) for name in names])
     table = pa.Table.from_pylist(list(rows), schema=schema)
     if suffix == ".csv":

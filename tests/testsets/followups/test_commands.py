@@ -15,13 +15,14 @@ from sqlalchemy import select
 from typer.testing import Result
 
 import shiftbench as sb
+from shiftbench.cli.testset_options import opened
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.testsets.accounts import exclude, find_person
 from shiftbench.testsets.database.tables import PoolEntry, Slot, Task
 from shiftbench.testsets.errors import BlindnessError
 from shiftbench.testsets.freeze import DEFECTS, freeze
-from shiftbench.testsets.predictions import predictions_on
+from shiftbench.testsets.predictions import predictions_on, require_frozen
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import revision_images, sample
@@ -262,3 +263,37 @@ def test_mistakes_are_explained(place: Place, arguments: tuple[str, ...], messag
 def test_help_teaches(command: str) -> None:
     shown = run("follow-up", command, "--help")
     assert f"shiftbench testset follow-up {command} " in shown and "--json" in shown
+
+
+def test_study(place: Place, tmp_path: Path) -> None:
+    """The numbers are those of the stored predictions, and everything is in one page and one folder."""
+    page, parts = tmp_path / "study.html", tmp_path / "parts"
+    run("follow-up", "revisions", place.folder, RESNET, "-w", place.workspace, "-q")
+    found = data("study", place.folder, "-w", place.workspace, "-o", page, "--parts", parts)
+    (row,) = found["summary"]["rows"]
+    with opened(place.folder, None) as project:
+        new, old = (predictions_on(project, SET, place.workspace, part) for part in ("images", "reference"))
+        frozen = require_frozen(project, SET, "a test")
+    change = np.mean([one.correct.mean() for one in new]) - np.mean([one.correct.mean() for one in old])
+    assert row["top1"] == pytest.approx(change) and row["models"] == 2 and row.get("top5") is None
+    shares = frozen.open().metadata["selection_frequency"]
+    assert row["frequency"] == pytest.approx(np.mean([share for share in shares if share is not None]))
+    accuracies = {one["model"]: one["new"] for one in found[f"{SET}: top-1 accuracy"]["models"]}
+    assert accuracies == {one.classifier: pytest.approx(one.correct.mean()) for one in new}
+    bins = found[f"{SET}: accuracy by selection frequency"]["bins"]
+    assert sum(one["images"] for one in bins if one["model"] == "mirrored") == len(frozen.open())
+    assert [one["n"] for one in found[f"{SET}: impact of revisions"]["rows"]] == [90, 90]
+    assert any("lines" in note for note in found["notes"]), "two models make no line"
+    text = page.read_text()
+    assert "Which is the original?" in text and "<details>" in text and "http" not in text.replace("http-equiv", "")
+    assert text.count("data:image/png") >= 3 and text.count("data:image/webp") > 50
+    assert {path.suffix for path in parts.iterdir()} == {".csv", ".svg"} and (parts / "table-2.csv").is_file()
+
+
+def test_bins_accept_what_the_project_writes(place: Place, tmp_path: Path) -> None:
+    table = tmp_path / "frequencies.csv"
+    run("frequencies", place.folder, "-o", table)
+    done = call("study", "bins", "-w", place.workspace, "-s", "pets-top-images", "--frequencies", table, "--json")
+    assert done.exit_code == 0, done.output
+    own = data("study", place.folder, "-w", place.workspace)[f"{SET}: accuracy by selection frequency"]["bins"]
+    assert json.loads(done.stdout)["bins"] == own

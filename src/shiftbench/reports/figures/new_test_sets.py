@@ -155,7 +155,7 @@ def bins(
     binned: BinnedAccuracies,
     setting: str,
     *,
-    original: Mapping[str, float] | None = None,
+    original: Mapping[str, float] | BinnedAccuracies | None = None,
     original_setting: str = "",
     width: str | float = "single",
     show_notes: bool = True,
@@ -168,7 +168,7 @@ def bins(
     Args:
         binned: Accuracies by bin.
         setting: Name of the setting, for the axis.
-        original: Accuracies of the models on another test set, as fractions.
+        original: Accuracies of the models on another test set, as fractions; or these by bin, too (004 figure 17).
         original_setting: Its name, for the axis.
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
@@ -219,13 +219,19 @@ def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, settin
     add_legend(figure, handles, labels)
 
 
-def _against(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, original: Mapping[str, float]) -> None:
+def _against(
+    figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, original: Mapping[str, float] | BinnedAccuracies
+) -> None:
     from matplotlib import colormaps
 
-    models = [name for name in binned.by_model if name in original]
+    if isinstance(original, BinnedAccuracies):
+        columns = {name: [one.accuracy for one in found] for name, found in original.by_model.items()}
+    else:
+        columns = {name: [accuracy] * len(binned.mean) for name, accuracy in original.items()}
+    models = [name for name in binned.by_model if name in columns]
     if not models:
-        raise StudyError("no model has both an original accuracy and bins", found=listed(original))
-    x = 100 * np.array([original[name] for name in models])
+        raise StudyError("no model has both an original accuracy and bins", found=listed(columns))
+    xs = 100 * np.array([columns[name] for name in models], dtype=np.float64)  # (models, bins)
     handles: list[Any] = []
     labels: list[str] = []
     for i, mean in enumerate(binned.mean):
@@ -234,11 +240,11 @@ def _against(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, original
         colour = colormaps[_BIN_COLOURS](0.1 + 0.85 * i / max(1, len(binned.mean) - 1))
         y = np.array([100 * (binned.by_model[name][i].accuracy or 0.0) for name in models])
         style: dict[str, Any] = {"color": colour, "marker": MARKS[i % len(MARKS)]}
-        axes.scatter(x, y, s=10, edgecolor="white", linewidth=0.25, zorder=3, **style)
+        axes.scatter(xs[:, i], y, s=10, edgecolor="white", linewidth=0.25, zorder=3, **style)
         handles.append(Line2D([], [], linestyle="none", markersize=4, **style))
         labels.append(f"{bin_text(mean, last=i == len(binned.mean) - 1)}, n = {mean.images:,}")
-    margin = 0.05 * float(np.ptp(x)) or 1.0
-    limits = float(x.min()) - margin, float(x.max()) + margin
+    margin = 0.05 * float(np.nanmax(xs) - np.nanmin(xs)) or 1.0
+    limits = float(np.nanmin(xs)) - margin, float(np.nanmax(xs)) + margin
     handles += axes.plot(limits, limits, **DIAGONAL)
     labels.append("y = x")
     axes.set_xlim(*limits)
