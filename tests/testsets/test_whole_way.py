@@ -21,7 +21,7 @@ from PIL import Image as Pillow
 import shiftbench as sb
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.studies.frequencies import accuracy_by_frequency
+from shiftbench.studies.reproducibility import accuracy_by_frequency
 from shiftbench.testsets.freeze import DEFECTS, freeze, verify
 from shiftbench.testsets.predictions import predictions_on
 from shiftbench.testsets.project import Project

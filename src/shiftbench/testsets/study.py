@@ -37,8 +37,7 @@ from shiftbench.reports.writers import to_html
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError, check_unique
-from shiftbench.studies.frequencies import bins_of
-from shiftbench.studies.reproducibility import Reproducibility, reproducibility
+from shiftbench.studies.reproducibility import Reproducibility, bins_of, reproducibility
 from shiftbench.studies.results import Results
 from shiftbench.studies.study import ShiftAxes, Study
 from shiftbench.testsets.errors import WorkshopError

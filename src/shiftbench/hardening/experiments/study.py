@@ -22,12 +22,12 @@ from scipy import stats
 
 from shiftbench.api import Run
 from shiftbench.hardening.experiments.base import Experiment, PaperClaim, PlannedRun, run_name
+from shiftbench.metrics.arrays import kept_scores
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET
 from shiftbench.metrics.detection import anomaly_scores_of, aupr
 from shiftbench.metrics.multilabel import mean_average_precision
 from shiftbench.metrics.paired import holm
-from shiftbench.metrics.probabilities import kept_scores
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec
