@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import EllipsisType
-from typing import Literal
+from typing import Any, Literal
 
 _PACKAGE = __name__.partition(".")[0]
 #: Whether the user of this process types commands: messages then name options instead of arguments.
@@ -149,6 +150,21 @@ class MissingExtraError(ShiftbenchError):
             f"{purpose} needs the package {package!r}, which is not installed",
             hint=f"pip install 'shiftbench[{extra}]'",
         )
+
+
+def required(module: str, extra: str, purpose: str, package: str = "") -> Any:
+    """Import a module that an extra installs; without it, an error names the extra.
+
+    Args:
+        module: The module, such as ``"onnxruntime"``.
+        extra: The extra of this package.
+        purpose: What needs it, for the message.
+        package: Its name for people, if the module's first part is another.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(package or module.partition(".")[0], extra, purpose) from error
 
 
 #: What a warning about a result is about. A strict run fails on every one but the notes.

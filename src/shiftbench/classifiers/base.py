@@ -122,18 +122,7 @@ class Classifier(ABC):
 
     def _repr_html_(self) -> str:
         """What is known about the model; what was only assumed is marked."""
-        geometry, normalisation = self.preprocessing.geometry, self.preprocessing.normalisation
-        known: dict[str, object] = {
-            "resize": geometry.resize,
-            "crop": geometry.crop,
-            "mean": normalisation.mean,
-            "std": normalisation.std,
-            "colour order": normalisation.colour_order,
-            "outputs": self.outputs,
-        }
-        known |= {fact.name: fact.value for fact in self.facts}
-        sources = {fact.name: fact.source for fact in self.facts}
-        rows = [(html.text(name), html.text(value), html.small(sources.get(name, ""))) for name, value in known.items()]
+        rows = [(html.text(one.name), html.text(one.value), html.small(one.source)) for one in self.facts]
         assumed = f"assumed, not known: {', '.join(self.assumed)}; scores are wrong if that is not how it was trained"
         return html.block(
             html.title(self.name, self._about),

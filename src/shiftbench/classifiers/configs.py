@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,13 @@ _RESAMPLE: tuple[Interpolation, ...] = ("nearest", "lanczos", "bilinear", "bicub
 _IMAGENET = Normalisation()
 #: Keys that only a configuration of Hugging Face's image processors has.
 _HF_KEYS = {"image_mean", "do_resize", "do_normalize", "do_rescale", "crop_size", "image_processor_type"}
+
+
+#: Conversions that do not change values.
+_NEUTRAL = {"Identity", "ToImage", "PILToTensor", "ToPILImage", "ToPureTensor", "RGB", "MaybePILToTensor", "ToNumpy"}
+_RAW = Preprocessing(Geometry(None, None), Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1))
+#: Conversions to [0, 1].
+_SCALING = {"ToTensor", "MaybeToTensor"}
 
 
 def understood(thing: Any) -> Preprocessing | Description:
@@ -44,8 +52,6 @@ def understood(thing: Any) -> Preprocessing | Description:
     if hasattr(thing, "image_mean") and hasattr(thing, "to_dict"):
         return _from_mapping({key: value for key, value in thing.to_dict().items() if value is not None})
     if hasattr(thing, "transforms") or type(thing).__name__ == "Sequential":
-        from shiftbench.classifiers.transforms import from_transforms
-
         return from_transforms(thing)
     raise ClassifierError(
         "this kind of preprocessing is not understood",
@@ -135,7 +141,7 @@ def from_torchvision(preset: Any) -> Preprocessing:
         Geometry(
             resize=_one(preset.resize_size),
             crop=_one(preset.crop_size),
-            interpolation=_interpolation(getattr(preset.interpolation, "value", preset.interpolation)),
+            interpolation=_filter(preset),
         ),
         Normalisation(mean=tuple(preset.mean), std=tuple(preset.std)),
     )
@@ -205,6 +211,103 @@ def _interpolation(value: object) -> Interpolation:
     return cast(Interpolation, str(value).lower())
 
 
+def _filter(step: Any) -> Interpolation:
+    return _interpolation(getattr(step.interpolation, "value", step.interpolation))
+
+
 def _one(size: Any) -> Size:
     sides = [size] if isinstance(size, int) else list(size)
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
+
+
+def from_transforms(transform: Any) -> Preprocessing:
+    """From ``Compose([Resize(40), CenterCrop(32), ToTensor(), Normalize(mean, std)])`` and the like.
+
+    Raises:
+        ClassifierError: A step that a preprocessing cannot represent: random ones, greyscale, a Lambda, steps in
+            another order than resize, crop, normalise.
+    """
+    result, stage = _RAW, 0
+    for step in _steps(transform):
+        name = type(step).__name__
+        if name in _NEUTRAL:
+            continue
+        if name not in _STEPS:
+            raise _unsupported(name, "a transform that cannot be represented")
+        place, apply = _STEPS[name]
+        if place < stage:
+            raise _unsupported(name, "after a step that comes later in every preprocessing")
+        stage, result = place, apply(result, step)
+    return result
+
+
+def _steps(transform: Any) -> Iterator[Any]:
+    inner: Iterable[Any] | None = getattr(transform, "transforms", None)
+    if inner is None and type(transform).__name__ == "Sequential":
+        inner = list(transform)
+    if inner is None:
+        yield transform
+        return
+    for step in inner:
+        yield from _steps(step)
+
+
+def _resized(result: Preprocessing, step: Any) -> Preprocessing:
+    if getattr(step, "max_size", None) is not None:
+        raise _unsupported("Resize", "max_size")
+    size = _one(step.size)
+    rule: ResizeRule = "short" if isinstance(step.size, int) or len(step.size) == 1 else "exact"
+    geometry = replace(result.geometry, resize=size, resize_rule=rule, interpolation=_filter(step))
+    return replace(result, geometry=geometry)
+
+
+def _kept_ratio(result: Preprocessing, step: Any) -> Preprocessing:
+    """timm's: both sides fit in (``longest`` 1) or cover (0)."""
+    if step.longest not in (0.0, 1.0) or step.random_scale_prob or step.random_aspect_prob:
+        raise _unsupported("ResizeKeepRatio", "random or mixed ratios")
+    rule: ResizeRule = "fit" if step.longest else "cover"
+    geometry = replace(result.geometry, resize=_one(step.size), resize_rule=rule, interpolation=_filter(step))
+    return replace(result, geometry=geometry)
+
+
+def _cropped(result: Preprocessing, step: Any) -> Preprocessing:
+    fill = getattr(step, "fill", 0)
+    colour = (fill,) * 3 if isinstance(fill, int) else tuple(fill)
+    return replace(result, geometry=replace(result.geometry, crop=_one(step.size), fill=colour))
+
+
+def _scaled(result: Preprocessing, step: Any) -> Preprocessing:
+    scale = 1 / 255 if getattr(step, "scale", True) else 1.0
+    return replace(result, normalisation=replace(result.normalisation, scale=scale))
+
+
+def _normalised(result: Preprocessing, step: Any) -> Preprocessing:
+    mean, std = (_channels(values) for values in (step.mean, step.std))
+    return replace(result, normalisation=replace(result.normalisation, mean=mean, std=std))
+
+
+#: A step, its place in the order, and what it does.
+_STEPS: dict[str, tuple[int, Callable[[Preprocessing, Any], Preprocessing]]] = {
+    "Resize": (0, _resized),
+    "ResizeKeepRatio": (0, _kept_ratio),
+    "CenterCrop": (1, _cropped),
+    "CenterCropOrPad": (1, _cropped),
+    "ToDtype": (1, _scaled),
+    "ConvertImageDtype": (1, _scaled),
+    **dict.fromkeys(_SCALING, (1, _scaled)),
+    "Normalize": (2, _normalised),
+}
+
+
+def _channels(values: Any) -> Any:
+    found = tuple(float(value) for value in (values.tolist() if hasattr(values, "tolist") else values))
+    return found * 3 if len(found) == 1 else found
+
+
+def _unsupported(name: str, why: str) -> ClassifierError:
+    return ClassifierError(
+        f"the transform {name} is not understood",
+        found=why,
+        expected="Resize, CenterCrop, ToTensor (or ToImage and ToDtype) and Normalize, in this order",
+        hint="pass the transform of the evaluation, or a dict such as {'size': 32, 'mean': 0.5, 'std': 0.25}",
+    )

@@ -22,7 +22,7 @@ from shiftbench.classifiers.options import Options, space_for
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION, LITE_NORMALISATION, Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.registry_packages import Package, extract
-from shiftbench.errors import MissingExtraError, UnknownNameError
+from shiftbench.errors import MissingExtraError, UnknownNameError, required
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels import label_space
 
@@ -178,11 +178,8 @@ def _installed(package: str, pattern: str) -> Path:
 def _build_lite(name: str, path: Path) -> object:
     from shiftbench.classifiers.weights import fill, load_weights
 
-    try:
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
-        raise MissingExtraError("efficientnet_lite_pytorch", "demo-torch", "this demo classifier in torch") from error
-    module = EfficientNet.from_name(name)
+    library = required("efficientnet_lite_pytorch", "demo-torch", "this demo classifier in torch")
+    module: object = library.EfficientNet.from_name(name)
     fill(module, load_weights(path), path.name)
     return module
 

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.errors import ClassifierError, required
 
 if TYPE_CHECKING:
     import h5py
@@ -100,7 +100,7 @@ def keras_file(file: Path | IO[bytes], below: str = "/") -> Weights:
         axes = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim, (0,))
         arrays[f"{stem}.{_NAMES[kind]}"] = np.ascontiguousarray(array.transpose(axes), np.float32)
 
-    with _open_hdf5(file) as opened:
+    with required("h5py", "demo", "reading weights of Keras").File(file) as opened:
         opened[below].visititems(visit)
     return arrays
 
@@ -109,11 +109,3 @@ def keras_archive(archive: Path) -> Weights:
     """The arrays of the HDF5 file in ResNet-8's archive."""
     with zipfile.ZipFile(archive) as opened:
         return keras_file(io.BytesIO(opened.read(_MEMBER)), "model_weights")
-
-
-def _open_hdf5(file: Path | IO[bytes]) -> h5py.File:
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError("h5py", "demo", "reading weights of Keras") from error
-    return h5py.File(file)

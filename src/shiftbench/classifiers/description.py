@@ -1,19 +1,7 @@
 """One flat vocabulary for preprocessing: a dict, a TOML or JSON file, a sidecar, ``--preprocess`` on the command line.
 
-| key | meaning |
-|---|---|
-| ``size`` | the model's input: a side, or height and width |
-| ``resize`` | ``squash``, ``short-side``, ``fit`` or ``cover`` (to ``size``), ``none``, or pixels |
-| ``crop`` | side of the centre crop, or ``none`` |
-| ``interpolation`` | a filter of Pillow (``bilinear``, ``bicubic``, ...) or OpenCV (``opencv-bilinear``, ...) |
-| ``mean``, ``std`` | one value or one per channel, in the order of the model's channels |
-| ``scale`` | factor of the pixels (``1/255``) before the mean is subtracted; 1 where ``mean`` or ``std`` exceed 1 |
-| ``colour`` | ``rgb`` or ``bgr`` |
-| ``layout`` | ``nchw`` or ``nhwc`` |
-| ``outputs`` | ``logits`` or ``probabilities`` |
-
-Only what is stated changes; everything else stays as the model's file, its library or the documented assumption has it
-(docs/models.md). A ``Fact`` notes who states what.
+docs/models.md explains the keys. Only what is stated changes; everything else stays as the model's file, its library or
+the documented assumption has it. A ``Fact`` notes who states what.
 """
 
 from __future__ import annotations

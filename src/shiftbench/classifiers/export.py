@@ -79,12 +79,12 @@ def onnx_twin(
             return
         reasons.append(f"cached: {reason}")
     # The tracing exporter takes one second where the newer one takes twelve; both are checked the same way.
-    for title, exporter in (("tracing", _export_by_tracing), ("dynamo", _export_by_dynamo)):
+    for title in ("tracing", "dynamo"):
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
             draft = Path(folder) / "model.onnx"
             try:
                 with _exporting, _quiet():
-                    exporter(module, inputs[:2], draft, preprocessing.geometry.output is None)
+                    _export(module, inputs[:2], draft, preprocessing.geometry.output is None, title == "dynamo")
                 reason = _fault(draft, inputs, reference)
                 if reason is None and len(list(Path(folder).iterdir())) > 1:
                     reason = "the graph is too large for one file"
@@ -108,39 +108,16 @@ def _fault(path: Path, inputs: NDArray[np.generic], reference: Scores) -> str | 
         return f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def _export_by_tracing(module: Any, inputs: NDArray[np.generic], path: Path, any_size: bool) -> None:
+def _export(module: Any, inputs: NDArray[np.generic], path: Path, any_size: bool, dynamo: bool) -> None:
     import torch
 
     axes = {0: "batch", 2: "height", 3: "width"} if any_size else {0: "batch"}
-    torch.onnx.export(
-        module,
-        (torch.from_numpy(inputs),),
-        str(path),
-        dynamo=False,
-        opset_version=17,
-        input_names=["images"],
-        output_names=["scores"],
-        dynamic_axes={"images": axes, "scores": {0: "batch"}},
-    )
-
-
-def _export_by_dynamo(module: Any, inputs: NDArray[np.generic], path: Path, any_size: bool) -> None:
-    import torch
-
-    axes = {0: torch.export.Dim("batch")}
-    if any_size:
-        axes |= {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
-    torch.onnx.export(
-        module,
-        (torch.from_numpy(inputs),),
-        str(path),
-        dynamo=True,
-        verbose=False,
-        external_data=False,
-        input_names=["images"],
-        output_names=["scores"],
-        dynamic_shapes=(axes,),
-    )
+    how: dict[str, Any] = {"opset_version": 17, "dynamic_axes": {"images": axes, "scores": {0: "batch"}}}
+    if dynamo:
+        sides = {axis: torch.export.Dim(name) for axis, name in axes.items()}
+        how = {"verbose": False, "external_data": False, "dynamic_shapes": (sides,)}
+    names: dict[str, Any] = {"input_names": ["images"], "output_names": ["scores"]}
+    torch.onnx.export(module, (torch.from_numpy(inputs),), str(path), dynamo=dynamo, **names, **how)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torch_ import from_module
 from shiftbench.classifiers.torchvision_ import import_torchvision
-from shiftbench.errors import ClassifierError, MissingExtraError, argument
+from shiftbench.errors import ClassifierError, argument, required
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
 
@@ -35,25 +35,20 @@ def load_hf(target: str, options: Options) -> Classifier:
     if known.labels is None and space is not None:
         known = replace(known, labels=space, sources={**known.sources, "labels": "file"})
     return from_module(module, known, name=folder.resolve().name)
-    return from_module(module, known, name=folder.resolve().name)
 
 
 def _load_model(folder: Path, options: Options) -> Any:
     import_torchvision("hf")
-    try:
-        from transformers import AutoModelForImageClassification
-        from transformers.utils import logging
-    except ImportError as error:
-        raise MissingExtraError("transformers", "hf", "a model of transformers") from error
+    transformers = required("transformers", "hf", "a model of transformers")
     from shiftbench.classifiers.weights import load_weights
 
     if not options.trust:
         # transformers may load .bin files by pickle; ask ourselves first whether they hold only tensors.
         for file in [] if list(folder.glob("*.safetensors")) else sorted(folder.glob("*.bin")):
             load_weights(file)
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is the only one
+    transformers.utils.logging.disable_progress_bar()  # ours is the only one
     try:
-        return AutoModelForImageClassification.from_pretrained(
+        return transformers.AutoModelForImageClassification.from_pretrained(
             folder, local_files_only=True, trust_remote_code=options.trust
         )
     except (OSError, ValueError) as error:

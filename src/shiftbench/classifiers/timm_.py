@@ -15,7 +15,7 @@ from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torchvision_ import import_torchvision
 from shiftbench.classifiers.zoo import ZooTarget, from_zoo
-from shiftbench.errors import MissingExtraError, UnknownNameError
+from shiftbench.errors import UnknownNameError, required
 
 
 def load_timm(target: str, options: Options) -> Classifier:
@@ -40,11 +40,8 @@ def load_timm(target: str, options: Options) -> Classifier:
 
 def import_timm() -> ModuleType:
     import_torchvision("timm")
-    try:
-        import timm
-    except ImportError as error:
-        raise MissingExtraError("timm", "timm", "a model of timm") from error
-    return timm
+    module: ModuleType = required("timm", "timm", "a model of timm")
+    return module
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.policy import KnownInput, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.errors import ClassifierError, MissingExtraError, required
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -376,11 +376,8 @@ def torch_device(device: str) -> str:
 
 
 def import_torch() -> ModuleType:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtraError("torch", "torch", "running a torch model") from error
-    return torch
+    module: ModuleType = required("torch", "torch", "running a torch model")
+    return module
 
 
 __all__ = ["TorchClassifier", "from_module", "module_digest", "scores_of", "torch_device", "torch_twin"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -13,15 +13,6 @@ from shiftbench.cli.eval import kept_warnings, print_warnings
 from shiftbench.cli.options import Json, Labels, Preprocess, Trust
 
 app = typer.Typer(no_args_is_help=True, help="Check that a classifier, dataset or attack keeps its contract.")
-
-
-class _Result(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def ok(self) -> bool: ...
-    @property
-    def message(self) -> str: ...
 
 
 @app.command("classifier")
@@ -79,7 +70,7 @@ def check_dataset_command(
     _print_checks(check_dataset(open_dataset(spec, space=find_label_space(labels))), json)
 
 
-def _print_checks(results: Sequence[_Result], as_json: bool, warned: Sequence[Warning] = ()) -> None:
+def _print_checks(results: Sequence[Any], as_json: bool, warned: Sequence[Warning] = ()) -> None:
     if as_json:
         print_json([{"check": r.name, "ok": r.ok, "message": r.message} for r in results])
     else:

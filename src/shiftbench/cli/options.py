@@ -195,14 +195,8 @@ class ModelOptions:
 
     def options(self) -> dict[str, Any]:
         """As keyword arguments of ``evaluate``."""
-        return {
-            "preprocessing": self.preprocess,
-            "name": self.name,
-            "device": self.device,
-            "batch_size": self.batch_size,
-            "threads": self.threads,
-            "trust": self.trust,
-        }
+        names = ("name", "device", "batch_size", "threads", "trust")
+        return {"preprocessing": self.preprocess, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True)

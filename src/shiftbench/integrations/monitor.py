@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,13 +19,13 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.subset import balanced
 from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError
-from shiftbench.integrations.budget import Speed, measure, seconds_of
 from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.integrations.training_state import copied, is_module, kept_random_state
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import find_label_space
 from shiftbench.reports.score_rows import ScoreRow, flat_metrics, score_rows
 from shiftbench.reports.table import Column, Number, Table
+from shiftbench.runs.budget import duration
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite
 from shiftbench.settings.roles import Data, data_name, open_data
 from shiftbench.store.workspace import Workspace
@@ -37,6 +38,21 @@ if TYPE_CHECKING:
 #: Warnings that every training gives at its beginning.
 _EXPECTED = {"chance-level"}
 _FEW_IMAGES = 30
+#: A sample that takes the first share of the budget tells the speed well enough. One image alone does not tell what
+#: is spent on it and what on every call; a second sample does, if it can be afforded.
+_SHARE, _AFFORDED, _GROWTH = 0.125, 0.4, 4
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of an evaluation of n images (in every setting): ``fixed + n * per_image``."""
+
+    fixed: float
+    per_image: float
+
+    def images(self, budget: float) -> int:
+        """As many images as the budget allows, at least one."""
+        return max(1, int((budget - self.fixed) / self.per_image))
 
 
 class _Epoch(msgspec.Struct):
@@ -121,7 +137,7 @@ class Monitor:
         if every < 1:
             raise SettingError("invalid interval between evaluations", found=f"every={every}", expected="1 or more")
         self.every, self.seed, self.prefix, self.name = every, seed, prefix, name
-        self.budget = None if budget is None else seconds_of(budget)
+        self.budget = None if budget is None else duration(budget)
         self.preprocessing, self.batch_size = preprocessing, batch_size
         chosen = build_suite(suite, SuiteOptions(tuple(severities), tuple(corruptions), data_name=data_name(data)))
         space = find_label_space(labels)
@@ -211,15 +227,15 @@ class Monitor:
 
     def lightning_callback(self) -> Any:
         """A callback for Lightning's Trainer: evaluates at the end of training epochs and logs through the module."""
-        from shiftbench.integrations.lightning import LightningCallback
+        from shiftbench.integrations.callbacks import lightning_callback
 
-        return LightningCallback(self)
+        return lightning_callback(self)
 
     def trainer_callback(self) -> Any:
         """A callback for the Trainer of transformers: evaluates at the end of epochs and adds to its log history."""
-        from shiftbench.integrations.huggingface import HuggingFaceCallback
+        from shiftbench.integrations.callbacks import trainer_callback
 
-        return HuggingFaceCallback(self)
+        return trainer_callback(self)
 
     def __repr__(self) -> str:
         budget = "" if self.budget is None else f", {self.budget:g} s per call"
@@ -245,7 +261,7 @@ class Monitor:
         device = "auto"
         if is_module(model):
             device = str(next((tensor.device for tensor in model.parameters()), "cpu"))  # type: ignore[attr-defined]
-        return load_classifier(
+        classifier = load_classifier(
             model,
             name=name,
             labels=self._space,
@@ -255,6 +271,9 @@ class Monitor:
             # Batches are filled up to their size: few images are not to cost as much as many.
             batch_size=self.batch_size or (images if images < 16 else None),
         )
+        # Every epoch is another model, and the budget is for the images of the data.
+        classifier.self_contained = True
+        return classifier
 
     def _run(self, model: Classifier, datasets: Mapping[str, Dataset], workspace: str | Location | Workspace) -> Run:
         return evaluate(model, self._settings, dict(datasets), workspace, seed=self.seed, progress=False)
@@ -356,6 +375,29 @@ class Monitor:
             if code not in self._warned | _EXPECTED:
                 self._warned.add(code)
                 warnings.warn(one.message, one.category, stacklevel=4)
+
+
+def measure(evaluate: Callable[[int], float], budget: float, most: int) -> Speed:
+    """Time samples that grow until one takes an eighth of the budget.
+
+    Args:
+        evaluate: Evaluates a number of images from scratch and returns the seconds it took.
+        budget: Seconds.
+        most: The number of images there are.
+
+    >>> measure(lambda n: 2 + 0.25 * n, budget=20, most=1000)
+    Speed(fixed=2.0, per_image=0.25)
+    """
+    evaluate(1)  # compiles kernels and fills caches, once
+    n, took = 1, evaluate(1)
+    speed = Speed(0.0, took)
+    while took < (_SHARE if n > 1 else _AFFORDED) * budget and n < most:
+        before, n = (n, took), min(n * _GROWTH, most)
+        took = evaluate(n)
+        slope = (took - before[1]) / (n - before[0])
+        # Where nothing but noise grew, the mean is a cautious estimate.
+        speed = Speed(max(0.0, took - slope * n), slope) if slope > 0 else Speed(0.0, took / n)
+    return speed if speed.per_image > 0 else Speed(0.0, budget / most)
 
 
 def _number(row: ScoreRow) -> Number:

@@ -11,10 +11,16 @@ A third party's sink is one class with ``log`` and ``close``, and a function fro
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+from shiftbench.errors import required
 from shiftbench.registry import Registry
+
+_EXTRA = "integrations"
+_WANDB_STEP = "shiftbench_step"
 
 
 class Sink(Protocol):
@@ -29,10 +35,7 @@ class Sink(Protocol):
 
 #: What follows the colon of ``name:target`` (may be empty) to a sink.
 SinkMaker = Callable[[str], Sink]
-_PACKAGE = "shiftbench.integrations"
-sinks: Registry[SinkMaker] = Registry(
-    "sink", builtin=(f"{_PACKAGE}.tensorboard", f"{_PACKAGE}.mlflow", f"{_PACKAGE}.wandb")
-)
+sinks: Registry[SinkMaker] = Registry("sink")
 
 
 def find_sink(sink: str | Sink) -> Sink:
@@ -52,3 +55,72 @@ def find_sink(sink: str | Sink) -> Sink:
         return sink
     name, _, target = sink.partition(":")
     return sinks.get(name)(target)
+
+
+@sinks.register("tensorboard")
+class TensorBoardSink:
+    """Writes event files with torch's SummaryWriter; a writer that is given stays open."""
+
+    def __init__(self, target: Any = "") -> None:
+        self.own, self.writer = isinstance(target, str), target
+        if self.own:
+            library = required("torch.utils.tensorboard", _EXTRA, "logging to TensorBoard", "tensorboard")
+            self.writer = library.SummaryWriter(target or None)
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
+
+    def close(self) -> None:
+        if self.own:
+            self.writer.close()
+
+
+@sinks.register("mlflow")
+class MlflowSink:
+    """Logs to the active run, or to one of its own at a tracking URI (default: MLflow's)."""
+
+    def __init__(self, uri: str = "") -> None:
+        mlflow = required("mlflow", _EXTRA, "logging to MLflow")
+        active = mlflow.active_run()
+        self.client = mlflow.MlflowClient(uri or None)
+        self.own = active is None
+        self.run_id: str = self._new_run() if active is None else active.info.run_id
+
+    def _new_run(self) -> str:
+        found = self.client.get_experiment_by_name("shiftbench")
+        experiment = found.experiment_id if found else self.client.create_experiment("shiftbench")
+        return str(self.client.create_run(experiment).info.run_id)
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            # Without what MLflow refuses in the name of a metric.
+            self.client.log_metric(self.run_id, re.sub(r"[^\w\-. /]", "_", name), value, step=step)
+
+    def close(self) -> None:
+        if self.own:
+            self.client.set_terminated(self.run_id)
+
+
+@sinks.register("wandb")
+class WandbSink:
+    """Logs to the active run, or begins one of a project: offline, unless ``WANDB_MODE`` is set."""
+
+    def __init__(self, project: str = "") -> None:
+        wandb = required("wandb", _EXTRA, "logging to Weights & Biases")
+        self.own = wandb.run is None
+        mode = os.environ.get("WANDB_MODE", "offline")
+        self.run = wandb.init(project=project or "shiftbench", mode=mode) if self.own else wandb.run
+        self._defined: set[str] = set()
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        for name in metrics.keys() - self._defined:
+            # The run's own step counts the training's log calls, which are not ours.
+            self.run.define_metric(name, step_metric=_WANDB_STEP)
+            self._defined.add(name)
+        self.run.log({**metrics, _WANDB_STEP: step})
+
+    def close(self) -> None:
+        if self.own:
+            self.run.finish()

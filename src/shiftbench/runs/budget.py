@@ -36,6 +36,18 @@ _PILOT_PER_SHIFT, _PILOT = 4, 200
 _SPENT = 0.9
 
 
+def duration(text: str | float, expected: str = 'a duration such as "20s", "2min" or 20') -> float:
+    """Seconds of a duration; a number without a unit is itself.
+
+    >>> duration("20s"), duration("1.5 min"), duration(90)
+    (20.0, 90.0, 90.0)
+    """
+    found = re.fullmatch(r"\s*(\d*\.?\d+)\s*(s|sec|m|min|h)?\s*", str(text))
+    if found is None or float(found[1]) <= 0:
+        raise SettingError("invalid budget", found=repr(text), expected=expected)
+    return float(found[1]) * _UNITS[(found[2] or "s")[0]]
+
+
 @dataclass(frozen=True)
 class Budget:
     """Limits on a design: seconds or forward passes per model, and the half-width of mean accuracy, as a fraction."""
@@ -59,14 +71,10 @@ class Budget:
         half = None if width is None else width / 100
         if budget is None:
             return cls(half_width=half)
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(budget).strip())
-        if found is None or float(found[1]) <= 0:
-            raise SettingError(
-                "invalid budget", found=budget, expected="a time such as 60s or 5m, or a number of forward passes"
-            )
-        if found[2]:
-            return cls(seconds=float(found[1]) * _UNITS[found[2]], half_width=half)
-        return cls(forward_passes=int(float(found[1])), half_width=half)
+        amount = duration(budget, "a time such as 60s or 5m, or a number of forward passes")
+        if str(budget).strip()[-1:].isalpha():
+            return cls(seconds=amount, half_width=half)
+        return cls(forward_passes=int(amount), half_width=half)
 
     def pilot(self, images: int, shifts: int, passes: int) -> int:
         """Images of the first stage; all of them if they are few, or if the budget alone says how many."""
