@@ -56,7 +56,7 @@ def test_confidence_from_the_file_and_from_scores(tmp_path: Path) -> None:
     _, confidence, scores = recorded.lookup(IDS)
     softmax = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
     assert np.allclose(confidence, softmax.max(axis=1))
-    assert np.array_equal(scores, SCORES)
+    assert scores is not None and np.array_equal(scores, SCORES)
     np.savez(tmp_path / "p.npz", ids=np.array(IDS), probabilities=softmax)
     recorded = load(tmp_path / "p.npz")
     assert recorded.outputs == "probabilities"
@@ -84,7 +84,7 @@ def test_missing_images_are_minus_one() -> None:
     top, confidence, scores = recorded.lookup(["x.jpg", "c.jpg"])
     assert top.tolist() == [[-1, -1, -1], [2, 1, 0]]
     assert np.isnan(confidence).tolist() == [True, False]
-    assert np.isnan(scores).any(axis=1).tolist() == [True, False]
+    assert scores is not None and np.isnan(scores).any(axis=1).tolist() == [True, False]
     assert recorded.coverage(["x.jpg", "c.jpg"]) == (["x.jpg"], ["a.jpg", "b.jpg"])
     recorded.check_ids(["x.jpg", "c.jpg"])
     with pytest.raises(ClassifierError, match="knows none of the 2 images"):
