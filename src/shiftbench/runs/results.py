@@ -206,6 +206,8 @@ class StoredResults:
             if result.spec.shift.kind != "none" or result.spec.source is not None:
                 continue
             p = self.workspace.read(result, top_k=1, confidence=False, scores=False)
+            if p.label_sets is not None:  # top-1 says nothing about a multi-label model
+                continue
             fooling = self.workspace.setting_record(result).chosen_to_fool
             about = f"{result.title} on {result.setting}: "
             found += outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling, about=about)

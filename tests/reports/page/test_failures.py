@@ -45,6 +45,7 @@ def recording(classifier: sb.Classifier) -> Seen:
         return scores(images)
 
     classifier.scores = remember  # type: ignore[method-assign]
+    classifier.self_contained = True  # no probe images
     return seen
 
 
