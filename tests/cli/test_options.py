@@ -54,11 +54,8 @@ def test_every_command_is_listed_by_its_own_first_line() -> None:
         assert result.exit_code == 0 and f"{name} [OPTIONS]" in result.output, result.output
 
 
-#: Servers; `review` opens one, too. The rest of `testset` prints progress, not results.
-WITHOUT_JSON = {"serve", "testset serve", "testset review"}
-WITHOUT_JSON |= {
-    f"testset {name}" for name in ("init", "tasks", "exclude", "mark", "freeze", "export", "answers", "pay")
-}
+#: A server that prints its address, and the output of another command.
+WITHOUT_JSON = {"serve", "jobs attach"}
 
 
 def test_commands_print_json_and_name_workspaces_alike() -> None:

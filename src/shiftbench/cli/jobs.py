@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shiftbench.cli.console import errors, output, print_json
 from shiftbench.cli.options import Json
+
+if TYPE_CHECKING:
+    from shiftbench.jobs.detached import DetachedJob
 
 app = typer.Typer(no_args_is_help=True, help="Runs without a terminal (`eval --detach`): list, attach, cancel.")
 
@@ -33,11 +36,8 @@ def list_command(json: Json = False) -> None:
         errors.print("no jobs; start one with `shiftbench eval ... --detach`")
 
 
-def describe(job: object) -> dict[str, object]:
+def describe(job: DetachedJob) -> dict[str, object]:
     """A job as JSON-able data."""
-    from shiftbench.jobs.detached import DetachedJob
-
-    assert isinstance(job, DetachedJob)
     names = ("id", "status", "command", "folder", "started", "process", "exit_code")
     return {**{name: getattr(job, name) for name in names}, "log": str(job.log)}
 
