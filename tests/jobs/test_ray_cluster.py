@@ -48,6 +48,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Signed:
     """A classifier that leaves a note where it ran."""
 
+    self_contained = True  # no probe, which would run in the driver
+
     def __init__(self, notes: Path) -> None:
         self.notes = notes
         notes.mkdir(parents=True, exist_ok=True)
@@ -58,6 +60,8 @@ class Signed:
 
 
 class KillsItsWorkerOnce:
+    self_contained = True  # no probe, which would kill the driver
+
     def __init__(self, mark: Path) -> None:
         self.mark = mark
 

@@ -28,7 +28,9 @@ class _Sized:
 
 
 def as_classifier(function: Any, name: str) -> sb.Classifier:
-    return sb.load_classifier(function, labels=COLOURS, preprocessing=SMALL, name=name)
+    classifier = sb.load_classifier(function, labels=COLOURS, preprocessing=SMALL, name=name)
+    classifier.self_contained = getattr(function, "self_contained", False)
+    return classifier
 
 
 def run_small(data: Any, workspace: Location, *, functions: dict[str, Any] | None = None, **options: Any) -> sb.Run:

@@ -89,7 +89,7 @@ def copied(on_disk: Path, bucket: Bucket) -> Workspace:
 
 def test_upkeep_says_the_same_as_on_the_disk(on_disk: Path, copied: Workspace, bucket: Bucket, tmp_path: Path) -> None:
     local = Workspace(on_disk)
-    assert workspace_stats(copied) == workspace_stats(local) and file_count(copied) == file_count(local) == 18
+    assert workspace_stats(copied) == workspace_stats(local) and file_count(copied) == file_count(local) == 20
     assert list(copied.results()) == list(local.results())
     assert list(copied.results(["dark"])) == list(local.results(["dark"]))
     assert [result.setting for result in copied.results(["dark", "none"], ["pictures"])] == ["pictures"]
