@@ -65,6 +65,7 @@ def test_commands_print_json_and_name_workspaces_alike() -> None:
             options = {word for parameter in command.params for word in parameter.opts}
             assert "--json" in options or path in WITHOUT_JSON, path
             assert ("--workspace" in options) == ("-w" in options), path
+            assert "\\b" not in command.help, f"{path}: an escaped mark of verbatim text"
 
 
 def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:

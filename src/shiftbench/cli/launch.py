@@ -100,9 +100,9 @@ def slurm_command(
     Tasks take over blocks that other tasks have not begun; the last one joins the results. Preempted tasks are requeued
     and resume. Data and workspace must be on a file system that all nodes see, or in an object store.
 
-    \\b
+    \b
     Example:
-      shiftbench launch slurm --jobs 32 --option gpus=1 --option time=4:00:00 --submit -- \\\\
+      shiftbench launch slurm --jobs 32 --option gpus=1 --option time=4:00:00 --submit -- \\
         timm:resnet50 --suite imagenet-c --data /shared/val -w /shared/workspace
     """
     out.write_text(slurm_script(arguments, jobs, name, option or ()), encoding="utf-8")
@@ -131,7 +131,7 @@ def kubernetes_command(
     An indexed Job, as a manifest for `kubectl apply`. Pods that are evicted are started again and resume. Data and
     workspace are on a volume that all pods mount, or in an object store.
 
-    \\b
+    \b
     Example:
       shiftbench launch k8s --jobs 8 --image registry.example/shiftbench --claim shared:/shared \\\\
         --limit nvidia.com/gpu=1 -- timm:resnet50 --suite imagenet-c --data /shared/val -w /shared/workspace
