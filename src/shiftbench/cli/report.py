@@ -222,7 +222,8 @@ def serve_command(
     token = None if server.is_loopback(host) else server.new_token()
     address = _address(host, listener.getsockname()[1], token)
     if token is not None:
-        text = f"anyone who can reach {host} and has this address can read the workspace; it is not encrypted"
+        may = "read the workspace" if read_only else "read the workspace and tag its images (--read-only forbids it)"
+        text = f"anyone who can reach {host} and has this address can {may}; it is not encrypted"
         errors.print(titled("warning:", text, "yellow"))
     output.print(f"{address}   (stop with Ctrl-C)", markup=False, highlight=False, soft_wrap=True)
     viewer.snapshot()  # starts reading before the first request
