@@ -114,7 +114,8 @@ def test_on_a_phone(browser: Browser, site: Site) -> None:
             assert box and box["height"] >= 44 and box["x"] >= 0 and box["x"] + box["width"] <= PHONE[0]
         tab.locator("#review").tap()
         tab.locator("[data-page=check]").wait_for()
-        assert tab.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+        # A page is wider than the phone until its viewport and style sheet apply.
+        tab.wait_for_function("document.scrollingElement.scrollWidth <= innerWidth")
 
 
 def test_without_script(browser: Browser, site: Site) -> None:
