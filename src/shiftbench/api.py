@@ -557,7 +557,7 @@ def evaluate(
         budget: With ``design="one-pass"``: evaluate as many images as a time (``"60s"``, ``"5m"``) or a number of
             forward passes per model (``5000``) allows.
         width: With ``design="one-pass"``: evaluate as many images as it takes to know mean accuracy to plus or minus
-            so many percentage points (0.5), within the budget. A pilot measures speed and variance.
+            this many percentage points (0.5), within the budget. A pilot measures speed and variance.
         wait: Seconds to wait for blocks that another run on the workspace computes, before they are computed here as
             well; default: until they are done.
 
