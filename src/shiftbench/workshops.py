@@ -14,9 +14,8 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import classifier_loaders
 from shiftbench.classifiers.options import Options
-from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.base import Dataset, DatasetKind
 from shiftbench.datasets.catalogue import dataset_kinds
-from shiftbench.datasets.kind import DatasetKind
 from shiftbench.io.paths import Location
 from shiftbench.labels.space import LabelSpace
 from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suites

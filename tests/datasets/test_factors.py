@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import shiftbench as sb
-from shiftbench.datasets.deepfashion2 import deepfashion2_rows
-from shiftbench.datasets.factors import open_splits, protocols, read_protocol, split_rows
+from shiftbench.datasets.factors import deepfashion2_rows, open_splits, protocols, read_protocol, split_rows
 from shiftbench.errors import DatasetError
 from shiftbench.labels import LabelSpace, label_space
 from shiftbench.settings.base import build_suite

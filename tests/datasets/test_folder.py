@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shiftbench.datasets import fingerprint, open_dataset
+from shiftbench.datasets import open_dataset, stored
 from shiftbench.datasets.folder import list_classes, open_folder
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.labels import label_space
@@ -161,15 +162,17 @@ def test_hashes_are_kept_between_runs_and_only_for_unchanged_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = class_folders(tmp_path / "set", ["n01440764"], each=3)
-    monkeypatch.setattr(fingerprint, "_SETTLED_NS", 0)
+    monkeypatch.setattr(stored, "_SETTLED_NS", 0)
     first = open_dataset(root).fingerprint
-    stores = list(Path(os.environ["SHIFTBENCH_CACHE"]).rglob("*.tsv"))
-    assert len(stores) == 1 and len(stores[0].read_text().splitlines()) == 3
+    [store] = Path(os.environ["SHIFTBENCH_CACHE"]).rglob("hashes/*.json")
+    known = json.loads(store.read_text())
+    assert len(known) == 3
     # a tampered cache shows that it is used for files that did not change
-    stores[0].write_text(stores[0].read_text().replace(stores[0].read_text()[:32], "0" * 32))
+    store.write_text(json.dumps({name: [*entry[:3], "0" * 32] for name, entry in known.items()}))
     assert open_dataset(root).fingerprint != first
-    stores[0].write_text("broken\tlines\n\n\t\t\t\t\n")
-    assert open_dataset(root).fingerprint == first
+    for broken in ("{", "[]", '{"a": []}', '{"a": 1}'):
+        store.write_text(broken)
+        assert open_dataset(root).fingerprint == first
     # same size and same mtime, other content
     file = root / "n01440764" / "1.png"
     before = file.stat()
@@ -182,7 +185,7 @@ def test_hashes_are_kept_between_runs_and_only_for_unchanged_files(
 def test_a_fresh_file_is_not_kept(tmp_path: Path) -> None:
     class_folders(tmp_path / "set", ["n01440764"])
     assert open_dataset(tmp_path / "set").fingerprint
-    assert list(Path(os.environ["SHIFTBENCH_CACHE"]).rglob("*.tsv")) == []
+    assert list(Path(os.environ["SHIFTBENCH_CACHE"]).rglob("hashes/*")) == []
 
 
 def test_without_a_writable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

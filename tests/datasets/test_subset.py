@@ -113,12 +113,10 @@ def test_fingerprint_is_of_the_content() -> None:
 
 
 def test_metadata_follows() -> None:
-    from shiftbench.datasets.arrays import ArrayDataset, InMemory
+    from shiftbench.datasets.arrays import ArrayDataset
 
     years = [1990 + i for i in range(4)]
-    dataset = ArrayDataset(
-        "dated", label_space("cifar-10"), InMemory(small_images(4)), [0, 1, 2, 3], metadata={"year": years}
-    )
+    dataset = ArrayDataset("dated", label_space("cifar-10"), small_images(4), [0, 1, 2, 3], metadata={"year": years})
     assert take(dataset, [3, 0]).metadata == {"year": [1993, 1990]}
 
 

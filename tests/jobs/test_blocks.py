@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.arrays import ArrayDataset, InMemory
+from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.subset import Subset, take
@@ -27,7 +27,7 @@ from shiftbench.labels.space import LabelSpace
 @pytest.fixture(scope="module")
 def images() -> ArrayDataset:
     pixels = np.random.default_rng(0).integers(0, 256, (80, 8, 8, 3), np.uint8)
-    return ArrayDataset("noise", LabelSpace("two", ("a", "b")), InMemory(pixels), np.arange(80) % 2)
+    return ArrayDataset("noise", LabelSpace("two", ("a", "b")), pixels, np.arange(80) % 2)
 
 
 class Counting:

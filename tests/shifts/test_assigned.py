@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiftbench.datasets.arrays import ArrayDataset, InMemory
+from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.subset import balanced
 from shiftbench.errors import ShiftError
 from shiftbench.io.hashing import seeded_rank
@@ -67,7 +67,7 @@ def test_fewer_images_of_each_class_keep_their_shifts(classes: int, shifts: int,
 def test_a_balanced_part_of_the_images_is_a_part_of_the_design(count: int) -> None:
     labels = np.random.default_rng(0).integers(0, 4, 60).astype(np.int32)
     ids = [f"{i}.png" for i in range(60)]
-    pixels = InMemory(np.zeros((60, 4, 4, 3), np.uint8))
+    pixels = np.zeros((60, 4, 4, 3), np.uint8)
     whole = ArrayDataset("four", LabelSpace("four", tuple("abcd")), pixels, labels, ids=ids)
     part = balanced(whole, count, seed=3)
     everywhere = dict(zip(ids, assign(ids, labels, 9, seed=3).tolist(), strict=True))

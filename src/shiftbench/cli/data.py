@@ -25,9 +25,9 @@ from shiftbench.cli.testset_options import DescriptorOptions
 from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
+    from shiftbench.datasets.base import DataReport
     from shiftbench.datasets.factor_audit import FactorAudit
     from shiftbench.datasets.icons.assemble import Assembled
-    from shiftbench.datasets.kind import DataReport
 
 app = typer.Typer(no_args_is_help=True, help="Check datasets before using them; rebuild Icons-50.")
 

@@ -1,5 +1,7 @@
 from .arrays import from_arrays as from_arrays
+from .base import DataReport as DataReport
 from .base import Dataset as Dataset
+from .base import DatasetKind as DatasetKind
 from .base import DecodedImage as DecodedImage
 from .base import LabelledImage as LabelledImage
 from .catalogue import dataset_kinds as dataset_kinds
@@ -8,8 +10,6 @@ from .catalogue import open_dataset as open_dataset
 from .check import check_dataset as check_dataset
 from .inspection import describe_path as describe_path
 from .inspection import inspect_data as inspect_data
-from .kind import DataReport as DataReport
-from .kind import DatasetKind as DatasetKind
 from .subset import Subset as Subset
 from .subset import of_classes as of_classes
 from .subset import per_class as per_class

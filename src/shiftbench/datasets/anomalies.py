@@ -11,8 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shiftbench.arrays import FloatArray
-from shiftbench.datasets.base import Dataset, DecodedImage
-from shiftbench.datasets.kind import DatasetKind
+from shiftbench.datasets.base import Dataset, DatasetKind, DecodedImage
 from shiftbench.errors import DatasetError, UnknownNameError, argument
 from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
@@ -56,8 +55,8 @@ ANOMALIES: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
 class Anomalies(Dataset):
     """Seeded images without labels; ``space`` is that of the model's predictions."""
 
-    def __init__(self, which: str, space: LabelSpace, images: int, side: int, seed: int, name: str | None) -> None:
-        self.which, self.side, self.seed, self.space, self.name = which, side, seed, space, name or f"anomalies-{which}"
+    def __init__(self, which: str, space: LabelSpace, images: int, side: int, seed: int, name: str) -> None:
+        self.which, self.side, self.seed, self.space, self.name = which, side, seed, space, name
         self.ids, self.labels = [f"{which}-{i:05d}" for i in range(images)], np.full(images, -1, np.int32)
 
     @property
@@ -85,7 +84,7 @@ def open_anomalies(
         raise DatasetError("images of no class need a label space for the predictions",
                            hint=argument("labels", "imagenet-1k"))  # fmt: skip
     target = label_space(space) if isinstance(space, str) else space
-    return Anomalies(path.name, target, images, side, seed, name)
+    return Anomalies(path.name, target, images, side, seed, name or f"anomalies-{path.name}")
 
 
 KIND = DatasetKind(lambda path: None, open_anomalies)

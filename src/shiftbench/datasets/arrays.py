@@ -9,18 +9,16 @@ import hashlib
 import pickle
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.datasets.base import DecodedImage
-from shiftbench.datasets.fingerprint import Opened, StoredDataset, digest_bytes
+from shiftbench.datasets.base import DatasetKind, DecodedImage, entry_names
 from shiftbench.datasets.images import bad_image
-from shiftbench.datasets.kind import DatasetKind, entry_names
+from shiftbench.datasets.stored import Opened, StoredDataset, digest_bytes
 from shiftbench.errors import DatasetError
 from shiftbench.io.cache import cache_folder, local_copy
 from shiftbench.io.locks import file_lock
@@ -33,68 +31,36 @@ _IMAGE_KEYS = ("images", "data", "x", "x_test", "arr_0")
 _LABEL_KEYS = ("labels", "label", "targets", "y", "y_test", "arr_1")
 
 
-class ArraySource(Protocol):
-    """Where an array comes from; small and picklable."""
-
-    def open(self) -> Array: ...
-
-
-@dataclass(frozen=True, eq=False)
-class InMemory:
-    array: Array
-
-    def open(self) -> Array:
-        return self.array
+def read_npy(path: Location) -> Array:
+    """Memory-mapped."""
+    try:
+        array: Array = np.load(local_copy(path), mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DatasetError(f"{path} is not a readable npy file", found=error) from error
+    return array
 
 
-@dataclass(frozen=True)
-class NpyFile:
-    path: Location
-
-    def open(self) -> Array:
-        try:
-            array: Array = np.load(local_copy(self.path), mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DatasetError(f"{self.path} is not a readable npy file", found=error) from error
-        return array
-
-
-@dataclass(frozen=True)
-class NpzMember:
+def read_npz(path: Location, member: str) -> Array:
     """One array of an npz file: a small one is read, a large one unpacked into the cache once and mapped."""
-
-    path: Location
-    member: str
-
-    def open(self) -> Array:
-        try:
-            path = local_copy(self.path)
-            with zipfile.ZipFile(path) as archive:
-                if archive.getinfo(f"{self.member}.npy").file_size <= 1 << 20:
-                    with np.load(path, allow_pickle=False) as arrays:
-                        small: Array = arrays[self.member]
-                    return small
-            return NpyFile(self._unpacked()).open()
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise DatasetError(f"{self.path} has no readable array {self.member!r}", found=error) from error
-
-    def _unpacked(self) -> Path:
-        path = local_copy(self.path)
-        status = path.stat()
-        identity = f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{self.member}"
-        key = hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()
-        target = cache_folder("arrays") / f"{key}.npy"
-        with file_lock(target.with_suffix(".lock"), wait=True):
-            if not target.exists():
-                temporary = target.with_suffix(".tmp")
-                with (
-                    zipfile.ZipFile(path) as archive,
-                    archive.open(f"{self.member}.npy") as packed,
-                    temporary.open("wb") as file,
-                ):
-                    shutil.copyfileobj(packed, file, 1 << 22)
-                temporary.replace(target)
-        return target
+    try:
+        file = local_copy(path)
+        with zipfile.ZipFile(file) as archive:
+            if archive.getinfo(f"{member}.npy").file_size <= 1 << 20:
+                with np.load(file, allow_pickle=False) as arrays:
+                    small: Array = arrays[member]
+                return small
+            status = file.stat()
+            identity = f"{file.resolve()}|{status.st_size}|{status.st_mtime_ns}|{member}"
+            target = cache_folder("arrays") / f"{hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()}.npy"
+            with file_lock(target.with_suffix(".lock"), wait=True):
+                if not target.exists():
+                    temporary = target.with_suffix(".tmp")
+                    with archive.open(f"{member}.npy") as packed, temporary.open("wb") as unpacked:
+                        shutil.copyfileobj(packed, unpacked, 1 << 22)
+                    temporary.replace(target)
+        return read_npy(target)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DatasetError(f"{path} has no readable array {member!r}", found=error) from error
 
 
 class ArraysOnly(pickle.Unpickler):
@@ -113,23 +79,24 @@ class ArraysOnly(pickle.Unpickler):
 
 
 class ArrayDataset(StoredDataset):
-    """Rows of a uint8 array (N, H, W, 3), (N, H, W, 1) or (N, H, W); or of a block of it."""
+    """Rows of a uint8 array (N, H, W, 3), (N, H, W, 1) or (N, H, W); or some of them.
+
+    ``source`` is the array, or a picklable function that opens it, which each worker calls once.
+    """
 
     def __init__(
         self,
         name: str,
         space: LabelSpace,
-        source: ArraySource,
+        source: Array | Callable[[], Array],
         labels: Sequence[int] | Array,
         *,
         ids: Sequence[str] | None = None,
         rows: Sequence[int] | range | None = None,
         metadata: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        self.name, self.space, self._source = name, space, source
-        self._rows = rows
-        self._metadata = dict(metadata or {})
-        self._opened = Opened()
+        self.name, self.space, self._source, self._rows = name, space, source, rows
+        self._metadata, self._opened = dict(metadata or {}), Opened()
         self.labels = np.asarray(labels, dtype=np.int32)
         count = len(self.array) if rows is None else len(rows)
         if self.labels.shape != (count,):
@@ -146,12 +113,13 @@ class ArrayDataset(StoredDataset):
 
     @property
     def array(self) -> Array:
-        if self._opened.value is None:
-            with self._opened.lock:
-                if self._opened.value is None:
-                    self._opened.value = _checked(self._source.open(), self.name)
-        array: Array = self._opened.value
-        return array
+        with self._opened.lock:
+            if self._opened.value is None:
+                array = self._source() if callable(self._source) else self._source
+                _check_images(array, self.name)
+                self._opened.value = array
+            opened: Array = self._opened.value
+        return opened
 
     @property
     def metadata(self) -> Mapping[str, Sequence[Any]]:
@@ -160,12 +128,9 @@ class ArrayDataset(StoredDataset):
     def read(self, index: int) -> DecodedImage:
         flat = np.frombuffer(self._unchanged(index, self._bytes), np.uint8)
         shape: tuple[int, ...] = self.array.shape
-        pixels = flat.reshape(shape[1:]).copy()
-        return DecodedImage(
-            pixels
-            if pixels.ndim == 3 and pixels.shape[2] == 3
-            else np.repeat(pixels.reshape(pixels.shape[0], pixels.shape[1], 1), 3, axis=2)
-        )
+        if len(shape) == 4 and shape[3] == 3:
+            return DecodedImage(flat.reshape(shape[1:]).copy())
+        return DecodedImage(np.repeat(flat.reshape(shape[1], shape[2], 1), 3, axis=2))
 
     def _hash(self, indices: Sequence[int]) -> list[bytes]:
         return [digest_bytes(self._bytes(i)) for i in indices]
@@ -176,6 +141,20 @@ class ArrayDataset(StoredDataset):
             return row.tobytes()
         except (OSError, DatasetError) as error:
             raise bad_image(self.ids[index], str(error)) from error
+
+
+def _check_images(array: Array, name: str) -> None:
+    shape = array.shape
+    if array.dtype != np.uint8:
+        raise DatasetError(f"{name!r} is not an array of 8-bit images", found=array.dtype, expected="uint8, 0 to 255")
+    if not (len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3))):
+        first = len(shape) == 4 and shape[1] in (1, 3)
+        raise DatasetError(
+            f"{name!r} is not an array of images",
+            found=f"shape {shape}",
+            expected="(N, H, W, 3)",
+            hint="channels come first: store images.transpose(0, 2, 3, 1)" if first else None,
+        )
 
 
 def open_array(
@@ -190,15 +169,24 @@ def open_array(
     if path.is_dir():
         name, path = name or path.resolve().name, path / "images.npy"
     name = name or path.stem
-    if path.suffix == ".npz":
-        keys = _npz_keys(path)
-        images: ArraySource = NpzMember(path, _pick(path, keys, _IMAGE_KEYS))
-        values = NpzMember(path, _pick(path, keys, _LABEL_KEYS)).open()
-    else:
-        images = NpyFile(path)
-        values = NpyFile(labels_beside(path) if labels is None else place(labels)).open()
-    target, indices = array_labels(values, space, name)
-    return ArrayDataset(name, target, images, indices)
+    if path.suffix != ".npz":
+        values = read_npy(labels_beside(path) if labels is None else place(labels))
+        target, indices = array_labels(values, space, name)
+        return ArrayDataset(name, target, partial(read_npy, path), indices)
+    try:
+        with zipfile.ZipFile(local_copy(path)) as archive:
+            keys = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DatasetError(f"{path} is not a readable npz file", found=error) from error
+    members = []
+    for wanted in (_IMAGE_KEYS, _LABEL_KEYS):
+        found = next((key for key in wanted if key in keys), None)
+        if found is None:
+            expected = f"one named {' or '.join(wanted)}"
+            raise DatasetError(f"{path} lacks an array", found=", ".join(keys), expected=expected)
+        members.append(found)
+    target, indices = array_labels(read_npz(path, members[1]), space, name)
+    return ArrayDataset(name, target, partial(read_npz, path, members[0]), indices)
 
 
 def recognise_array(path: Location) -> str | None:
@@ -227,7 +215,7 @@ def from_arrays(
         (32, 32, 3)
     """
     target, indices = array_labels(np.asarray(labels), space, name)
-    return ArrayDataset(name, target, InMemory(images), indices)
+    return ArrayDataset(name, target, images, indices)
 
 
 def array_labels(values: Array, space: AskedSpace, name: str) -> tuple[LabelSpace, NDArray[np.int32]]:
@@ -251,48 +239,14 @@ def array_labels(values: Array, space: AskedSpace, name: str) -> tuple[LabelSpac
 
 
 def labels_beside(path: Location) -> Location:
-    stem = path.stem
-    for ending in ("_data", "_images", "data", "images"):
-        if stem.endswith(ending):
-            candidate = path.with_name(f"{stem.removesuffix(ending)}labels.npy".replace("__", "_"))
-            joined = path.with_name(f"{stem.removesuffix(ending).rstrip('_')}_labels.npy")
-            for found in (joined, candidate):
-                if found.is_file():
-                    return found
-    if path.with_name("labels.npy").is_file():
-        return path.with_name("labels.npy")
+    ending = next((one for one in ("_data", "_images", "data", "images") if path.stem.endswith(one)), "")
+    stem = path.stem.removesuffix(ending)
+    names = [f"{stem.rstrip('_')}_labels.npy", f"{stem}labels.npy".replace("__", "_")] if ending else []
+    for name in (*names, "labels.npy"):
+        if path.with_name(name).is_file():
+            return path.with_name(name)
     raise DatasetError(
         f"no labels for {path.name}",
-        expected=f"labels.npy or {stem.removesuffix('_data')}_labels.npy beside it",
+        expected=f"labels.npy or {path.stem.removesuffix('_data')}_labels.npy beside it",
         hint="pass labels=FILE",
-    )
-
-
-def _npz_keys(path: Location) -> list[str]:
-    try:
-        with zipfile.ZipFile(local_copy(path)) as archive:
-            return [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
-    except (OSError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"{path} is not a readable npz file", found=error) from error
-
-
-def _pick(path: Location, keys: Sequence[str], wanted: Sequence[str]) -> str:
-    for key in wanted:
-        if key in keys:
-            return key
-    raise DatasetError(f"{path} lacks an array", found=", ".join(keys), expected=f"one named {' or '.join(wanted)}")
-
-
-def _checked(array: Array, name: str) -> Array:
-    shape = array.shape
-    if array.dtype != np.uint8:
-        raise DatasetError(f"{name!r} is not an array of 8-bit images", found=array.dtype, expected="uint8, 0 to 255")
-    if len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3)):
-        return array
-    first = len(shape) == 4 and shape[1] in (1, 3)
-    raise DatasetError(
-        f"{name!r} is not an array of images",
-        found=f"shape {shape}",
-        expected="(N, H, W, 3)",
-        hint="channels come first: store images.transpose(0, 2, 3, 1)" if first else None,
     )

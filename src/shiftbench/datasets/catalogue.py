@@ -13,11 +13,11 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.kind import DatasetKind, LazyKind, entry_names
+from shiftbench.datasets.base import Dataset, DatasetKind, LazyKind, entry_names
 from shiftbench.errors import DatasetError, LabelError, listed
 from shiftbench.io.paths import Location, is_object, place
 from shiftbench.labels.catalogue import label_space
@@ -33,7 +33,7 @@ named_datasets: Registry[OpenFunction] = Registry("dataset")
 #: Kind, where it is defined, and the names that mark it (see ``LazyKind``). Special kinds come before general ones:
 #: class folders with a tar file beside them are not shards.
 _KINDS = (
-    ("archive", "archives:KIND", "*.tar *.tar.gz *.tgz *.zip"),
+    ("archive", "official:ARCHIVE", "*.tar *.tar.gz *.tgz *.zip"),
     ("cifar", "cifar:CIFAR", "/test_batch* /data_batch_* /test /train /test.bin /train.bin"),
     ("cifar-10.1", "cifar:CIFAR_10_1", "cifar10.1_* /cifar10.1_*"),
     ("cifar-c", "cifar:CIFAR_C", "*.npy /labels.npy"),
@@ -56,7 +56,7 @@ _KINDS = (
         "/spatter /saturate",
     ),
     ("imagenet-val", "official:UNSORTED_VAL", "/ILSVRC2012_val_*"),
-    ("deepfashion2", "deepfashion2:KIND", "/train /validation"),
+    ("deepfashion2", "factors:DEEPFASHION2", "/train /validation"),
     ("factors", "factors:KIND", ""),  # never guessed: factors:PROTOCOL:TABLE/SET
     ("imagenetv2", "official:IMAGENETV2", "imagenet*v2*"),
     ("folder", "folder:FOLDER", "/*"),
@@ -72,25 +72,21 @@ for _name, _home, _marks in _KINDS:
 @named_datasets.register("demo")
 def _open_demo(*, name: str | None = None) -> Dataset:
     """114 labelled photographs, from registry packages."""
-    from shiftbench.datasets import demo
+    from shiftbench.datasets.demo import open_demo
 
-    return demo.open_demo(name=name)
-
-
-@named_datasets.register("cifar-10-test")
-def _open_cifar_10_test(*, name: str | None = None) -> Dataset:
-    """The 10,000 test images of CIFAR-10, from a registry package."""
-    from shiftbench.datasets import cifar
-
-    return cifar.open_packed_cifar10("test", name=name)
+    return open_demo(name=name)
 
 
-@named_datasets.register("cifar-10-train")
-def _open_cifar_10_train(*, name: str | None = None) -> Dataset:
-    """The 50,000 training images of CIFAR-10, from a registry package."""
-    from shiftbench.datasets import cifar
+def _packed_cifar10(split: str, *, name: str | None = None) -> Dataset:
+    from shiftbench.datasets.cifar import open_packed_cifar10
 
-    return cifar.open_packed_cifar10("train", name=name)
+    return open_packed_cifar10(split, name=name)
+
+
+for _split, _about in (("test", "The 10,000 test images"), ("train", "The 50,000 training images")):
+    _opener = partial(_packed_cifar10, _split)
+    _opener.__doc__ = f"{_about} of CIFAR-10, from a registry package."
+    named_datasets.add(f"cifar-10-{_split}", _opener)
 
 
 def open_dataset(
@@ -210,23 +206,18 @@ def unrecognised(path: Location) -> DatasetError:
     if not path.is_dir():
         return DatasetError(f"{path} is not a dataset", found="a file", expected=_LAYOUTS)
     entries = sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
-    return DatasetError(
-        f"{path} is not a dataset",
-        found=listed(entries, 6) or "an empty folder",
-        expected=_LAYOUTS,
-        hint=_hint(path, entries),
+    split = next(
+        (one for one in ("val", "validation", "test", "train") if one in entries and (path / one).is_dir()), None
     )
-
-
-def _hint(path: Location, entries: list[str]) -> str | None:
-    for split in ("val", "validation", "test", "train"):
-        if split in entries and (path / split).is_dir():
-            return f"open one split: {path / split}"
-    if len(entries) == 1 and (path / entries[0]).is_dir() and recognise_path(path / entries[0]):
-        return f"the dataset is one folder deeper: {path / entries[0]}"
     arrays = [name for name in entries if name.endswith((".npy", ".npz"))]
-    if arrays:
-        return f"open one of the files, such as {path / arrays[0]}"
-    if any(name.lower().endswith((".jpg", ".jpeg", ".png")) for name in entries):
-        return "images outside class folders have no label: sort them into class folders, or write a manifest"
-    return None
+    hint = None
+    if split:
+        hint = f"open one split: {path / split}"
+    elif len(entries) == 1 and (path / entries[0]).is_dir() and recognise_path(path / entries[0]):
+        hint = f"the dataset is one folder deeper: {path / entries[0]}"
+    elif arrays:
+        hint = f"open one of the files, such as {path / arrays[0]}"
+    elif any(name.lower().endswith((".jpg", ".jpeg", ".png")) for name in entries):
+        hint = "images outside class folders have no label: sort them into class folders, or write a manifest"
+    found = listed(entries, 6) or "an empty folder"
+    return DatasetError(f"{path} is not a dataset", found=found, expected=_LAYOUTS, hint=hint)

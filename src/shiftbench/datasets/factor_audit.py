@@ -20,7 +20,7 @@ from shiftbench.datasets.factors import (
     shared_images,
     split_rows,
     text_of,
-)
+)  # fmt: skip
 from shiftbench.errors import listed
 
 #: Use of a value that is in no set.
@@ -84,85 +84,55 @@ def audit_factors(
     paths = [inside(str(row[column])) for row in rows]
     images = {which: {paths[i] for i in found} for which, found in sets.items()}
     classes = {which: {text_of(rows[i].get(chosen.label)) for i in found} for which, found in sets.items()}
-    of_rows: list[list[str]] = [[] for _ in rows]
+    of_rows: list[tuple[str, ...]] = [()] * len(rows)
     for which, found in sets.items():
         for i in found:
-            of_rows[i].append(which)
-    return FactorAudit(
-        chosen.name,
-        len(rows),
-        len(set(paths)),
-        [
-            SetSize(which, _words(chosen, which), len(found), len(images[which]), len(classes[which]))
-            for which, found in sets.items()
-        ],
-        _values(rows, chosen),
-        _left_over(rows, chosen, of_rows),
-        [
-            *[f"no row for {which}" for which, found in sets.items() if not found],
-            *_unknown(rows, chosen),
-            *_absent(paths, folder if root is None else root),
-        ],
-        _notes(chosen, images, classes),
-        [tuple(names) for names in of_rows],
-    )
-
-
-def _words(protocol: Protocol, which: str) -> str:
-    if which in protocol.shifts:
-        factor, values = protocol.shifts[which]
-        return f"{factor} {' or '.join(values)}"
-    return ", ".join(f"{factor} {' or '.join(values)}" for factor, values in protocol.base.items())
+            of_rows[i] += (which,)
+    values = _values(rows, chosen)
+    used = {(one.factor, one.value) for one in values if one.used != NOWHERE}
+    reasons = Counter(_reason(row, chosen, used) for row, names in zip(rows, of_rows, strict=True) if not names)
+    missing = [f"no row for {which}" for which, found in sets.items() if not found]
+    own = {text_of(row.get(chosen.label)) for row in rows}
+    if unknown := sorted(own - set(chosen.own_space(own).keys)):
+        missing.append(f"{len(unknown)} classes of the table are not in the protocol: {listed(unknown)}")
+    base = folder if root is None else root
+    if lost := [path for path in dict.fromkeys(paths) if not (base / path).is_file()]:
+        missing.append(f"{len(lost):,} of {len(set(paths)):,} images, such as {lost[0]}")
+    sizes = []
+    for which, found in sets.items():
+        conditions = [chosen.shifts[which]] if which in chosen.shifts else chosen.base.items()
+        what = ", ".join(f"{factor} {' or '.join(wanted)}" for factor, wanted in conditions)
+        sizes.append(SetSize(which, what, len(found), len(images[which]), len(classes[which])))
+    left_over = dict(sorted(reasons.items(), key=lambda item: -item[1]))
+    notes = _notes(chosen, images, classes)
+    return FactorAudit(chosen.name, len(rows), len(set(paths)), sizes, values, left_over, missing, notes, of_rows)
 
 
 def _values(rows: Sequence[Row], protocol: Protocol) -> list[ValueCount]:
-    counts = {column: Counter(text_of(row.get(column)) for row in rows) for column in protocol.columns}
-    return [
-        ValueCount(column, value, counts[column][value], _use(protocol, column, value))
-        for column in protocol.columns
-        for value in sorted({*counts[column], *_known(protocol, column)})
-    ]
-
-
-def _known(protocol: Protocol, column: str) -> set[str]:
-    """The values that some set asks for."""
-    return {value for which in protocol.sets for value in protocol.conditions(which)[column]}
-
-
-def _use(protocol: Protocol, column: str, value: str) -> str:
-    if column == protocol.part_column:
-        return ", ".join(part for part, values in protocol.parts.items() if value in values) or NOWHERE
-    if value in protocol.base[column]:
-        return "training and test"
-    shifted = [name for name, (factor, values) in protocol.shifts.items() if factor == column and value in values]
-    return ", ".join(shifted) or NOWHERE
-
-
-def _left_over(rows: Sequence[Row], protocol: Protocol, of_rows: Sequence[Sequence[str]]) -> dict[str, int]:
-    known = {column: _known(protocol, column) for column in protocol.columns}
-    reasons = Counter(_reason(row, protocol, known) for row, names in zip(rows, of_rows, strict=True) if not names)
-    return dict(sorted(reasons.items(), key=lambda item: -item[1]))
-
-
-def _reason(row: Row, protocol: Protocol, known: Mapping[str, set[str]]) -> str:
+    """Every value that a column has or some set asks for."""
+    out = []
     for column in protocol.columns:
-        if text_of(row.get(column)) not in known[column]:
+        counts = Counter(text_of(row.get(column)) for row in rows)
+        asked = {value for which in protocol.sets for value in protocol.conditions(which)[column]}
+        for value in sorted({*counts, *asked}):
+            if column == protocol.part_column:
+                used = [part for part, values in protocol.parts.items() if value in values]
+            elif value in protocol.base[column]:
+                used = ["training and test"]
+            else:
+                used = [set_ for set_, (factor, own) in protocol.shifts.items() if factor == column and value in own]
+            out.append(ValueCount(column, value, counts[value], ", ".join(used) or NOWHERE))
+    return out
+
+
+def _reason(row: Row, protocol: Protocol, used: set[tuple[str, str]]) -> str:
+    for column in protocol.columns:
+        if (column, text_of(row.get(column))) not in used:
             return f"{column} {text_of(row.get(column)) or '(empty)'}: used in no set"
     changed = [factor for factor, values in protocol.base.items() if text_of(row[factor]) not in values]
     if len(changed) > 1:
         return f"differ in {' and '.join(changed)}: only one factor may differ"
     return f"{protocol.part_column} {text_of(row.get(protocol.part_column or ''))}: not with these values"
-
-
-def _unknown(rows: Sequence[Row], protocol: Protocol) -> list[str]:
-    found = {text_of(row.get(protocol.label)) for row in rows}
-    unknown = sorted(found - set(protocol.own_space(found).keys))
-    return [f"{len(unknown)} classes of the table are not in the protocol: {listed(unknown)}"] if unknown else []
-
-
-def _absent(paths: Sequence[str], folder: Path) -> list[str]:
-    lost = [path for path in dict.fromkeys(paths) if not (folder / path).is_file()]
-    return [f"{len(lost):,} of {len(set(paths)):,} images, such as {lost[0]}"] if lost else []
 
 
 def _notes(protocol: Protocol, images: Mapping[str, set[str]], classes: Mapping[str, set[str]]) -> list[str]:

@@ -1,52 +1,37 @@
 """Factor splits: a table of metadata and a protocol define one training set, one test set like it, and test sets
 that differ from it in one factor each.
 
-A protocol is a TOML file (see ``protocols/`` beside this one)::
-
-    name = "shops"            # what the sets are called: shops/train, shops/test, shops/year-2018, ...
-    label = "business"        # the label column
-    metric = "error"          # default: top1
-    classes = ["bakery", ...] # in order, or a label space; default: those of the table, sorted
-    [parts]                   # which rows are for training and testing; default: all for both
-    column = "part"
-    train = ["train"]
-    test = ["test"]
-    shifted = ["test"]
-    [base]                    # the factors, and their values in training and in the test set like it
-    country = ["US", "CA"]
-    year = [2019]
-    [shifts.year-2018]        # one factor, and its other values
-    year = [2018]
-    [published]               # optional: images in each set of the published dataset, for `data factors`
-    train = 200000
-
-Each set is a dataset of its own, ``factors:PROTOCOL:TABLE/SET``, such as
-``factors:deepfashion-remixed:DeepFashion2/train``.
+A protocol is a TOML file: see ``protocols/`` and `shiftbench data factors --help`. Each set is a dataset of its own,
+``factors:PROTOCOL:TABLE/SET``, such as ``factors:deepfashion-remixed:DeepFashion2/train``.
 
 An image may have several rows, one per object (``several_labels = true``): it belongs to a set if one of its rows
-does, and its labels are those of these rows. Such sets are scored by mean average precision.
+does, and its labels are those of these rows. Such sets are scored by mean average precision. DeepFashion Remixed is
+made of DeepFashion2's annotation files, which are read as one table with one row per garment.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.deepfashion2 import deepfashion2_rows, is_deepfashion2
-from shiftbench.datasets.files import FileDataset
-from shiftbench.datasets.kind import DatasetKind
-from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, read_rows
+from shiftbench.datasets.base import DataReport, Dataset, DatasetKind
+from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, leads_outside, read_rows
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, listed
+from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import folder_space, recognise_folders
 from shiftbench.labels.space import AskedSpace, LabelSpace, single_labels
 
+Row = Mapping[str, Any]
 Values = Mapping[str, tuple[str, ...]]
 TRAIN, TEST, SHIFTED = "train", "test", "shifted"
+#: A Parquet file of a few kilobytes can hold billions of equal rows.
+_MOST_ROWS = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -74,11 +59,7 @@ class Protocol:
         return (TRAIN, TEST, *self.shifts)
 
     def conditions(self, which: str) -> dict[str, tuple[str, ...]]:
-        """Column to the values that a row of this set may have.
-
-        >>> read_protocol("streetview-storefronts").conditions("year-2018")["year"]
-        ('2018',)
-        """
+        """Column to the values that a row of this set may have."""
         wanted = dict(self.base)
         if which in self.shifts:
             factor, values = self.shifts[which]
@@ -102,32 +83,9 @@ class Protocol:
 
 
 def protocols() -> list[str]:
-    """Names of the built-in protocols.
-
-    >>> protocols()
-    ['deepfashion-remixed', 'streetview-storefronts']
-    """
+    """Names of the built-in protocols."""
     folder = resources.files("shiftbench.datasets").joinpath("protocols")
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
-
-
-def read_protocol(source: str | Path | Protocol) -> Protocol:
-    """Read a built-in protocol by its name, or your own from a TOML file; a protocol is returned as it is."""
-    if isinstance(source, Protocol):
-        return source
-    if str(source) in protocols():
-        text = resources.files("shiftbench.datasets").joinpath(f"protocols/{source}.toml").read_text("utf-8")
-    else:
-        try:
-            text = Path(source).read_text("utf-8")
-        except OSError as error:
-            known = f"a TOML file, or one of {', '.join(protocols())}"
-            raise DatasetError(f"unknown protocol {source}", expected=known) from error
-    from shiftbench.io.schema import decode, parse_toml  # late: most runs read no protocol
-
-    what = f"the protocol {source}"
-    document = decode(parse_toml(text, what, DatasetError), _Document, what, DatasetError)
-    return document.protocol(what)
 
 
 Value = str | int | float | bool
@@ -156,47 +114,65 @@ class _Document:
     classes: list[Value] | str = field(default_factory=list)
     published: dict[str, int] = field(default_factory=dict)
 
-    def protocol(self, what: str) -> Protocol:
-        if "/" in self.name:
-            raise DatasetError(f"invalid name of {what}", found=self.name, expected="a name without a slash")
-        parts = self.parts
-        return Protocol(
-            self.name,
-            self.label,
-            {factor: _texts(values) for factor, values in self.base.items()},
-            {name: self._shift(name, changed, what) for name, changed in self.shifts.items()},
-            parts.column if parts else None,
-            {part: _texts(getattr(parts, part)) for part in (TRAIN, TEST, SHIFTED)} if parts else {},
-            self.several_labels,
-            self.metric or ("mean_average_precision" if self.several_labels else "top1"),
-            self.classes if isinstance(self.classes, str) else _texts(self.classes),
-            self.published,
-        )
 
-    def _shift(self, name: str, changed: Mapping[str, Choice], what: str) -> tuple[str, tuple[str, ...]]:
+def read_protocol(source: str | Path | Protocol) -> Protocol:
+    """Read a built-in protocol by its name, or your own from a TOML file; a protocol is returned as it is."""
+    if isinstance(source, Protocol):
+        return source
+    if str(source) in protocols():
+        text = resources.files("shiftbench.datasets").joinpath(f"protocols/{source}.toml").read_text("utf-8")
+    else:
+        try:
+            text = Path(source).read_text("utf-8")
+        except OSError as error:
+            known = f"a TOML file, or one of {', '.join(protocols())}"
+            raise DatasetError(f"unknown protocol {source}", expected=known) from error
+    from shiftbench.io.schema import decode, parse_toml  # late: most runs read no protocol
+
+    what = f"the protocol {source}"
+    document = decode(parse_toml(text, what, DatasetError), _Document, what, DatasetError)
+    if "/" in document.name:
+        raise DatasetError(f"invalid name of {what}", found=document.name, expected="a name without a slash")
+    shifts = {}
+    for name, changed in document.shifts.items():
         if name in (TRAIN, TEST):
             raise DatasetError(f"invalid name of a shift in {what}", found=name, expected=f"not {TRAIN} or {TEST}")
-        if len(changed) != 1 or not changed.keys() <= self.base.keys():
+        if len(changed) != 1 or not changed.keys() <= document.base.keys():
             raise DatasetError(
                 f"the shift {name!r} of {what} must change one factor",
                 found=", ".join(changed) or "none",
-                expected=f"one of {', '.join(self.base)}",
+                expected=f"one of {', '.join(document.base)}",
             )
         [(factor, values)] = changed.items()
-        return factor, _texts(values)
+        shifts[name] = factor, _texts(values)
+    parts, several = document.parts, document.several_labels
+    return Protocol(
+        document.name,
+        document.label,
+        {factor: _texts(values) for factor, values in document.base.items()},
+        shifts,
+        parts.column if parts else None,
+        {part: _texts(getattr(parts, part)) for part in (TRAIN, TEST, SHIFTED)} if parts else {},
+        several,
+        document.metric or ("mean_average_precision" if several else "top1"),
+        document.classes if isinstance(document.classes, str) else _texts(document.classes),
+        document.published,
+    )
 
 
 def _texts(values: Choice) -> tuple[str, ...]:
     return tuple(text_of(value) for value in (values if isinstance(values, list) else [values]))
 
 
-def split_rows(rows: Sequence[Row], protocol: Protocol) -> dict[str, list[int]]:
-    """The rows of each set.
+def text_of(value: Any) -> str:
+    """The text by which values are compared: CSV has no other type, and tools write 2019 as 2019.0 beside gaps."""
+    if value is None:
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
-    >>> shops = [{"country": "US", "year": y, "camera": "new", "part": "test"} for y in (2019, 2018)]
-    >>> split_rows(shops, read_protocol("streetview-storefronts"))["year-2018"]
-    [1]
-    """
+
+def split_rows(rows: Sequence[Row], protocol: Protocol) -> dict[str, list[int]]:
+    """The rows of each set."""
     lacking = [column for column in protocol.columns if rows and column not in rows[0]]
     if lacking or not rows:
         raise DatasetError(
@@ -229,15 +205,17 @@ def open_splits(
     rows, folder = read_table(table) if isinstance(table, str | Path) else (table, Path())
     sets = split_rows(rows, chosen)
     target, index = _classes(rows, chosen, space)
-    made = {f"{chosen.name}/{which}": [rows[i] for i in found] for which, found in sets.items() if found}
     base = folder if root is None else Path(root)
-    datasets = {name: _dataset(name, chosen, found, base, target, index) for name, found in made.items()}
-    training = datasets.get(f"{chosen.name}/{TRAIN}")
-    for which in (TEST, *chosen.shifts):
-        dataset = datasets.get(f"{chosen.name}/{which}")
-        if dataset is not None and training is not None:
-            dataset.remarks = shared_images(which, set(dataset.paths), set(training.paths))
-    return dict(datasets)
+    datasets = {
+        which: _dataset(f"{chosen.name}/{which}", chosen, [rows[i] for i in found], base, target, index)
+        for which, found in sets.items()
+        if found
+    }
+    if TRAIN in datasets:
+        training = set(datasets[TRAIN].paths)
+        for which, dataset in datasets.items():
+            dataset.remarks = shared_images(which, set(dataset.paths), training) if which != TRAIN else ()
+    return {dataset.name: dataset for dataset in datasets.values()}
 
 
 def open_factors(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
@@ -271,9 +249,7 @@ KIND = DatasetKind(lambda path: None, open_factors)
 def shared_images(which: str, images: set[str], training: set[str]) -> list[str]:
     """What to report of a set that has images of the training set, where it is not independent of it."""
     shared = len(images & training)
-    if not shared:
-        return []
-    return [f"{shared:,} of the {len(images):,} images of {which} are also in training"]
+    return [f"{shared:,} of the {len(images):,} images of {which} are also in training"] if shared else []
 
 
 def _classes(rows: Sequence[Row], protocol: Protocol, space: AskedSpace) -> tuple[LabelSpace, Mapping[str, int]]:
@@ -283,13 +259,13 @@ def _classes(rows: Sequence[Row], protocol: Protocol, space: AskedSpace) -> tupl
             found=f"columns {', '.join(rows[0])}",
             expected="the classes of the images",
         )
-    found = {text_of(row.get(protocol.label)) for row in rows}
-    if "" in found:
-        empty = next(i for i, row in enumerate(rows, start=1) if not text_of(row.get(protocol.label)))
+    values = [text_of(row.get(protocol.label)) for row in rows]
+    if "" in values:
+        empty = values.index("") + 1
         raise DatasetError(f"row {empty} of the table has no class", expected=f"a value in {protocol.label!r}")
+    found = set(values)
     own = protocol.own_space(found)
-    unknown = sorted(found - set(own.keys))
-    if unknown:
+    if unknown := sorted(found - set(own.keys)):
         raise DatasetError(
             f"the table has classes that are not in the protocol {protocol.name!r}",
             found=listed(unknown),
@@ -303,7 +279,7 @@ def _classes(rows: Sequence[Row], protocol: Protocol, space: AskedSpace) -> tupl
 def _dataset(
     name: str, protocol: Protocol, rows: Sequence[Row], root: Path, space: LabelSpace, index: Mapping[str, int]
 ) -> FileDataset:
-    """One image per path; its rows give its labels."""
+    """One image per path; its rows give its labels, and all their values where they differ."""
     column = column_of_paths(rows[0])
     images: dict[str, list[Row]] = {}
     for row in rows:
@@ -312,26 +288,13 @@ def _dataset(
     if double is not None and not protocol.several_labels:
         raise DatasetError(f"the table lists {double} twice", expected="one row per image, or several_labels = true")
     labels = [tuple(sorted({index[text_of(row[protocol.label])] for row in group})) for group in images.values()]
-    further = [key for key in rows[0] if key not in (column, protocol.label)]
-    return FileDataset(
-        name,
-        space,
-        root,
-        list(images),
-        single_labels(labels).tolist(),
-        label_sets=labels if protocol.several_labels else None,
-        metadata={key: [_together(group, key) for group in images.values()] for key in further},
-    )
-
-
-def _together(rows: Sequence[Row], column: str) -> str:
-    """The value of an image; if its rows differ, all of their values."""
-    return "+".join(sorted({text_of(row.get(column)) for row in rows}))
-
-
-Row = Mapping[str, Any]
-#: A Parquet file of a few kilobytes can hold billions of equal rows.
-_MOST_ROWS = 20_000_000
+    metadata = {
+        key: ["+".join(sorted({text_of(row.get(key)) for row in group})) for group in images.values()]
+        for key in rows[0]
+        if key not in (column, protocol.label)
+    }
+    sets, single = labels if protocol.several_labels else None, single_labels(labels).tolist()
+    return FileDataset(name, space, root, list(images), single, label_sets=sets, metadata=metadata)
 
 
 def read_table(source: str | Path) -> tuple[Sequence[Row], Path]:
@@ -352,7 +315,6 @@ def read_table(source: str | Path) -> tuple[Sequence[Row], Path]:
 
 
 def column_of_paths(row: Row) -> str:
-    """The column of image paths."""
     for column in PATH_COLUMNS:
         if column in row:
             return column
@@ -364,22 +326,10 @@ def column_of_paths(row: Row) -> str:
 
 
 def inside(path: str) -> str:
-    """A table may come from anyone: its paths stay below the root, on Windows too."""
-    parts = path.replace("\\", "/").split("/")
-    if not path or path.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts or "\0" in path:
+    """A table may come from anyone: its paths stay below the root."""
+    if not path or leads_outside(path):
         raise DatasetError("a path in the table points outside its folder", found=path, expected="a path below it")
     return path
-
-
-def text_of(value: Any) -> str:
-    """The text by which values are compared: CSV has no other type, and tools write 2019 as 2019.0 beside gaps.
-
-    >>> text_of(2019.0), text_of(" US "), text_of(None)
-    ('2019', 'US', '')
-    """
-    if value is None:
-        return ""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 
 def _parquet_rows(path: Path) -> list[Row]:
@@ -392,14 +342,79 @@ def _parquet_rows(path: Path) -> list[Row]:
         if count > _MOST_ROWS:
             raise DatasetError(f"{path} is too long", found=f"{count:,} rows", expected=f"up to {_MOST_ROWS:,}")
         # Nested and binary columns are not factors; images inside the table are not read.
-        plain = [field.name for field in file.schema_arrow if not _is_bulky(field.type)]
+        bulky = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary)
+        plain = [column.name for column in file.schema_arrow if not any(test(column.type) for test in bulky)]
         rows: list[Row] = file.read(columns=plain).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise DatasetError(f"the table {path} can't be read", found=error) from error
     return rows
 
 
-def _is_bulky(kind: Any) -> bool:
-    import pyarrow as pa
+#: Annotated images of the released parts of DeepFashion2.
+_PARTS = {"train": 191_961, "validation": 32_153}
 
-    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+def is_deepfashion2(path: Location) -> bool:
+    return any((path / part / "annos").is_dir() for part in _PARTS)
+
+
+def open_deepfashion2(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
+    """DeepFashion2, which is split into datasets by the suite deepfashion-remixed."""
+    raise DatasetError(
+        f"{path} is DeepFashion2, which is evaluated in the splits of DeepFashion Remixed",
+        hint=f"--suite deepfashion-remixed --data deepfashion-remixed={path}, or one split: "
+        f"--data factors:deepfashion-remixed:{path}/train",
+    )
+
+
+def check_deepfashion2(path: Location) -> DataReport:
+    """Every annotation file needs its image, and both parts are needed."""
+    role = "deepfashion-remixed"
+    report = DataReport(str(path), "DeepFashion2", "annotation files beside images", role, suite=role)
+    report.images_expected, report.classes_expected, report.space = sum(_PARTS.values()), 13, "deepfashion2-13"
+    report.home = "GitHub, switchablenorms/DeepFashion2, which gives the password of the archives on request"
+    for part, expected in _PARTS.items():
+        annotated = {file.stem for file in (path / part / "annos").glob("*.json")}
+        present = {file.stem for file in (path / part / "image").glob("*.jpg")}
+        report.images += len(annotated & present)
+        if without := sorted(annotated - present):
+            report.missing.append(f"the images of {len(without):,} annotations of {part}: {listed(without, 3)}")
+        if len(annotated) < expected:
+            report.missing.append(f"{expected - len(annotated):,} of {expected:,} annotation files of {part}")
+    report.notes.append(f"shiftbench data factors {path} {role} shows how many images are in each split")
+    return report
+
+
+DEEPFASHION2 = DatasetKind(
+    lambda path: "annotation files beside images" if is_deepfashion2(path) else None,
+    open_deepfashion2,
+    check_deepfashion2,
+)
+
+
+def deepfashion2_rows(root: str | Path) -> list[Row]:
+    """``<root>/{train,validation}/annos/*.json`` to rows for ``open_splits(rows, "deepfashion-remixed", root=root)``.
+
+    Columns: path, part, category, and the factors scale, occlusion, viewpoint and zoom_in with values 1 to 3.
+    """
+    categories = label_space("deepfashion2-13").keys
+    rows: list[Row] = []
+    for part in _PARTS:
+        for file in sorted((Path(root) / part / "annos").glob("*.json")):
+            try:
+                annotation = json.loads(file.read_text("utf-8"))
+                for item in (value for key, value in annotation.items() if key.startswith("item")):
+                    number = int(item["category_id"])
+                    if not 1 <= number <= len(categories):
+                        raise ValueError(f"category_id {number} is not one of 1 to {len(categories)}")
+                    factors = {factor: int(item[factor]) for factor in ("scale", "occlusion", "viewpoint", "zoom_in")}
+                    image = {"path": f"{part}/image/{file.stem}.jpg", "part": part, "category": categories[number - 1]}
+                    rows.append({**image, **factors})
+            except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+                found = f"{type(error).__name__}: {error}"
+                raise DatasetError(f"{file} is not a valid annotation of DeepFashion2", found=found) from error
+    if not rows:
+        raise DatasetError(
+            f"{root} has no annotations of DeepFashion2", expected="train/annos/*.json or validation/annos/*.json"
+        )
+    return rows

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from shiftbench.datasets.files import FileDataset
-from shiftbench.datasets.images import MAX_PIXELS
-from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names
+from shiftbench.datasets.base import DataReport, DatasetKind, entry_names
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, argument
 from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.labels.catalogue import FOLDERS, label_space
@@ -53,9 +51,7 @@ class Listing:
         return sum(map(len, self.classes.values()))
 
 
-def open_folder(
-    path: str | Location, *, space: AskedSpace = None, name: str | None = None, max_pixels: int = MAX_PIXELS
-) -> FileDataset:
+def open_folder(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> FileDataset:
     """One folder per class, named by an integer 0..K-1, a wnid or a class name.
 
     The names must fit a label space (see ``shiftbench.labels.guard``). Images are ordered by class index, then by
@@ -74,30 +70,21 @@ def open_folder(
     ordered = sorted(listing.classes, key=lambda folder: index[folder])
     paths = [f"{folder}/{file}" for folder in ordered for file in listing.classes[folder]]
     labels = [index[folder] for folder in ordered for _ in listing.classes[folder]]
-    styles = _rendition_styles(root, listing, paths)
-    dataset = FileDataset(
-        name or root.resolve().name, target, root, paths, labels, metadata=styles, max_pixels=max_pixels
-    )
+    # Released ImageNet-R files are named by rendition (art_0.jpg): a column "style".
+    names = [re.fullmatch(r"(\D+)_\d+", path.rpartition("/")[2].rpartition(".")[0]) for path in paths]
+    styles: dict[str, list[str]] = {}
+    if all(names):
+        from shiftbench.datasets.official import identify
+
+        known = identify(root, listing)
+        if known is not None and known.role == "imagenet-r":
+            styles = {"style": [found[1] for found in names if found]}
+    dataset = FileDataset(name or root.resolve().name, target, root, paths, labels, metadata=styles)
     dataset.remarks = listing.remarks
     return dataset
 
 
-def _rendition_styles(root: Location, listing: Listing, paths: Sequence[str]) -> dict[str, list[str]]:
-    """Released ImageNet-R files are named by rendition (``art_0.jpg``): a column ``style``."""
-    from shiftbench.datasets.official import identify
-
-    names = [re.fullmatch(r"(\D+)_\d+", path.rpartition("/")[2].rpartition(".")[0]) for path in paths]
-    if not all(names):
-        return {}
-    known = identify(root, listing)
-    if known is None or known.role != "imagenet-r":
-        return {}
-    return {"style": [found[1] for found in names if found]}
-
-
-def open_unlabelled(
-    path: str | Location, *, space: AskedSpace = None, name: str | None = None, max_pixels: int = MAX_PIXELS
-) -> FileDataset:
+def open_unlabelled(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> FileDataset:
     """All images below a folder, without labels, for out-of-distribution detection; ids are the paths.
 
     ``space`` is the label space of the model's predictions.
@@ -116,8 +103,7 @@ def open_unlabelled(
     if not images:
         raise DatasetError(f"no images under {root}", expected=f"files with one of {' '.join(EXTENSIONS)}")
     target = label_space(space) if isinstance(space, str) else space
-    labels = [-1] * len(images)
-    dataset = FileDataset(name or root.resolve().name, target, root, images, labels, max_pixels=max_pixels)
+    dataset = FileDataset(name or root.resolve().name, target, root, images, [-1] * len(images))
     dataset.remarks = listing.remarks
     return dataset
 
@@ -196,10 +182,14 @@ def _entries(folder: Location, listing: Listing, root: Location, prefix: str = "
             for entry in entries:
                 if not _counts(entry.name):
                     continue
-                if (kind := _kind(entry)) == "special":
+                try:
+                    is_folder, special = entry.is_dir(), not entry.is_dir() and not entry.is_file() and entry.stat()
+                except OSError:  # a link to itself, or to nothing
+                    is_folder, special = False, None
+                if special:
                     listing.special.append(prefix + entry.name)
                     continue
-                (folders if kind == "folder" else files).append(entry.name)
+                (folders if is_folder else files).append(entry.name)
                 if entry.is_symlink() and not _is_inside(Path(entry.path), local(root)):
                     listing.outside.append(prefix + entry.name)
     except OSError as error:
@@ -216,12 +206,3 @@ def _is_inside(link: Path, root: Path) -> bool:
         return link.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):  # a link to itself leads nowhere
         return True
-
-
-def _kind(entry: os.DirEntry[str]) -> Literal["folder", "file", "special"]:
-    try:
-        if entry.is_dir():
-            return "folder"
-        return "special" if not entry.is_file() and entry.stat() else "file"
-    except OSError:  # a link to itself, or to nothing
-        return "file"

@@ -76,7 +76,15 @@ class Geometry:
         check_choice("resize_rule", self.resize_rule, ("short", "exact", "fit", "cover"))
         check_choice("crop_rounding", self.crop_rounding, ("round", "floor"))
         for what in ("resize", "crop"):
-            object.__setattr__(self, what, _size(what, getattr(self, what)))
+            size: Any = getattr(self, what)
+            if size is not None:
+                sides = (size, size) if np.isscalar(size) else tuple(size)
+                if len(sides) != 2 or any(int(side) != side or side < 1 for side in sides):
+                    message = f"{what} is a side or (height, width)"
+                    raise ClassifierError(message, found=size, expected="positive integers")
+                height, width = int(sides[0]), int(sides[1])
+                # (s, s) and s are one geometry, so they are written alike
+                object.__setattr__(self, what, height if height == width else (height, width))
         object.__setattr__(self, "fill", tuple(int(value) for value in self.fill))
         if self.resize_rule == "short" and isinstance(self.resize, tuple):
             raise ClassifierError(
@@ -89,7 +97,12 @@ class Geometry:
             if target[0] * target[1] > MAX_RESIZED_PIXELS:
                 reason = f"{width} x {height} pixels would be resized to {target[0]} x {target[1]}"
                 raise BadImageError(f"an image can't be used: {reason}", found=reason)
-            pixels = _resized(np.ascontiguousarray(pixels), target, self.interpolation)
+            pixels = np.ascontiguousarray(pixels)
+            if self.interpolation in _OPENCV:
+                cv2 = opencv(f"the interpolation {self.interpolation!r}")
+                pixels = np.asarray(cv2.resize(pixels, target, interpolation=getattr(cv2, _OPENCV[self.interpolation])))
+            else:  # fromarray needs no copy of a contiguous array; reducing_gap stays off, it changes pixels
+                pixels = np.asarray(Image.fromarray(pixels).resize(target, _RESAMPLING[self.interpolation]))
         if self.crop is None:
             return np.ascontiguousarray(pixels)
         return centre_crop(pixels, self.crop, self.fill, self.crop_rounding)
@@ -122,22 +135,10 @@ def available_interpolations() -> tuple[Interpolation, ...]:
     return tuple(one for one in INTERPOLATIONS if one not in _OPENCV or has_opencv())
 
 
-def _resized(pixels: Pixels, target: tuple[int, int], interpolation: str) -> Pixels:
-    if interpolation in _OPENCV:
-        cv2 = opencv(f"the interpolation {interpolation!r}")
-        return np.asarray(cv2.resize(pixels, target, interpolation=getattr(cv2, _OPENCV[interpolation])))
-    # fromarray needs no copy of a contiguous array; reducing_gap stays off, it changes pixels.
-    return np.asarray(Image.fromarray(pixels).resize(target, _RESAMPLING[interpolation]))
-
-
 def centre_crop(
     pixels: Pixels, size: Size, fill: tuple[int, int, int] = (0, 0, 0), rounding: Literal["round", "floor"] = "round"
 ) -> Pixels:
-    """The middle of an image; a smaller one is padded, the odd pixel as torchvision or Hugging Face do.
-
-    >>> centre_crop(np.arange(75, dtype=np.uint8).reshape(5, 5, 3), 2)[0, 0]
-    array([36, 37, 38], dtype=uint8)
-    """
+    """The middle of an image; a smaller one is padded, the odd pixel as torchvision or Hugging Face do."""
     tall, wide = _pair(size)
     height, width = pixels.shape[:2]
     if height < tall or width < wide:
@@ -157,17 +158,6 @@ def centre_crop(
 
 def _pair(size: Size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
-
-
-def _size(what: str, size: Any) -> Size | None:
-    """(s, s) and s are one geometry, so they are written alike."""
-    if size is None:
-        return None
-    sides = (size, size) if np.isscalar(size) else tuple(size)
-    if len(sides) != 2 or any(int(side) != side or side < 1 for side in sides):
-        raise ClassifierError(f"{what} is a side or (height, width)", found=size, expected="positive integers")
-    height, width = int(sides[0]), int(sides[1])
-    return height if height == width else (height, width)
 
 
 def check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:

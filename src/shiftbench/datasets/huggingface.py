@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shiftbench.datasets.arrays import array_labels
-from shiftbench.datasets.files import EncodedDataset
-from shiftbench.datasets.fingerprint import Opened
-from shiftbench.datasets.images import MAX_PIXELS, bad_image
-from shiftbench.datasets.kind import DatasetKind, entry_names
-from shiftbench.errors import DatasetError, MissingExtraError
+from shiftbench.datasets.base import DatasetKind, entry_names
+from shiftbench.datasets.images import bad_image
+from shiftbench.datasets.stored import EncodedDataset, Opened
+from shiftbench.errors import DatasetError, required
 from shiftbench.io.paths import Location
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import AskedSpace, Labels, LabelSpace
@@ -51,12 +50,10 @@ class TableDataset(EncodedDataset):
         ids: Sequence[str],
         labels: Labels,
         metadata: Mapping[str, Sequence[Any]],
-        max_pixels: int,
     ) -> None:
         self.name, self.space, self.files = name, space, tuple(files)
         self.ids, self.labels = list(ids), labels
-        self._image, self._metadata, self._max_pixels = image, dict(metadata), max_pixels
-        self._opened = Opened()
+        self._image, self._metadata, self._opened = image, dict(metadata), Opened()
 
     def _bytes(self, index: int) -> bytes:
         import pyarrow as pa
@@ -78,39 +75,41 @@ class _Rows:
     """Random access to one column: Arrow files are memory-mapped, Parquet is read one row group at a time."""
 
     def __init__(self, files: Sequence[Path], column: str) -> None:
+        import pyarrow.parquet as pq
+
         self._column = column
-        blocks = [block for file in files for block in _blocks(file, column)]
-        self._blocks = [block for block, _ in blocks]
-        self._ends = np.cumsum([size for _, size in blocks])
+        #: Mapped arrays, or pairs of a Parquet file and the number of a row group.
+        self._blocks: list[Any] = []
+        sizes: list[int] = []
+        for file in files:
+            if file.suffix == ".parquet":
+                parquet = pq.ParquetFile(file)
+                groups = range(parquet.metadata.num_row_groups)
+                self._blocks += [(parquet, group) for group in groups]
+                sizes += [parquet.metadata.row_group(group).num_rows for group in groups]
+            else:
+                chunks = _arrow_table(file).column(column).chunks
+                self._blocks += chunks
+                sizes += map(len, chunks)
+        self._ends = np.cumsum(sizes)
         self._groups: OrderedDict[int, pa.ChunkedArray] = OrderedDict()
         self._lock = Lock()
 
     def get(self, index: int) -> Any:
         number = int(np.searchsorted(self._ends, index, side="right"))
-        start = int(self._ends[number - 1]) if number else 0
+        row = index - (int(self._ends[number - 1]) if number else 0)
         block = self._blocks[number]
-        values = self._group(number, *block) if isinstance(block, tuple) else block
-        return values[index - start].as_py()
-
-    def _group(self, number: int, parquet: Any, group: int) -> pa.ChunkedArray:
+        if not isinstance(block, tuple):
+            return block[row].as_py()
+        parquet, group = block
         with self._lock:
             if number not in self._groups:
                 self._groups[number] = parquet.read_row_group(group, columns=[self._column]).column(0)
                 if len(self._groups) > _GROUPS:
                     self._groups.popitem(last=False)
             self._groups.move_to_end(number)
-            return self._groups[number]
-
-
-def _blocks(file: Path, column: str) -> list[tuple[Any, int]]:
-    """Memory-mapped arrays, or pairs (Parquet file, row group), each with its number of rows."""
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        parquet = pq.ParquetFile(file)
-        counts = [parquet.metadata.row_group(g).num_rows for g in range(parquet.metadata.num_row_groups)]
-        return [((parquet, group), count) for group, count in enumerate(counts)]
-    return [(chunk, len(chunk)) for chunk in _arrow_table(file).column(column).chunks]
+            values = self._groups[number]
+        return values[row].as_py()
 
 
 def _arrow_table(file: Path) -> pa.Table:
@@ -124,10 +123,7 @@ def _arrow_table(file: Path) -> pa.Table:
 
 def _open_saved(path: Path, split: str | None) -> tuple[str | None, list[Path], Features]:
     """The files of a folder that ``save_to_disk`` wrote, found by the library, which runs no code of the dataset."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise MissingExtraError("datasets", "huggingface", "a Hugging Face dataset saved to disk") from error
+    datasets = required("datasets", "huggingface", "a Hugging Face dataset saved to disk")
     try:
         loaded = datasets.load_from_disk(str(path), keep_in_memory=False)
     except Exception as error:  # the library raises many kinds of errors for damaged files
@@ -165,30 +161,44 @@ def open_huggingface(
     name: str | None = None,
     image: str | None = None,
     label: str | None = None,
-    max_pixels: int = MAX_PIXELS,
 ) -> TableDataset:
     """Parquet or Arrow files, or a Hugging Face dataset saved to disk.
 
     ``split`` chooses among several; ``image`` and ``label`` name the columns where they are ambiguous.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     path = Path(path)
     split, files, features = find_tables(path, split)
     name = name or (path.stem if path.is_file() else path.resolve().name)
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_string,
+        pa.types.is_large_string,
+    )
     try:
-        schema = _schema(files[0])
+        schema = pq.read_schema(files[0]) if files[0].suffix == ".parquet" else _arrow_table(files[0]).schema
         features = features or _features(schema)
         image = image or _image_column(schema, features)
         label = label or _label_column(schema, features)
-        others = [f.name for f in schema if f.name not in (image, label) and _is_plain(f.type)]
-        table = pa.concat_tables([_columns(file, [label, *others]) for file in files])
+        # small enough to be kept as metadata
+        plain = [f.name for f in schema if any(test(f.type) for test in tests) and f.name not in (image, label)]
+        wanted = [label, *plain]
+        table = pa.concat_tables(
+            pq.read_table(file, columns=wanted, partitioning=None)
+            if file.suffix == ".parquet"
+            else _arrow_table(file).select(wanted)
+            for file in files
+        )
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DatasetError(f"{path} can't be read as a table", found=error) from error
     target, labels = _labels(table.column(label), features.get(label, {}).get("names"), space, name)
     ids = [f"{split}/{i:06d}" if split else f"{i:06d}" for i in range(len(labels))]
-    metadata = {column: table.column(column).to_pylist() for column in others}
-    return TableDataset(name, target, files, image, ids, labels, metadata, max_pixels)
+    metadata = {column: table.column(column).to_pylist() for column in plain}
+    return TableDataset(name, target, files, image, ids, labels, metadata)
 
 
 KIND = DatasetKind(recognise_tables, open_huggingface)
@@ -225,20 +235,6 @@ def _choose(path: Path, known: Sequence[str], split: str | None) -> str:
     )
 
 
-def _schema(file: Path) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    return pq.read_schema(file) if file.suffix == ".parquet" else _arrow_table(file).schema
-
-
-def _columns(file: Path, names: list[str]) -> pa.Table:
-    import pyarrow.parquet as pq
-
-    if file.suffix == ".parquet":
-        return pq.read_table(file, columns=names, partitioning=None)
-    return _arrow_table(file).select(names)
-
-
 def _features(schema: pa.Schema) -> Features:
     """The features that the library wrote into the schema of a file."""
     try:
@@ -249,12 +245,13 @@ def _features(schema: pa.Schema) -> Features:
 
 
 def _image_column(schema: pa.Schema, features: Features) -> str:
-    import pyarrow as pa
+    from pyarrow import types
 
     declared = [c for c, spec in features.items() if spec.get("_type") == "Image"]
-    structs = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
-    binary = [f.name for f in schema if f.name in IMAGE_COLUMNS and _is_binary(f.type)]
-    return _only("image", [c for c in (declared or structs or binary) if c in schema.names], schema)
+    structs = [f.name for f in schema if types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
+    binary = [f for f in schema if types.is_binary(f.type) or types.is_large_binary(f.type)]
+    found = declared or structs or [f.name for f in binary if f.name in IMAGE_COLUMNS]
+    return _only("image", [c for c in found if c in schema.names], schema)
 
 
 def _label_column(schema: pa.Schema, features: Features) -> str:
@@ -269,20 +266,6 @@ def _only(what: str, found: Sequence[str], schema: pa.Schema) -> str:
     raise DatasetError(
         f"the {what} column is ambiguous", found=f"columns {', '.join(schema.names)}", hint=f"pass {what}=COLUMN"
     )
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    """Whether a column is small enough to be kept as metadata."""
-    from pyarrow import types
-
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_string, types.is_large_string)
-    return any(test(kind) for test in tests)
 
 
 def _labels(

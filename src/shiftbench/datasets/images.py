@@ -37,22 +37,13 @@ MAX_PIXELS = 178_956_970
 #: so that any bytes may pass for one).
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "MPO", "JPEG2000", "AVIF")
 _PILLOW = re.compile(r"PIL\.")
-_PLAIN = {"RGB", "L"}
 _ALPHA = {"LA", "PA", "La", "RGBA", "RGBa", "RGBX"}
 
 
 def decode(source: bytes | str | Location, image_id: str, *, max_pixels: int = MAX_PIXELS) -> DecodedImage:
-    """Encoded bytes, or the path of a file, to RGB pixels. Raises BadImageError and nothing else.
-
-    >>> decode(b"", "cats/1.gif")
-    Traceback (most recent call last):
-    shiftbench.errors.BadImageError: cats/1.gif can't be used: the file is empty
-    """
-    data = (
-        source
-        if isinstance(source, bytes)
-        else read_file(Path(source) if isinstance(source, str) else source, image_id)
-    )
+    """Encoded bytes, or the path of a file, to RGB pixels. Raises BadImageError and nothing else."""
+    path = Path(source) if isinstance(source, str) else source
+    data = path if isinstance(path, bytes) else read_file(path, image_id)
     if not data:
         raise bad_image(image_id, "the file is empty")
     try:
@@ -117,32 +108,34 @@ def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
                 image_id, f"{width} x {height} pixels are more than the limit of {max_pixels} (decompression bomb?)"
             )
         frames = getattr(image, "n_frames", 1)
-        bits = _bits(image)
+        # Bits per value in the file: Pillow silently reads 16-bit colour into 8 bits.
+        args = image.tile[0][3] if getattr(image, "tile", None) else None
+        raw = args[0] if isinstance(args, tuple) and args else args
+        bits = 16 if isinstance(raw, str) and ";16" in raw else 8
         image.load()
-        notes = [f"first of {frames} frames"] if frames > 1 else []
         pixels, note = _to_rgb(image, bits, image_id)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise bad_image(image_id, f"it has no pixels (decoded to shape {pixels.shape})")
-    return DecodedImage(pixels, ", ".join([note, *notes] if note else notes))
-
-
-def _bits(image: Image) -> int:
-    """Bits per value in the file: Pillow silently reads 16-bit colour into 8 bits."""
-    tile = getattr(image, "tile", None)
-    args = tile[0][3] if tile else None
-    raw = args if isinstance(args, str) else args[0] if isinstance(args, tuple) and args else None
-    return 16 if isinstance(raw, str) and ";16" in raw else 8
+    return DecodedImage(pixels, ", ".join(filter(None, [note, f"first of {frames} frames" if frames > 1 else ""])))
 
 
 def _to_rgb(image: Image, bits: int, image_id: str) -> tuple[Pixels, str]:
     mode = image.mode
-    if mode.startswith("I"):
-        return _grey(_wide_integers(image, image_id)), "16 bits reduced to 8"
-    if mode == "F":
-        return _grey(_floats(image, image_id)), "floating point scaled to 8 bits"
+    if mode.startswith("I") or mode == "F":
+        values = np.asarray(image)
+        low, high, white = values.min(), values.max(), 1 if mode == "F" else 0xFFFF
+        if not (low >= 0 and high <= white):  # written so that NaN is rejected too
+            found = (
+                f"floating-point values from {low:g} to {high:g}"
+                if mode == "F"
+                else f"32-bit values from {low} to {high}"
+            )
+            raise bad_image(image_id, f"{found} have no defined white")
+        grey = np.rint(values * 255) if mode == "F" else values.astype(np.uint16) >> 8
+        note = "floating point scaled to 8 bits" if mode == "F" else "16 bits reduced to 8"
+        return np.repeat(grey.astype(np.uint8)[:, :, None], 3, axis=2), note
     # only the note: with it in place, convert() warns about what we want it to do
     transparent = image.info.pop("transparency", None) is not None
-    note = ""
     if mode == "CMYK":
         note = "YCCK to RGB" if image.info.get("adobe_transform") == 2 else "CMYK to RGB"
     elif mode in _ALPHA:
@@ -151,36 +144,12 @@ def _to_rgb(image: Image, bits: int, image_id: str) -> tuple[Pixels, str]:
         note = "palette to RGB, transparency dropped" if transparent else "palette to RGB"
     elif mode == "1":
         note = "1-bit to RGB"
-    elif mode not in _PLAIN:
+    elif mode not in ("RGB", "L"):
         note = f"{mode} to RGB"
-    elif transparent:
-        note = "transparency dropped"
-    if bits == 16:
-        note = ", ".join(filter(None, ["16 bits reduced to 8", note]))
+    else:
+        note = "transparency dropped" if transparent else ""
+    note = ", ".join(filter(None, ["16 bits reduced to 8" if bits == 16 else "", note]))
     return np.array(image if mode == "RGB" else image.convert("RGB")), note
-
-
-def _grey(values: Pixels) -> Pixels:
-    grey: Pixels = np.repeat(values[:, :, None], 3, axis=2)
-    return grey
-
-
-def _wide_integers(image: Image, image_id: str) -> Pixels:
-    values = np.asarray(image)
-    low, high = int(values.min()), int(values.max())
-    if low < 0 or high > 0xFFFF:
-        raise bad_image(image_id, f"32-bit values from {low} to {high} have no defined white")
-    reduced: Pixels = (values.astype(np.uint16) >> 8).astype(np.uint8)
-    return reduced
-
-
-def _floats(image: Image, image_id: str) -> Pixels:
-    values = np.asarray(image)
-    low, high = float(values.min()), float(values.max())
-    if not (low >= 0 and high <= 1):  # written so that NaN is rejected too
-        raise bad_image(image_id, f"floating-point values from {low:g} to {high:g} have no defined white")
-    scaled: Pixels = np.rint(values * 255).astype(np.uint8)
-    return scaled
 
 
 def _reason(error: Exception, data: bytes) -> str:

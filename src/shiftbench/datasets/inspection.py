@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.base import DataReport, Dataset
 from shiftbench.datasets.catalogue import dataset_kinds, listed_path, open_dataset, recognise_path, unrecognised
-from shiftbench.datasets.fingerprint import UNREADABLE, ContentDataset
-from shiftbench.datasets.kind import DataReport
+from shiftbench.datasets.stored import UNREADABLE, ContentDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError, UnknownClassesError, argument, listed
 from shiftbench.io.paths import Location, is_object, place
@@ -36,7 +35,8 @@ def inspect_data(path: str | Location, *, space: AskedSpace = None, **options: A
         raise DatasetError(f"{root} does not exist", hint="name an existing folder or file")
     if space is not None or options:
         return _own(root, space=space, **options)
-    packed = [report for report in map(_published, _archives(root)) if report is not None]
+    archives = [one for one in _inside(root) if one.name.casefold().endswith((".tar", ".tar.gz", ".tgz", ".zip"))]
+    packed = [report for report in map(_published, archives) if report is not None]
     found = _published(root) if packed else _found(root, _DEPTH)
     if found is not None:
         return found
@@ -68,14 +68,16 @@ def describe_path(
     report = DataReport(str(path), None, found[1], kind=found[0])
     try:
         dataset = open_dataset(path, space=space, **options)
-    except UnknownClassesError as error:
-        if own_classes and space is None:
-            own = describe_path(path, space=FOLDERS, **options)
-            own.notes.insert(0, _own_note(error, own.classes))
-            return own
-        report.missing.append(str(error))
-        return report
     except ShiftbenchError as error:
+        if isinstance(error, UnknownClassesError) and own_classes and space is None:
+            own = describe_path(path, space=FOLDERS, **options)
+            note = (
+                f"{error.message}; the {own.classes} classes in sorted order are used for models with {own.classes} "
+                f"outputs that name none ({argument('labels', FOLDERS)}); for models of ImageNet's 1,000 classes, "
+                "`shiftbench data labels` proposes a mapping"
+            )
+            own.notes.insert(0, note)
+            return own
         report.missing.append(str(error))
         return report
     report.count(dataset)
@@ -85,7 +87,15 @@ def describe_path(
         report.notes.append(f"{absent} of {len(dataset.space)} classes have no image")
     report.notes += [*dataset.remarks, *copy_remarks(dataset)]
     if report.kind == "folder" and not named:
-        report.notes += _folder_notes(place(path))
+        from shiftbench.datasets.folder import list_classes
+
+        listing = list_classes(place(path))
+        if listing.strays:
+            report.notes.append(f"skipped (hidden, or left by other programs): {listed(listing.strays)}")
+        if others := listing.others:
+            report.notes.append(f"{len(others)} files are not images and are ignored, such as {others[0]}")
+        if empty := [folder for folder, files in listing.classes.items() if not files]:
+            report.notes.append(f"{len(empty)} class folders are empty, such as {empty[0]}")
     unlabelled = int((dataset.labels < 0).sum())
     if unlabelled:
         report.notes.append(f"{unlabelled} images have no label")
@@ -96,29 +106,6 @@ def _named_kind(path: str | Location) -> str | None:
     """The kind of ``kind:path``."""
     kind, _, rest = str(path).partition(":")
     return kind if rest and kind in dataset_kinds else None
-
-
-def _own_note(error: UnknownClassesError, classes: int) -> str:
-    return (
-        f"{error.message}; the {classes} classes in sorted order are used for models with {classes} outputs that name "
-        f"none ({argument('labels', FOLDERS)}); for models of ImageNet's 1,000 classes, `shiftbench data labels` "
-        "proposes a mapping"
-    )
-
-
-def _folder_notes(path: Location) -> list[str]:
-    from shiftbench.datasets.folder import list_classes
-
-    listing = list_classes(path)
-    empty = [folder for folder, files in listing.classes.items() if not files]
-    notes = []
-    if listing.strays:
-        notes.append(f"skipped (hidden, or left by other programs): {listed(listing.strays)}")
-    if listing.others:
-        notes.append(f"{len(listing.others)} files are not images and are ignored, such as {listing.others[0]}")
-    if empty:
-        notes.append(f"{len(empty)} class folders are empty, such as {empty[0]}")
-    return notes
 
 
 def _found(path: Location, depth: int) -> DataReport | None:
@@ -154,10 +141,6 @@ def _own(path: str | Location, **options: Any) -> DataReport:
     return report
 
 
-def _archives(path: Location) -> list[Location]:
-    return [entry for entry in _inside(path) if entry.name.casefold().endswith((".tar", ".tar.gz", ".tgz", ".zip"))]
-
-
 def _folders(path: Location) -> list[Location]:
     return [entry for entry in _inside(path) if entry.is_dir()]
 
@@ -185,16 +168,15 @@ def copy_remarks(dataset: Dataset) -> list[str]:
     for row, digest in zip(rows, digests, strict=True):
         if digest in repeated:
             groups.setdefault(digest, []).append(row)
-    found = [
-        _remark(dataset, "images are exact copies of others", sum(map(len, groups.values())) - len(groups), groups)
-    ]
+    found = []
+    copies = sum(map(len, groups.values())) - len(groups)
     labels = dataset.labels
     mixed = {digest: group for digest, group in groups.items() if len(set(labels[group].tolist()) - {-1}) > 1}
-    if mixed:
-        found.append(_remark(dataset, "images appear in several classes", len(mixed), mixed))
+    for what, count, own in (
+        ("images are exact copies of others", copies, groups),
+        ("images appear in several classes", len(mixed), mixed),
+    ):
+        if count:
+            first = next(iter(own.values()))
+            found.append(f"{count} {what}, such as {dataset.ids[first[0]]} and {dataset.ids[first[-1]]}")
     return found
-
-
-def _remark(dataset: Dataset, what: str, count: int, groups: dict[bytes, list[int]]) -> str:
-    first = next(iter(groups.values()))
-    return f"{count} {what}, such as {dataset.ids[first[0]]} and {dataset.ids[first[-1]]}"

@@ -6,12 +6,10 @@ import csv
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
-from shiftbench.datasets.files import FileDataset
-from shiftbench.datasets.images import MAX_PIXELS
-from shiftbench.datasets.kind import DatasetKind
+from shiftbench.datasets.base import DatasetKind
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, argument
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
@@ -30,7 +28,6 @@ def open_manifest(
     root: str | Location | None = None,
     label: str | None = None,
     allow_outside: bool = False,
-    max_pixels: int = MAX_PIXELS,
 ) -> FileDataset:
     """A CSV, TSV or JSONL list of image paths and labels; further columns become metadata.
 
@@ -40,18 +37,33 @@ def open_manifest(
     path = place(path)
     rows = read_rows(path)
     columns = list(rows[0]) if rows else []
-    path_column = _column(path, columns, PATH_COLUMNS)
-    label_column = label if label in columns else _column(path, columns, (label,) if label else LABEL_COLUMNS)
-    files = [str(row.get(path_column) or "") for row in rows]
+    used = []
+    for wanted in (PATH_COLUMNS, (label,) if label else LABEL_COLUMNS):
+        found = next((column for column in wanted if column in columns), None)
+        if found is None:
+            raise DatasetError(
+                f"{path.name} lacks a column",
+                found=f"columns {', '.join(columns) or 'none'}",
+                expected=f"one named {' or '.join(wanted)}",
+            )
+        used.append(found)
+    files = [str(row.get(used[0]) or "") for row in rows]
     for line, file in enumerate(files, start=1):
-        _check_path(path, line, file, allow_outside)
-    repeated = len(files) - len(set(files))
-    if repeated:
+        if not file:
+            raise DatasetError(f"entry {line} of {path.name} has no path")
+        if leads_outside(file) and not allow_outside:
+            raise DatasetError(
+                f"entry {line} of {path.name} points outside the manifest's folder",
+                found=file,
+                expected="a relative path below it",
+                hint=f"if you trust the manifest: {argument('allow_outside', True)}",
+            )
+    if repeated := len(files) - len(set(files)):
         raise DatasetError(f"{path.name} lists {repeated} images twice", expected="one row per image")
-    values = [_label_text(row.get(label_column)) for row in rows]
+    values = [_label_text(row.get(used[1])) for row in rows]
     known = {value for value in values if value is not None}
     if not known:
-        raise DatasetError(f"no line of {path.name} has a label", expected=f"values in the column {label_column!r}")
+        raise DatasetError(f"no line of {path.name} has a label", expected=f"values in the column {used[1]!r}")
     target, index = recognise_folders(known, space)
     return FileDataset(
         name or path.stem,
@@ -60,8 +72,7 @@ def open_manifest(
         files,
         [-1 if value is None else index[value] for value in values],
         ids=[file.replace(os.sep, "/") for file in files],
-        metadata={c: [row.get(c) for row in rows] for c in columns if c not in (path_column, label_column)},
-        max_pixels=max_pixels,
+        metadata={column: [row.get(column) for row in rows] for column in columns if column not in used},
     )
 
 
@@ -72,60 +83,38 @@ KIND = DatasetKind(
 )
 
 
+def leads_outside(path: str) -> bool:
+    """Windows paths too, so that a manifest is equally safe on every machine."""
+    parts = path.replace("\\", "/").split("/")
+    return path.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts or "\0" in path
+
+
 def read_rows(path: Location) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"the manifest {path} can't be read", found=error) from error
+    rows: list[dict[str, Any]] = []
     if path.suffix.lower() in (".csv", ".tsv"):
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-        reader = csv.DictReader(text.splitlines(), delimiter=delimiter)
+        reader = csv.DictReader(text.splitlines(), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         repeated = [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]
         if repeated:
             raise DatasetError(f"several columns of {path.name} have one name", found=", ".join(repeated))
-        rows = list(reader)
+        rows += reader
         ragged = next((i for i, row in enumerate(rows, start=2) if None in row or None in row.values()), None)
         if ragged is not None:
             raise DatasetError(f"line {ragged} of {path.name} has a different number of fields than the first")
         return rows
-    return [_json_row(path, i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
-
-
-def _json_row(path: Location, number: int, line: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise DatasetError(f"line {number} of {path.name} is not JSON", found=error) from error
-    if not isinstance(value, dict):
-        raise DatasetError(f"line {number} of {path.name} is not an object", found=type(value).__name__)
-    return value
-
-
-def _column(path: Location, columns: Sequence[str], wanted: Sequence[str]) -> str:
-    for name in wanted:
-        if name in columns:
-            return name
-    raise DatasetError(
-        f"{path.name} lacks a column",
-        found=f"columns {', '.join(columns) or 'none'}",
-        expected=f"one named {' or '.join(wanted)}",
-    )
-
-
-def _check_path(manifest: Location, line: int, file: str, allow_outside: bool) -> None:
-    if not file:
-        raise DatasetError(f"entry {line} of {manifest.name} has no path")
-    if allow_outside:
-        return
-    # Windows paths too, so that a manifest is equally safe on every machine
-    parts = file.replace("\\", "/").split("/")
-    if file.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts or "\0" in file:
-        raise DatasetError(
-            f"entry {line} of {manifest.name} points outside the manifest's folder",
-            found=file,
-            expected="a relative path below it",
-            hint=f"if you trust the manifest: {argument('allow_outside', True)}",
-        )
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                value = json.loads(line)
+            except ValueError as error:
+                raise DatasetError(f"line {number} of {path.name} is not JSON", found=error) from error
+            if not isinstance(value, dict):
+                raise DatasetError(f"line {number} of {path.name} is not an object", found=type(value).__name__)
+            rows.append(value)
+    return rows
 
 
 def _label_text(value: Any) -> str | None:

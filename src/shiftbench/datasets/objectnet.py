@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shiftbench.datasets.base import DecodedImage
-from shiftbench.datasets.files import FileDataset
-from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
+from shiftbench.datasets.base import DataReport, DatasetKind, DecodedImage, entry_names, own_space
 from shiftbench.datasets.folder import list_classes
 from shiftbench.datasets.images import bad_image
-from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names, own_space
+from shiftbench.datasets.stored import ContentDataset, FileDataset, digest_bytes
 from shiftbench.errors import DatasetError, listed
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.builtin import objectnet_folders
@@ -86,20 +84,18 @@ def open_objectnet(
     """
     target = own_space("objectnet-113", space, projectable=True)
     root = find_objectnet(place(path)) or place(path)
-    listing = list_classes(root)
-    foreign = sorted(set(listing.classes) - set(objectnet_folders()))
+    classes = list_classes(root).classes
+    foreign = sorted(set(classes) - set(objectnet_folders()))
     if foreign:
         raise DatasetError(
             f"{len(foreign)} folders of {root} are not classes of ObjectNet",
             found=listed(foreign),
             expected="folders such as alarm_clock, backpack, banana",
         )
-    folders = [folder for folder in target.keys if listing.classes.get(folder)]
-    if not folders:
+    images = [(f"{key}/{file}", label) for label, key in enumerate(target.keys) for file in classes.get(key, ())]
+    if not images:
         raise DatasetError(f"no images of the 113 classes in {root}", expected="alarm_clock/<image>.png, ...")
-    paths = [f"{folder}/{file}" for folder in folders for file in listing.classes[folder]]
-    labels = [target.index(folder) for folder in folders for _ in listing.classes[folder]]
-    files = FileDataset(name or "objectnet", target, root, paths, labels)
+    files = FileDataset(name or "objectnet", target, root, *zip(*images, strict=True))
     return Borderless(files, border) if border else files
 
 
@@ -107,30 +103,18 @@ def check_objectnet(path: Location) -> DataReport | None:
     root = find_objectnet(path)
     if root is None:
         return None
-    listing = list_classes(root)
-    space = label_space("objectnet-113")
-    present = [key for key in space.keys if listing.classes.get(key)]
-    report = DataReport(
-        str(path),
-        "ObjectNet",
-        f"{len(listing.classes)} class folders",
-        role="objectnet",
-        suite="objectnet",
-        images=sum(len(listing.classes[key]) for key in present),
-        classes=len(present),
-        classes_expected=len(space),
-        space=space.name,
-        home="objectnet.dev, a zip file whose password is on the download page",
-        notes=[f"a border of {OBJECTNET_BORDER} pixels is cropped before anything else"],
-    )
-    absent = [key for key in space.keys if key not in present]
-    if absent:
+    classes, space = list_classes(root).classes, label_space("objectnet-113")
+    present = [key for key in space.keys if classes.get(key)]
+    report = DataReport(str(path), "ObjectNet", f"{len(classes)} class folders", "objectnet", "objectnet")
+    report.images, report.classes = sum(len(classes[key]) for key in present), len(present)
+    report.classes_expected, report.space = len(space), space.name
+    report.home = "objectnet.dev, a zip file whose password is on the download page"
+    report.notes.append(f"a border of {OBJECTNET_BORDER} pixels is cropped before anything else")
+    if absent := [key for key in space.keys if key not in present]:
         report.missing.append(f"{len(absent)} of the 113 classes that ImageNet has too: {listed(absent)}")
-    unknown = sorted(set(listing.classes) - set(objectnet_folders()))
-    if unknown:
+    if unknown := sorted(set(classes) - set(objectnet_folders())):
         report.missing.append(f"a known class for {len(unknown)} folders: {listed(unknown)}")
-    others = len(set(listing.classes) - set(space.keys))
-    if others:
+    if others := len(set(classes) - set(space.keys)):
         report.notes.append(f"{others} folders of classes that ImageNet lacks are left out")
     report.expect_images(_IMAGES)
     return report

@@ -1,4 +1,4 @@
-"""Published datasets of class folders: how a folder is identified, what belongs in it, and where to get it.
+"""Published datasets of class folders: how a folder or an archive is identified, what belongs in it, where to get it.
 
 ImageNetV2 and ImageNet-C are kinds of their own. The others are in ``official.csv``, in the order in which names are
 tried. Nothing is downloaded here: most of these archives require an account or acceptance of a licence.
@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import csv
 import re
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal
+from itertools import islice
 
-from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.base import DataReport, Dataset, DatasetKind, entry_names
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
-from shiftbench.datasets.files import FileDataset
-from shiftbench.datasets.folder import Listing, check_folder, list_classes, open_folder
-from shiftbench.datasets.kind import DataReport, DatasetKind, entry_names
+from shiftbench.datasets.folder import EXTENSIONS, Listing, check_folder, list_classes, open_folder
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, listed
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.catalogue import label_space
@@ -45,17 +47,9 @@ class OfficialDataset:
     #: Images per class, if all classes have the same number.
     each: int | None
 
-    @property
-    def class_count(self) -> int:
-        return self.classes or len(label_space(self.space))
-
 
 @cache
 def official_datasets() -> tuple[OfficialDataset, ...]:
-    """
-    >>> official_datasets()[0].images
-    10000
-    """
     text = resources.files("shiftbench.datasets").joinpath("official.csv").read_text(encoding="utf-8")
     return tuple(
         OfficialDataset(
@@ -73,18 +67,14 @@ def identify(path: Location, listing: Listing) -> OfficialDataset | None:
     name = path.resolve().name.casefold().replace("_", "-")
     folders = list(listing.classes)
     for candidate in official_datasets():
-        if re.fullmatch(candidate.named, name) and _plausible(candidate, folders):
-            return candidate
+        if folders and re.fullmatch(candidate.named, name):
+            known = set(label_space(candidate.space).keys)
+            # Numbers identify classes only where all 1,000 have one: 0 to 199 could be any order of 200.
+            numbered = candidate.space == "imagenet-1k"
+            fitting = sum(folder in known or (numbered and _is_number(folder)) for folder in folders)
+            if fitting >= 0.5 * len(folders):  # a folder called imagenet-r may hold anything
+                return candidate
     return _by_content(listing, folders)
-
-
-def _plausible(candidate: OfficialDataset, folders: Sequence[str]) -> bool:
-    """At least half of the folders are classes of it; a folder called imagenet-r may hold anything."""
-    known = set(label_space(candidate.space).keys)
-    # Numbers identify classes only where all 1,000 have one: 0 to 199 could be any order of 200.
-    numbered = candidate.space == "imagenet-1k"
-    fitting = sum(folder in known or (numbered and _is_number(folder)) for folder in folders)
-    return bool(folders) and fitting >= 0.5 * len(folders)
 
 
 def _is_number(folder: str) -> bool:
@@ -105,9 +95,7 @@ def _by_content(listing: Listing, folders: Sequence[str]) -> OfficialDataset | N
     for start, role in (("ILSVRC2012_val_", "imagenet-val"), ("sketch_", "imagenet-sketch")):
         if first.startswith(start):
             return by_role[role]
-    if len(folders) == 1000 and all(len(files) == 10 for files in listing.classes.values()):
-        return any_v2
-    return None
+    return any_v2 if len(folders) == 1000 and all(len(files) == 10 for files in listing.classes.values()) else None
 
 
 def check_class_folders(path: Location) -> DataReport | None:
@@ -125,62 +113,47 @@ def check_class_folders(path: Location) -> DataReport | None:
         images=listing.images,
         images_expected=found.images,
         classes=sum(bool(files) for files in listing.classes.values()),
-        classes_expected=found.class_count,
+        classes_expected=found.classes or len(label_space(found.space)),
         space=found.space,
         home=found.home,
         notes=listing.remarks,
     )
-    _compare(report, found, listing)
-    if all(map(_is_number, listing.classes)):
-        _describe_numbers(report, listing)
+    keys, classes = list(label_space(found.space).keys), listing.classes
+    numbered = all(map(_is_number, classes))
+    if numbered:  # by value, so that 007 is 7
+        keys, classes = [str(i) for i in range(len(keys))], {str(int(key)): files for key, files in classes.items()}
+    _compare(report, found, classes, keys)
+    if numbered and "0" not in classes and "1000" in classes:
+        report.missing.append("a folder 0: the folders count from 1; rename each to one less, 1 to 0 first")
+    elif numbered:  # sorted as text they would begin 0, 1, 10, 100 and give wrong labels
+        report.notes.append("folders 0 to 999: read as integers, never sorted as text")
     elif found.suite == "imagenetv2":
-        _describe_packing(report, listing)
+        report.notes.append(
+            "wnid folders: a repackaged version, whose JPEG files may differ from the released ones; accuracies then "
+            "differ by up to 0.55 points, so keep them separate from those of folders 0 to 999"
+        )
+        if listing.images == 20_000:
+            report.notes.append(
+                "20,000 files: the short-lived release of 2020 that held every class twice; download it again"
+            )
     return report
 
 
-def _compare(report: DataReport, wanted: OfficialDataset, listing: Listing) -> None:
-    keys = list(label_space(wanted.space).keys)
-    if all(map(_is_number, listing.classes)):
-        # By value, so that 007 is 7.
-        listing = Listing({str(int(folder)): files for folder, files in listing.classes.items()}, listing.others)
-        keys = [str(i) for i in range(len(keys))]
-    extra = sorted(set(listing.classes) - set(keys))
-    if extra:
+def _compare(report: DataReport, wanted: OfficialDataset, classes: dict[str, list[str]], keys: Sequence[str]) -> None:
+    if extra := sorted(set(classes) - set(keys)):
         report.missing.append(f"a known class for {len(extra)} folders: {listed(extra)}")
     if wanted.classes is None:
-        absent = [key for key in keys if not listing.classes.get(key)]
-        if absent:
+        if absent := [key for key in keys if not classes.get(key)]:
             report.missing.append(f"{len(absent)} of {len(keys)} classes: {listed(absent)}")
     elif report.classes < wanted.classes:
         report.missing.append(f"{wanted.classes - report.classes} of {wanted.classes} classes")
-    if wanted.each is not None:
-        counts = {key: len(files) for key, files in listing.classes.items() if files and len(files) != wanted.each}
-        if counts:
-            shown = listed(f"{key} has {count}" for key, count in counts.items())
-            report.missing.append(f"{wanted.each} images in each of {len(counts)} classes: {shown}")
+    counts = {key: len(files) for key, files in classes.items() if files and len(files) != wanted.each}
+    if wanted.each is not None and counts:
+        shown = listed(f"{key} has {count}" for key, count in counts.items())
+        report.missing.append(f"{wanted.each} images in each of {len(counts)} classes: {shown}")
     report.expect_images(wanted.images)
-    if listing.images > wanted.images:
-        report.notes.append(f"{listing.images - wanted.images:,} images more than the official {wanted.images:,}")
-
-
-def _describe_numbers(report: DataReport, listing: Listing) -> None:
-    """Folders 0 to 999 sorted as text would begin 0, 1, 10, 100 and give wrong labels."""
-    values = {int(folder) for folder in listing.classes}
-    if 0 not in values and 1000 in values:
-        report.missing.append("a folder 0: the folders count from 1; rename each to one less, 1 to 0 first")
-    else:
-        report.notes.append("folders 0 to 999: read as integers, never sorted as text")
-
-
-def _describe_packing(report: DataReport, listing: Listing) -> None:
-    report.notes.append(
-        "wnid folders: a repackaged version, whose JPEG files may differ from the released ones; accuracies then "
-        "differ by up to 0.55 points, so keep them separate from those of folders 0 to 999"
-    )
-    if listing.images == 20_000:
-        report.notes.append(
-            "20,000 files: the short-lived release of 2020 that held every class twice; download it again"
-        )
+    if report.images > wanted.images:
+        report.notes.append(f"{report.images - wanted.images:,} images more than the official {wanted.images:,}")
 
 
 def recognise_unsorted_val(path: Location) -> str | None:
@@ -198,7 +171,6 @@ def open_unsorted_val(path: str | Location, *, space: AskedSpace = None, name: s
 
 
 def check_unsorted_val(path: Location) -> DataReport:
-    """ImageNet's validation images as the archive unpacks: in one folder, without labels."""
     count = sum(entry.name.startswith("ILSVRC2012_val_") for entry in path.iterdir() if entry.is_file())
     report = DataReport(str(path), "ImageNet val", "images in one folder", "imagenet-val", "imagenet", count, 50_000)
     report.missing.append("class folders: the file names carry no labels; sort the files into 1,000 wnid folders")
@@ -213,43 +185,31 @@ UNSORTED_VAL = DatasetKind(recognise_unsorted_val, open_unsorted_val, check_unso
 # labels) of ten JPEG files each. Repackaged versions have wnid folders, and their JPEG files may differ: in the
 # ImageNet testbed the accuracies of one model on both differ by 0.11 points in the median and 0.55 at most. So the name
 # of the dataset, which is part of every score's provenance, tells them apart.
-Packing = Literal["integers", "wnids"]
-_V2_NAME = re.compile(r"imagenet-?v2", re.IGNORECASE)
 
 
-def packing_of(path: Location) -> Packing | None:
-    """Which packing of ImageNetV2 a folder is, by its own name and those of its class folders; else None."""
-    if not path.is_dir() or not _V2_NAME.match(path.resolve().name):
+def recognise_imagenetv2(path: Location) -> str | None:
+    """By the folder's own name and those of its class folders."""
+    if not path.is_dir() or not re.match(r"imagenet-?v2", path.resolve().name, re.IGNORECASE):
         return None
     folders = [name for name in entry_names(path) if not name.startswith(".") and (path / name).is_dir()]
-    if folders and all(name.isascii() and name.isdecimal() for name in folders):
-        return "integers"
-    if folders and all(re.fullmatch(r"n\d{8}", name) for name in folders):
-        return "wnids"
-    return None
+    if folders and all(map(_is_number, folders)):
+        return "ImageNetV2, folders 0 to 999"
+    wnids = folders and all(re.fullmatch(r"n\d{8}", name) for name in folders)
+    return "ImageNetV2, wnid folders" if wnids else None
 
 
 def open_imagenetv2(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> FileDataset:
     """ImageNetV2: folders 0 to 999 as released, or repackaged in wnid folders."""
     root = place(path)
-    packing = packing_of(root)
-    title = name or root.resolve().name
-    if packing == "wnids":
-        title += " (wnid folders)"
+    repacked = (recognise_imagenetv2(root) or "").endswith("wnid folders")
+    title = (name or root.resolve().name) + (" (wnid folders)" if repacked else "")
     return open_folder(root, space=space or "imagenet-1k", name=title)
-
-
-def recognise_imagenetv2(path: Location) -> str | None:
-    packing = packing_of(path)
-    return f"ImageNetV2, {'folders 0 to 999' if packing == 'integers' else 'wnid folders'}" if packing else None
 
 
 IMAGENETV2 = DatasetKind(recognise_imagenetv2, open_imagenetv2, check_folder, by_url=True)
 
 
 # ImageNet-C as released: <corruption>/<severity>/<wnid>/. Each severity's folder is a dataset of class folders.
-_SEVERITIES = ("1", "2", "3", "4", "5")
-_IMAGES_PER_SEVERITY = 50_000
 
 
 def _corruptions(path: Location) -> list[str]:
@@ -273,31 +233,110 @@ def open_imagenet_c(path: str | Location, *, space: AskedSpace = None, name: str
 def check_imagenet_c(path: Location) -> DataReport:
     """Which corruptions and severities are present, and whether each has all images."""
     known = _corruptions(path)
-    report = DataReport(
-        str(path),
-        "ImageNet-C",
-        f"{len(known)} corruptions",
-        role="imagenet-c",
-        suite="imagenet-c --source on-disk",
-        space="imagenet-1k",
-        home="Zenodo, record 2235448, archives noise, blur, weather, digital and extra",
-    )
-    absent = [name for name in BENCHMARK_CORRUPTIONS if name not in known]
-    if absent:
+    report = DataReport(str(path), "ImageNet-C", f"{len(known)} corruptions", "imagenet-c")
+    report.suite, report.space = "imagenet-c --source on-disk", "imagenet-1k"
+    report.home = "Zenodo, record 2235448, archives noise, blur, weather, digital and extra"
+    if absent := [name for name in BENCHMARK_CORRUPTIONS if name not in known]:
         report.missing.append(f"{len(absent)} of the 15 corruptions of mCE: {listed(absent)}")
-    extra = [name for name in EXTRA_CORRUPTIONS if name not in known]
-    if extra:
+    if extra := [name for name in EXTRA_CORRUPTIONS if name not in known]:
         report.notes.append(f"without the extra corruptions {listed(extra)}, which mCE does not need")
-    folders = {f"{name}/{severity}": path / name / severity for name in known for severity in _SEVERITIES}
-    gaps = [key for key, folder in folders.items() if not folder.is_dir()]
-    if gaps:
+    folders = {f"{name}/{severity}": path / name / severity for name in known for severity in "12345"}
+    if gaps := [key for key, folder in folders.items() if not folder.is_dir()]:
         report.missing.append(f"{len(gaps)} severities: {listed(gaps)}")
     counts = {key: list_classes(folder).images for key, folder in folders.items() if key not in gaps}
     report.images = sum(counts.values())
-    short = [f"{key} has {count:,}" for key, count in counts.items() if count != _IMAGES_PER_SEVERITY]
-    if short:
-        report.missing.append(f"{_IMAGES_PER_SEVERITY:,} images in each of {len(short)} folders: {listed(short)}")
+    if short := [f"{key} has {count:,}" for key, count in counts.items() if count != 50_000]:
+        report.missing.append(f"50,000 images in each of {len(short)} folders: {listed(short)}")
     return report
 
 
 IMAGENET_C = DatasetKind(recognise_imagenet_c, open_imagenet_c, check_imagenet_c, by_url=True)
+
+# Archives that were not unpacked or are incomplete. Members are counted, none is extracted.
+_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
+#: Archives of other layouts than class folders, by name: title, role, where it comes from.
+_OTHER_ARCHIVES = {
+    r"objectnet.*": ("ObjectNet", "objectnet", "objectnet.dev, a zip file whose password is on the download page"),
+    r"cifar-10-(python|binary)": ("CIFAR-10", "cifar-10", "Alex Krizhevsky's page at cs.toronto.edu"),
+    r"cifar-100-(python|binary)": ("CIFAR-100", "cifar-100", "Alex Krizhevsky's page at cs.toronto.edu"),
+    r"cifar-10-c": ("CIFAR-10-C", "cifar-10-c", "Zenodo, CIFAR-10-C"),
+    r"noise|blur|weather|digital|extra": ("ImageNet-C", "imagenet-c", "Zenodo, record 2235448"),
+}
+_DAMAGED = (tarfile.TarError, EOFError, zlib.error, OSError)
+
+
+def recognise_archive(path: Location) -> str | None:
+    suffix, known = _suffix(path), _archived(path)
+    if known is None or not path.is_file():
+        return None
+    if suffix != ".zip":
+        try:  # a WebDataset shard may happen to have the name of an archive
+            with path.open("rb") as file, tarfile.open(fileobj=file) as archive:
+                if any(member.name.endswith((".cls", ".json")) for member in islice(archive, 16)):
+                    return None
+        except _DAMAGED:
+            pass
+    return f"an archive, {suffix[1:]}"
+
+
+def open_archive(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
+    """The archive of a published dataset, which has to be unpacked first."""
+    path = place(path)
+    raise DatasetError(f"{path.name} is an archive", expected="the unpacked folder", hint=_unpack_command(path))
+
+
+def check_archive(path: Location) -> DataReport | None:
+    """Whether the archive is complete; it has to be unpacked in any case."""
+    known = _archived(path)
+    if known is None:
+        return None
+    (title, role, home), suffix = known, _suffix(path)
+    images, cut_off = _archive_contents(path)
+    report = DataReport(str(path), title, f"an archive, {suffix[1:]}", role, images=images, home=home)
+    if cut_off:
+        report.missing.append(f"the rest of the archive: {cut_off}; download it again")
+    else:
+        command = _unpack_command(path)
+        report.missing.append(f"the folder: the archive is not unpacked; {command}, then name the folder")
+    return report
+
+
+ARCHIVE = DatasetKind(recognise_archive, open_archive, check_archive)
+
+
+def _suffix(path: Location) -> str:
+    return next((ending for ending in _SUFFIXES if path.name.casefold().endswith(ending)), "")
+
+
+def _unpack_command(path: Location) -> str:
+    return f"unzip {path.name}" if _suffix(path) == ".zip" else f"tar -xf {path.name}"
+
+
+def _archived(path: Location) -> tuple[str, str, str] | None:
+    """Title, role and home of the dataset that an archive is named after."""
+    name = path.name.casefold().removesuffix(_suffix(path)).replace("_", "-")
+    for candidate in official_datasets():
+        if re.fullmatch(candidate.named, name):
+            return candidate.title, candidate.role, candidate.home
+    return next((about for pattern, about in _OTHER_ARCHIVES.items() if re.fullmatch(pattern, name)), None)
+
+
+def _archive_contents(path: Location) -> tuple[int, str | None]:
+    """The number of images, and where the archive ends if it is cut off."""
+    if _suffix(path) == ".zip":  # its table of contents is at the end
+        try:
+            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+                return sum(name.lower().endswith(EXTENSIONS) for name in archive.namelist()), None
+        except (zipfile.BadZipFile, OSError):
+            return 0, "its table of contents at the end is missing"
+    images, last = 0, "no file at all"
+    try:
+        with path.open("rb") as file, tarfile.open(fileobj=file) as opened:
+            for member in opened:
+                images += member.isfile() and member.name.lower().endswith(EXTENSIONS)
+                last = member.name
+            if path.suffix.casefold() == ".tar" and path.stat().st_size < opened.offset + 512:
+                return images, f"it ends after {last}"  # an empty block marks the end of a tar file
+    except _DAMAGED:
+        return images, f"it ends inside or after {last}"
+    return images, None

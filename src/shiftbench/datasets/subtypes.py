@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.base import Dataset, DatasetKind, own_space
 from shiftbench.datasets.cifar import find_files, open_cifar
-from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import EXTENSIONS
-from shiftbench.datasets.kind import DatasetKind, own_space
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError
 from shiftbench.io.paths import Location
@@ -34,11 +32,7 @@ _PART = re.compile(r"subtypes(?:-(?P<held_out>[1-4]))?\.(?P<part>train|seen|unse
 
 
 def held_out_subtypes(held_out: int) -> frozenset[str]:
-    """The fine classes of CIFAR-100 that are not trained on, ``held_out`` of each broad class.
-
-    >>> len(held_out_subtypes(2)), sorted(held_out_subtypes(1))[:3]
-    (40, ['bicycle', 'boy', 'butterfly'])
-    """
+    """The fine classes of CIFAR-100 that are not trained on, ``held_out`` of each broad class."""
     if held_out not in range(1, 5):
         raise DatasetError("invalid number of held-out subtypes", found=held_out, expected="1 to 4 of the five")
     members = label_space(CIFAR_SPACE).members or ()
@@ -55,13 +49,8 @@ def open_cifar_part(path: str | Path, part: str, *, held_out: int = 1, name: str
 
 
 def seen_synsets() -> frozenset[str]:
-    """The subtypes of the 25 broad classes that ImageNet-1K has.
-
-    >>> len(seen_synsets())
-    543
-    """
-    known = label_space("imagenet-1k")
-    return frozenset(wnid for group in label_space(IMAGENET_SPACE).members or () for wnid in group if wnid in known)
+    """The subtypes of the 25 broad classes that ImageNet-1K has."""
+    return frozenset(_broad_classes()).intersection(label_space("imagenet-1k").keys)
 
 
 def open_imagenet_22k(path: str | Path, part: str, *, name: str | None = None) -> FileDataset:
@@ -69,30 +58,29 @@ def open_imagenet_22k(path: str | Path, part: str, *, name: str | None = None) -
 
     Synsets outside the 25 broad classes are ignored. The subtype of each image is metadata.
     """
-    root = Path(path)
-    space = label_space(IMAGENET_SPACE)
-    members = {wnid: i for i, group in enumerate(space.members or ()) for wnid in group}
-    seen = seen_synsets()
-    present = [wnid for wnid in _folders(root) if wnid in members and (wnid in seen) == (part != "unseen")]
-    files = [
-        (wnid, file)
-        for wnid in present
-        for file in sorted(name for name in _names(root / wnid, folders=False) if name.lower().endswith(EXTENSIONS))
-    ]
-    if not files:
+    root, members, seen = Path(path), _broad_classes(), seen_synsets()
+    present = [wnid for wnid in _names(root, folders=True) if wnid in members and (wnid in seen) == (part != "unseen")]
+    images = [(wnid, file) for wnid in present for file in _names(root / wnid) if file.lower().endswith(EXTENSIONS)]
+    if not images:
         raise DatasetError(
             f"{root} has no image of {part} subtypes",
             found=f"{len(present)} folders of them",
             expected="folders of synsets below the 25 broad classes, such as n01639765/<image>",
         )
+    subtypes = [wnid for wnid, _ in images]
     return FileDataset(
         name or f"imagenet-22k/subtypes.{part}",
-        space,
+        label_space(IMAGENET_SPACE),
         root,
-        [f"{wnid}/{file}" for wnid, file in files],
-        [members[wnid] for wnid, _ in files],
-        metadata={"subtype": [wnid for wnid, _ in files]},
+        [f"{wnid}/{file}" for wnid, file in images],
+        [members[wnid] for wnid in subtypes],
+        metadata={"subtype": subtypes},
     )
+
+
+def _broad_classes() -> dict[str, int]:
+    """Each synset to the broad class of ImageNet-22K that it belongs to."""
+    return {wnid: i for i, group in enumerate(label_space(IMAGENET_SPACE).members or ()) for wnid in group}
 
 
 def recognise_subtypes(path: Location) -> str | None:
@@ -102,8 +90,7 @@ def recognise_subtypes(path: Location) -> str | None:
     if match["held_out"]:
         files = find_files(path.parent)
         return f"{match['part']} subtypes of CIFAR-100" if files and files.space == "cifar-100" else None
-    known = {wnid for group in label_space(IMAGENET_SPACE).members or () for wnid in group}
-    found = path.parent.is_dir() and any(folder in known for folder in _folders(path.parent))
+    found = path.parent.is_dir() and not _broad_classes().keys().isdisjoint(_names(path.parent, folders=True))
     return f"{match['part']} subtypes of ImageNet-22K" if found else None
 
 
@@ -125,14 +112,10 @@ def open_subtypes(path: str | Path, *, space: AskedSpace = None, name: str | Non
 KIND = DatasetKind(recognise_subtypes, open_subtypes)
 
 
-def _folders(root: Path) -> list[str]:
-    return sorted(_names(root, folders=True))
-
-
-def _names(folder: Path, *, folders: bool) -> Iterable[str]:
-    """Only one level: 22,000 folders hold 14 million images."""
+def _names(folder: Path, *, folders: bool = False) -> list[str]:
+    """Sorted; only one level: 22,000 folders hold 14 million images."""
     try:
         with os.scandir(folder) as entries:
-            return [e.name for e in entries if not e.name.startswith(".") and e.is_dir() == folders]
+            return sorted(e.name for e in entries if not e.name.startswith(".") and e.is_dir() == folders)
     except OSError as error:
         raise DatasetError(f"the folder {folder} can't be listed", found=error.strerror) from error

@@ -16,13 +16,13 @@ import csv
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from shiftbench.datasets.files import FileDataset
-from shiftbench.datasets.kind import DataReport, DatasetKind, own_space
+from shiftbench.datasets.base import DataReport, DatasetKind, own_space
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.space import AskedSpace, LabelSpace
@@ -41,20 +41,12 @@ class Anchor:
 
 
 def row_id(anchor: str, offset: int = 0, copy: int = 1) -> str:
-    """The id of a row.
-
-    >>> row_id("v/000010.JPEG"), row_id("v/000010.JPEG", -2), row_id("v/000010.JPEG", 3, 2)
-    ('v/000010.JPEG', 'v/000010.JPEG@-2', 'v/000010.JPEG@+3#2')
-    """
+    """The id of a row, such as ``v/000010.JPEG@+3#2``."""
     return anchor + (f"@{offset:+d}" if offset else "") + (f"#{copy}" if copy > 1 else "")
 
 
 def parse_row_id(row: str) -> tuple[str, int]:
-    """The anchor and the offset of a row.
-
-    >>> parse_row_id("v/000010.JPEG@+3#2"), parse_row_id("v/000010.JPEG")
-    (('v/000010.JPEG', 3), ('v/000010.JPEG', 0))
-    """
+    """The anchor and the offset of a row."""
     found = _ROW.fullmatch(row)
     assert found is not None  # every text fits
     return found["anchor"], int(found["offset"] or 0)
@@ -74,37 +66,22 @@ def frame_dataset(
     ``files`` maps frames to their paths below ``root``, if they differ. Every listed frame must exist: a missing one
     would make its anchor look harder or easier than it is.
     """
-    rows = [row for anchor in anchors for row in _rows(anchor, k)]
+    rows: list[tuple[str, str, int, str, int, tuple[int, ...]]] = []
+    for anchor in anchors:  # the anchor first, then its neighbours in time
+        near = {0: (anchor.frame, anchor.labels)}
+        near |= {o: anchor.neighbours[o] for o in sorted(anchor.neighbours) if k is None or abs(o) <= k}
+        for offset, (frame, labels) in near.items():
+            if not labels:
+                raise DatasetError(f"the frame {frame} has no label", expected="a label for each anchor and neighbour")
+            for copy, label in enumerate(labels, start=1):
+                rows.append((row_id(anchor.frame, offset, copy), anchor.frame, offset, frame, label, labels))
     if not rows:
         raise DatasetError(f"{name!r} has no anchors", expected="at least one anchor frame with a label")
-    where = [(files or {}).get(frame, frame) for _, _, frame, _ in rows]
-    _require_files(name, root, where)
-    places = [parse_row_id(row) for row, _, _, _ in rows]
-    return FileDataset(
-        name,
-        space,
-        root,
-        where,
-        [label for _, label, _, _ in rows],
-        ids=[row for row, _, _, _ in rows],
-        metadata={
-            "frame": [frame for _, _, frame, _ in rows],
-            "anchor": [anchor for anchor, _ in places],
-            "offset": [offset for _, offset in places],
-            "labels": [labels for _, _, _, labels in rows],
-        },
-    )
-
-
-def _rows(anchor: Anchor, k: int | None) -> Iterator[tuple[str, int, str, tuple[int, ...]]]:
-    """(id, label, frame, all labels), the anchor first, then its neighbours in time."""
-    near = {0: (anchor.frame, anchor.labels)}
-    near |= {o: anchor.neighbours[o] for o in sorted(anchor.neighbours) if k is None or abs(o) <= k}
-    for offset, (frame, labels) in near.items():
-        if not labels:
-            raise DatasetError(f"the frame {frame} has no label", expected="a label for each anchor and neighbour")
-        for copy, label in enumerate(labels, start=1):
-            yield row_id(anchor.frame, offset, copy), label, frame, labels
+    ids, anchor_frames, offsets, frames, single, sets = (list(column) for column in zip(*rows, strict=True))
+    paths = [(files or {}).get(frame, frame) for frame in frames]
+    _require_files(name, root, paths)
+    metadata = {"frame": frames, "anchor": anchor_frames, "offset": offsets, "labels": sets}
+    return FileDataset(name, space, root, paths, single, ids=ids, metadata=metadata)
 
 
 def _require_files(name: str, root: Location, files: Sequence[str]) -> None:
@@ -120,7 +97,6 @@ def _require_files(name: str, root: Location, files: Sequence[str]) -> None:
 
 
 def distinct(values: Collection[int]) -> tuple[int, ...]:
-    """Each label once, in order."""
     return tuple(dict.fromkeys(int(value) for value in values))
 
 
@@ -138,10 +114,7 @@ _PROBLEMS = {
 
 def find_metadata(root: Location, files: Sequence[str]) -> Location | None:
     """The folder at or below ``root`` that holds all of a set's annotation files."""
-    for name in _METADATA:
-        if all((root / name / file).is_file() for file in files):
-            return root / name
-    return None
+    return next((root / name for name in _METADATA if all((root / name / file).is_file() for file in files)), None)
 
 
 def open_vid_robust(
@@ -160,26 +133,28 @@ def open_vid_robust(
     root = place(path)
     folder = _metadata(root, metadata, VID_FILES, "ImageNet-Vid-Robust")
     pmsets, labels = (_json(folder / file) for file in VID_FILES)
+
+    def labels_of(frame: str) -> tuple[int, ...]:
+        if frame not in labels:
+            raise DatasetError(f"labels.json has no labels for {frame}")
+        return distinct(labels[frame])
+
     anchors = []
     for anchor, near in pmsets.items():
-        neighbours = {_number(f) - _number(anchor): (f, distinct(_labels_of(labels, f))) for f in near}
+        neighbours = {_number(frame) - _number(anchor): (frame, labels_of(frame)) for frame in near}
         neighbours.pop(0, None)
-        anchors.append(Anchor(anchor, distinct(_labels_of(labels, anchor)), neighbours))
-    frames, stripped = _vid_frames(root, anchors)
-    files = {f: f.removeprefix("val/") for f in labels} if stripped else None
+        anchors.append(Anchor(anchor, labels_of(anchor), neighbours))
+    first = anchors[0].frame if anchors else ""
+    found = [
+        (root / name, prefix)  # the leading val/ of the names is missing in some packings
+        for name in _VID_FRAMES
+        for prefix in ("", "val/")
+        if (root / name / first.removeprefix(prefix)).parent.is_dir()
+    ]
+    frames, prefix = found[0] if found else (root, "")
+    files = {frame: frame.removeprefix(prefix) for frame in labels}
     target = own_space("vid-robust-30", space, projectable=True)
     return frame_dataset(name or "imagenet-vid-robust", target, frames, anchors, k=k, files=files)
-
-
-def _vid_frames(root: Location, anchors: Sequence[Anchor]) -> tuple[Location, bool]:
-    """The folder of the frames, and whether their names lack the leading ``val/`` there."""
-    first = anchors[0].frame if anchors else ""
-    for name in _VID_FRAMES:
-        if (root / name / first).parent.is_dir():
-            return root / name, False
-        if (root / name / first.removeprefix("val/")).parent.is_dir():
-            return root / name, True
-    return root, False
 
 
 def _number(frame: str) -> int:
@@ -187,14 +162,6 @@ def _number(frame: str) -> int:
     if found is None:
         raise DatasetError(f"the frame {frame} has no number", expected="names such as 000442.JPEG")
     return int(found[1])
-
-
-def _labels_of(labels: Mapping[str, Any], frame: str) -> Sequence[int]:
-    try:
-        found: Sequence[int] = labels[frame]
-    except KeyError:
-        raise DatasetError(f"labels.json has no labels for {frame}") from None
-    return found
 
 
 def open_ytbb_robust(
@@ -216,8 +183,19 @@ def open_ytbb_robust(
     root = place(path)
     folder = _metadata(root, metadata, YTBB_FILES, "YTBB-Robust")
     target = own_space("ytbb-robust-24", space, projectable=True)
-    reviewed, pairs = (_annotations(folder / file) for file in YTBB_FILES[:2])
-    given = _first_labels(folder / YTBB_FILES[2])
+    annotations: list[dict[str, set[str]]] = []
+    for file in YTBB_FILES[:2]:
+        value = _json(folder / file)
+        names = [str(name) for name in value["labels"]]
+        # if a key is annotated twice, the later one counts
+        annotations.append({str(row["key"]): {names[i] for i in row["labels"]} for row in value["annotations"]})
+    reviewed, pairs = annotations
+    # The class of each anchor in YouTube-BB. There 22 is car and 23 none; in the set's own order it is reversed.
+    swapped = {22: 23, 23: 22}
+    given = {
+        f"{row['ytid']}_{row['time_ms']}": swapped.get(int(row["label"]), int(row["label"]))
+        for row in csv.DictReader((folder / YTBB_FILES[2]).read_text(encoding="utf-8").splitlines())
+    }
     bad = {_key(key.split(",")[0]) for key, marks in pairs.items() if "bad-anchor" in marks}
     near: dict[str, dict[int, str]] = defaultdict(dict)
     for key, marks in pairs.items():
@@ -229,8 +207,11 @@ def open_ytbb_robust(
         anchor = _key(raw)
         if "good" not in marks or marks & {"bad", "unsure"} or anchor in bad:
             continue
+        video = anchor.split("/")[0]
+        if video not in given:
+            raise DatasetError(f"{YTBB_FILES[2]} has no label for the anchor {anchor}")
         added = [target.index(key) for key in (mark.replace(" ", "_") for mark in sorted(marks)) if key in target]
-        labels = distinct([_first_label(given, anchor), *added])
+        labels = distinct([given[video], *added])
         neighbours = {offset: (frame, labels) for offset, frame in near[anchor].items() if offset}
         anchors.append(Anchor(anchor, labels, neighbours))
     first = anchors[0].frame if anchors else ""
@@ -240,37 +221,13 @@ def open_ytbb_robust(
 
 def _key(path: str) -> str:
     """``<video>_<milliseconds>/frame-<number>.jpg``, without the folders some annotations have before it."""
-    parts = PurePosixPath(path).parts
-    return "/".join(parts[-2:])
-
-
-def _annotations(path: Location) -> dict[str, set[str]]:
-    """Key to its annotations; if a key is annotated twice, the later one counts."""
-    value = _json(path)
-    names = [str(name) for name in value["labels"]]
-    return {str(row["key"]): {names[i] for i in row["labels"]} for row in value["annotations"]}
-
-
-def _first_labels(path: Location) -> dict[str, int]:
-    """The class of each anchor in YouTube-BB. There 22 is car and 23 none; in the set's own order it is reversed."""
-    swapped = {22: 23, 23: 22}
-    return {
-        f"{row['ytid']}_{row['time_ms']}": swapped.get(int(row["label"]), int(row["label"]))
-        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    }
-
-
-def _first_label(given: Mapping[str, int], anchor: str) -> int:
-    try:
-        return given[anchor.split("/")[0]]
-    except KeyError:
-        raise DatasetError(f"{YTBB_FILES[2]} has no label for the anchor {anchor}") from None
+    return "/".join(PurePosixPath(path).parts[-2:])
 
 
 def _metadata(root: Location, given: str | Location | None, files: Sequence[str], what: str) -> Location:
     folder = place(given) if given is not None else find_metadata(root, files)
-    missing = [file for file in files if folder is None or not (folder / file).is_file()]
-    if folder is None or missing:
+    if folder is None or not all((folder / file).is_file() for file in files):
+        missing = [file for file in files if folder is None or not (folder / file).is_file()]
         raise DatasetError(
             f"{root} lacks the annotations of {what}",
             found=f"no {', '.join(missing)}",

@@ -12,15 +12,14 @@ import re
 import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from shiftbench.datasets.files import EncodedDataset
-from shiftbench.datasets.images import MAX_PIXELS, bad_image
-from shiftbench.datasets.kind import DatasetKind, entry_names
+from shiftbench.datasets.base import DatasetKind, entry_names
+from shiftbench.datasets.images import bad_image
+from shiftbench.datasets.stored import EncodedDataset
 from shiftbench.errors import DatasetError
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, place
@@ -35,12 +34,6 @@ _MEMBER = re.compile(r"((?:.*/)?[^/.]+)\.([^/]+)")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
-@dataclass
-class _Sample:
-    key: str
-    members: dict[str, tuple[int, int]] = field(default_factory=dict)  # ending: offset, size
-
-
 class WebDataset(EncodedDataset):
     """Made by ``open_webdataset``."""
 
@@ -53,14 +46,11 @@ class WebDataset(EncodedDataset):
         labels: Sequence[int],
         places: Sequence[tuple[int, int, int]],
         metadata: Mapping[str, Sequence[Any]],
-        max_pixels: int,
     ) -> None:
-        self.name, self.space, self.shards = name, space, list(shards)
-        self.ids = list(ids)
+        self.name, self.space, self.shards, self.ids = name, space, list(shards), list(ids)
         self.labels = np.asarray(labels, dtype=np.int32)
         self._places = np.asarray(places, dtype=np.int64).reshape(-1, 3)
         self._metadata = dict(metadata)
-        self._max_pixels = max_pixels
 
     def _bytes(self, index: int) -> bytes:
         shard, offset, size = self._places[index].tolist()
@@ -81,7 +71,6 @@ def open_webdataset(
     name: str | None = None,
     image: str | None = None,
     label: str | None = None,
-    max_pixels: int = MAX_PIXELS,
 ) -> WebDataset:
     """WebDataset shards: a tar file, a folder of them, a pattern such as shard-{000..010}.tar, or a list.
 
@@ -89,7 +78,16 @@ def open_webdataset(
     ``key.cls``, or the field ``label`` of ``key.json``; a sample without one has the label -1.
     """
     shards = find_shards(path)
-    samples, endings = _scan_all(shards, image, label)
+    samples: list[tuple[str, str | None, tuple[int, int, int], dict[str, Any]]] = []
+    endings: set[str] = set()
+    for number, shard in enumerate(map(local_copy, shards)):
+        with shard.open("rb") as file:
+            for key, members in _scan(shard):
+                endings.update(members)
+                wanted = (image.lstrip("."),) if image else IMAGE_ENDINGS
+                if ending := next((one for one in wanted if one in members), None):
+                    value, extra = _record(file, key, members, label)
+                    samples.append((key, value, (number, *members[ending]), extra))
     found = f"members with the endings {', '.join(sorted(endings)) or 'none'}"
     if not samples:
         raise DatasetError(
@@ -101,20 +99,15 @@ def open_webdataset(
     if not any(value is not None for value in values):
         raise DatasetError(f"no labels in {len(shards)} shards", found=found, expected=".cls or .json with a label")
     target, index = recognise_folders({value for value in values if value is not None}, space)
-    counts = Counter(keys)
-    return WebDataset(
-        name or shards[0].parent.resolve().name,
-        target,
-        shards,
-        [
-            key if counts[key] == 1 else f"{shards[place[0]].stem}/{key}"
-            for key, place in zip(keys, places, strict=True)
-        ],
-        [-1 if value is None else index[value] for value in values],
-        places,
-        {column: [extra.get(column) for extra in extras] for column in sorted({c for extra in extras for c in extra})},
-        max_pixels,
-    )
+    counts: Counter[str] = Counter(keys)
+    ids = [
+        key if counts[key] == 1 else f"{shards[number].stem}/{key}"
+        for key, (number, _, _) in zip(keys, places, strict=True)
+    ]
+    labels = [-1 if value is None else index[value] for value in values]
+    columns = sorted({column for extra in extras for column in extra})
+    metadata = {column: [extra.get(column) for extra in extras] for column in columns}
+    return WebDataset(name or shards[0].parent.resolve().name, target, shards, ids, labels, places, metadata)
 
 
 def recognise_shards(path: Location) -> str | None:
@@ -125,25 +118,6 @@ def recognise_shards(path: Location) -> str | None:
 
 
 KIND = DatasetKind(recognise_shards, open_webdataset, by_url=True)
-
-
-#: Key, label as text, (shard, offset, size) of the image, and the other fields of its JSON.
-_Found = tuple[str, str | None, tuple[int, int, int], dict[str, Any]]
-
-
-def _scan_all(shards: Sequence[Location], image: str | None, label: str | None) -> tuple[list[_Found], set[str]]:
-    """The samples with an image, and the endings of all members."""
-    found: list[_Found] = []
-    endings: set[str] = set()
-    for number, shard in enumerate(map(local_copy, shards)):
-        with shard.open("rb") as file:
-            for sample in _scan(shard):
-                endings.update(sample.members)
-                place = _image_place(sample, image)
-                if place is not None:
-                    value, extra = _record(file, sample, label)
-                    found.append((sample.key, value, (number, *place), extra))
-    return found, endings
 
 
 def find_shards(path: str | Location | Sequence[str | Location]) -> list[Location]:
@@ -169,10 +143,7 @@ def find_shards(path: str | Location | Sequence[str | Location]) -> list[Locatio
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """
-    >>> expand_braces("s-{08..10}.tar"), expand_braces("{a,b}/{0..1}")
-    (['s-08.tar', 's-09.tar', 's-10.tar'], ['a/0', 'a/1', 'b/0', 'b/1'])
-    """
+    """``s-{08..10}.tar`` and ``{a,b}/s.tar``, as a shell does it."""
     match = re.search(r"\{([^{}]*)\}", pattern)
     if match is None:
         return [pattern]
@@ -188,9 +159,13 @@ def expand_braces(pattern: str) -> list[str]:
     return [head + choice + rest for choice in choices for rest in expand_braces(tail)]
 
 
-def _scan(shard: Path) -> Iterator[_Sample]:
+#: Ending to (offset, size).
+_Members = dict[str, tuple[int, int]]
+
+
+def _scan(shard: Path) -> Iterator[tuple[str, _Members]]:
     """Samples of a shard: neighbouring members with the same key."""
-    current: _Sample | None = None
+    current, members = "", _Members()
     try:
         with tarfile.open(shard, "r:") as archive:
             for member in archive:
@@ -198,41 +173,33 @@ def _scan(shard: Path) -> Iterator[_Sample]:
                 match = _MEMBER.fullmatch(member.name)
                 if not member.isreg() or match is None:
                     continue
-                key, ending = match[1].lstrip("/"), match[2].lower()
-                if current is None or current.key != key:
-                    if current is not None:
-                        yield current
-                    current = _Sample(key)
-                current.members[ending] = (member.offset_data, member.size)
+                key = match[1].lstrip("/")
+                if members and current != key:
+                    yield current, members
+                    members = {}
+                current, members[match[2].lower()] = key, (member.offset_data, member.size)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DatasetError(f"the shard {shard} is damaged", found=error) from error
-    if current is not None:
-        yield current
+    if members:
+        yield current, members
 
 
-def _image_place(sample: _Sample, ending: str | None) -> tuple[int, int] | None:
-    for candidate in (ending.lstrip("."),) if ending else IMAGE_ENDINGS:
-        if candidate in sample.members:
-            return sample.members[candidate]
-    return None
-
-
-def _record(file: BinaryIO, sample: _Sample, label: str | None) -> tuple[str | None, dict[str, Any]]:
+def _record(file: BinaryIO, key: str, members: _Members, label: str | None) -> tuple[str | None, dict[str, Any]]:
     """The label of a sample as text, and the other fields of its JSON."""
     fields: dict[str, Any] = {}
-    if "json" in sample.members:
+    if "json" in members:
         try:
-            loaded = json.loads(_slice(file, *sample.members["json"]))
+            loaded = json.loads(_slice(file, *members["json"]))
         except ValueError as error:
-            raise DatasetError(f"{sample.key}.json is not JSON", found=error) from error
+            raise DatasetError(f"{key}.json is not JSON", found=error) from error
         fields = loaded if isinstance(loaded, dict) else {}
     for ending in LABEL_ENDINGS if label is None else (label,):
-        if ending in sample.members:
-            return _slice(file, *sample.members[ending]).decode("utf-8", "replace").strip() or None, fields
-    for key in JSON_FIELDS if label is None else (label,):
-        value = fields.get(key)
+        if ending in members:
+            return _slice(file, *members[ending]).decode("utf-8", "replace").strip() or None, fields
+    for name in JSON_FIELDS if label is None else (label,):
+        value = fields.get(name)
         if isinstance(value, (int, str)) and not isinstance(value, bool):
-            return str(value), {k: v for k, v in fields.items() if k != key}
+            return str(value), {k: v for k, v in fields.items() if k != name}
     return None, fields
 
 

@@ -23,7 +23,7 @@ from shiftbench.diagnosis.images import Examination, Images, admit, with_preproc
 from shiftbench.diagnosis.wiring import FACTORS, NORMALISATION_FACTORS, Wiring, alternatives, reverted
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.catalogue import LabelsArgument
-from shiftbench.labels.sanity_checks import best_mapping, outcome_warnings, usual_mistakes
+from shiftbench.labels.guard import best_mapping, outcome_warnings, usual_mistakes
 from shiftbench.labels.space import LabelSpace, Scores
 from shiftbench.metrics.intervals import clopper_pearson, images_needed_to_tell_apart
 from shiftbench.metrics.paired import difference_interval

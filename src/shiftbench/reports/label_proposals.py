@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shiftbench.errors import listed
-from shiftbench.labels.names import propose_members
+from shiftbench.labels.catalogue import propose_members
 from shiftbench.labels.space import LabelSpace
 from shiftbench.reports.table import Column, Table
 

@@ -24,8 +24,8 @@ from shiftbench.classifiers.recorded_files import (
 )
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.fingerprint import combine
 from shiftbench.datasets.images import bad_image
+from shiftbench.datasets.stored import combine
 from shiftbench.errors import (
     ClassifierError,
     DatasetError,

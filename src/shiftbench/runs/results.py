@@ -14,7 +14,7 @@ from typing import Any, Self
 from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, listed
 from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
-from shiftbench.labels.sanity_checks import outcome_warnings
+from shiftbench.labels.guard import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.settings.base import SettingMean
 from shiftbench.store.models import AmbiguousModelError, ModelVersion, ModelVersions

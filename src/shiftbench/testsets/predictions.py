@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.io.paths import Location
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions

@@ -290,8 +290,8 @@ def test_the_same_subtype_looks_alike_in_two_styles(offline: Path) -> None:
 _SLOWLY = """
 import sys, time
 from shiftbench.datasets.icons import assemble as assembling
-write = assembling._write_icon
-assembling._write_icon = lambda *given: (time.sleep(0.01), write(*given))[1]
+png_bytes = assembling.png_bytes
+assembling.png_bytes = lambda pixels: (time.sleep(0.01), png_bytes(pixels))[1]
 assembling.assemble(sys.argv[1], styles="offline", cap=5, size=32, workers=1, progress=False)
 """
 

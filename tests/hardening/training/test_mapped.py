@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.hardening.training import data as training_data
 from shiftbench.hardening.training import mapped

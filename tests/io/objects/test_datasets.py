@@ -161,7 +161,7 @@ def test_a_tree_is_listed_once_and_each_picture_fetched_once(bucket: Bucket, tmp
 def test_unchanged_objects_are_not_fetched_again_for_the_fingerprint(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shiftbench.datasets.fingerprint._SETTLED_NS", -(10**18))
+    monkeypatch.setattr("shiftbench.datasets.stored._SETTLED_NS", -(10**18))
     url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=4), "photos")
     first = open_dataset(url, space=COLOURS).fingerprint
     before = len(bucket.server.requests())

@@ -1,34 +1,41 @@
 """Icons-50 rebuilt: the icons of many packages, sorted into 50 classes under the file names of the original.
 
-``<class>/<style>_<rendition>_<subtype>.png``, and ``icons.csv`` with everything else. The renditions of a style are
-made together, and recorded when all are done: a run that was stopped continues with the styles that are missing.
+``<class>/<style>_<rendition>_<subtype>.png``, ``icons.csv`` with everything else, ``icons.json`` (how they were made)
+and their licences. The renditions of a style are made together, and recorded when all are done: a run that was stopped
+continues with the styles that are missing.
 """
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.icons.drawings import Drawing, difference, drawings, is_blank, png_bytes, rasterise
-from shiftbench.datasets.icons.record import RECORD, IconOptions, Record, Row
+from shiftbench.datasets.icons.drawings import difference, drawings, is_blank, png_bytes, rasterise
 from shiftbench.datasets.icons.sources import Icon, IconSource, capped, choose_sources, icons
-from shiftbench.errors import BadImageError, MissingExtraError
-from shiftbench.io.atomic import write_atomically
+from shiftbench.errors import BadImageError, DatasetError, MissingExtraError
+from shiftbench.io.atomic import write_atomically, write_bytes, write_json
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Executor, Job, Problem
 from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
-from shiftbench.outputs.record import WORKSHOP, check_destination
+from shiftbench.outputs.record import WORKSHOP, Content, check_destination, check_recipe, read_record
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+TABLE, RECORD, LICENCES = "icons.csv", "icons.json", "LICENCES.md"
+_COLUMNS = ("path", "class", "subtype", "style", "rendition", "version", "codepoint", "package", "licence")
+Row = dict[str, str]
 #: Most subtypes per class by default: there are 270 flags and 108 faces.
 DEFAULT_CAP = 100
 #: A rendition that differs less from an earlier one of its style (mean of 255, at 32 pixels) is the same drawing.
@@ -36,10 +43,114 @@ SAME_DRAWING = 4.0
 
 
 @dataclass(frozen=True)
+class IconOptions:
+    """Common to all icons of a folder."""
+
+    variant: str
+    size: int
+    cap: int | None
+    skin_tones: bool
+
+
+@dataclass
+class IconRecord:
+    """A folder of icons: the styles that are complete."""
+
+    folder: Path
+    options: IconOptions
+    #: Rows of the table by style.
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    #: By style: its sources, and which icons were left out and why.
+    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, folder: Path, options: IconOptions) -> IconRecord:
+        """The record of a folder, new or continued with the same options."""
+        record = cls(folder, options)
+        content = read_icon_record(folder)
+        if content is None:
+            record._write()  # from now on the folder is known for what it is
+            return record
+        check_recipe(folder, {"options": content["options"]}, {"options": asdict(options)})
+        record.about = content["styles"]
+        try:
+            with (folder / TABLE).open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    if set(_COLUMNS) <= set(row) and row["style"] in record.about:
+                        record.rows.setdefault(row["style"], []).append(row)
+        except FileNotFoundError:  # without the table no style is complete
+            pass
+        return record
+
+    def holds(self, style: str) -> bool:
+        """Whether all icons of a style are there."""
+        rows = self.rows.get(style, [])
+        listed = style in self.about and len(rows) == self.about[style]["images"]
+        return listed and all((self.folder / row["path"]).is_file() for row in rows)
+
+    def add(self, style: str, rows: list[Row], sources: Iterable[IconSource], left_out: dict[str, list[str]]) -> None:
+        """A style whose icons are all written. The record itself is written last: a style that it names is complete."""
+        self.rows[style] = rows
+        self.about[style] = {
+            "images": len(rows),
+            "left_out": left_out,
+            "sources": [
+                {
+                    "version": source.version,
+                    "package": f"{source.package.name} {source.package.version}",
+                    "sha256": source.package.sha256,
+                    "licence": source.licence,
+                    "holder": source.holder,
+                }
+                for source in sources
+            ],
+        }
+        table = io.StringIO()
+        writer = csv.DictWriter(table, _COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(self.all_rows(), key=lambda row: row["path"]))
+        for name, text in ((TABLE, table.getvalue()), (LICENCES, self._licences())):
+            write_bytes(self.folder / name, text.encode("utf-8"))
+        self._write()
+
+    def _write(self) -> None:
+        write_json(self.folder / RECORD, {"format": 1, "options": asdict(self.options), "styles": self.about})
+
+    def all_rows(self) -> list[Row]:
+        return [row for style in sorted(self.rows) for row in self.rows[style]]
+
+    def counts(self, column: str) -> dict[str, int]:
+        return dict(sorted(Counter(row[column] for row in self.all_rows()).items()))
+
+    def _licences(self) -> str:
+        lines = [
+            "# Whose icons these are",
+            "",
+            "The pictures were read out of registry packages on this machine, for use in experiments here, and drawn",
+            "or resized to one size on white. They belong to the holders named below. Before you show them or pass any",
+            "on, see that the licence allows it; `icons.csv` names the package and the licence of every picture.",
+            "",
+            "| style | version | package | holder | licence | icons |",
+            "|---|---|---|---|---|---|",
+        ]
+        for style in sorted(self.about):
+            counts = Counter(row["version"] for row in self.rows.get(style, ()))
+            for source in self.about[style]["sources"]:
+                cells = (style, *(source[k] for k in ("version", "package", "holder", "licence")))
+                lines.append(f"| {' | '.join(cells)} | {counts[source['version']]} |")
+        return "\n".join(lines) + "\n"
+
+
+def read_icon_record(folder: Path) -> Content | None:
+    """How the icons of a folder were made; None if there is no record."""
+    return read_record(folder / RECORD, {"options": dict, "styles": dict})
+
+
+@dataclass(frozen=True)
 class Assembled:
     """The outcome of ``assemble``."""
 
-    record: Record
+    record: IconRecord
     #: Icons that this run wrote.
     written: int
     seconds: float
@@ -49,22 +160,20 @@ class Assembled:
         return len(self.record.all_rows())
 
     def summary(self) -> dict[str, Any]:
-        left_out: dict[str, int] = {}
+        left_out: Counter[str] = Counter()
         for about in self.record.about.values():
-            for reason, names in about["left_out"].items():
-                left_out[reason] = left_out.get(reason, 0) + len(names)
+            left_out.update({reason: len(names) for reason, names in about["left_out"].items()})
+        options = asdict(self.record.options)
         return {
             "icons": str(self.record.folder),
             "images": self.images,
             "written": self.written,
             "seconds": round(self.seconds, 1),
-            "size": self.record.options.size,
-            "cap": self.record.options.cap,
-            "skin_tones": self.record.options.skin_tones,
+            **{name: options[name] for name in ("size", "cap", "skin_tones")},
             "styles": self.record.counts("style"),
             "classes": self.record.counts("class"),
             "subtypes": len(self.record.counts("subtype")),
-            "left_out": left_out,
+            "left_out": dict(left_out),
         }
 
 
@@ -83,20 +192,24 @@ def assemble(
     """Fetch the packages of the styles and write their icons, several styles at once; what is there already stays."""
     started = time.monotonic()
     variant, sources = choose_sources(styles)
-    options = IconOptions(variant, size, cap, skin_tones)
-    options.check()
-    _check_rasteriser(sources)
-    folder = Path(destination)
+    if not 16 <= size <= 512:
+        raise DatasetError("invalid size of icons", found=size, expected="16 to 512 pixels")
+    if cap is not None and cap < 2:
+        raise DatasetError("invalid cap: a class needs two subtypes", found=cap, expected="2 or more")
+    # checked before hundreds of megabytes are fetched
+    if any(source.suffix in (".svg", ".json") for source in sources) and importlib.util.find_spec("resvg_py") is None:
+        raise MissingExtraError("resvg-py", "icons", "drawing SVG icons")
+    folder, options = Path(destination), IconOptions(variant, size, cap, skin_tones)
     check_destination(folder, RECORD)
     wanted = capped(icons(), cap)
     with file_lock(folder / ".lock", wait=True):
-        before = Record.open(folder, options)
+        before = IconRecord.open(folder, options)
         job = _Styles(folder, options, [source for source in sources if not before.holds(source.style)], wanted)
         styles_to_do = list(dict.fromkeys(source.style for source in job.sources))
         with progress_bar("icons", len(wanted) * len(job.sources), show=progress, console=console) as advance:
             run_items(job, styles_to_do, executor, advance, workers)
         shutil.rmtree(folder / WORKSHOP, ignore_errors=True)
-        record = Record.open(folder, options)
+        record = IconRecord.open(folder, options)
     written = sum(len(record.rows.get(style, ())) for style in styles_to_do)
     return Assembled(record, written, time.monotonic() - started)
 
@@ -111,76 +224,38 @@ class _Styles(Job[str]):
     wanted: Sequence[Icon]
 
     def compute(self, item: str, advance: Advance, *, wait: bool) -> list[Problem]:
+        """All renditions of a style, the oldest first: a later one is kept where the drawing changed."""
         own = [source for source in self.sources if source.style == item]
-        rows, left_out = _assemble_style(self.folder, own, self.wanted, self.options, advance)
+        rows: list[Row] = []
+        left_out: dict[str, list[str]] = {}
+        earlier: dict[str, list[Pixels]] = {}
+        for source in own:
+            seen, package = 0, f"{source.package.name} {source.package.version}"
+            for drawing in drawings(source, self.wanted, skin_tones=self.options.skin_tones):
+                seen += 1
+                if seen <= len(self.wanted):
+                    advance(1)
+                path = f"{drawing.icon.label}/{source.style}_{source.rendition}_{drawing.subtype}.png"
+                known = earlier.setdefault(drawing.subtype, [])
+                try:
+                    name = f"{source.package.name}/{drawing.codepoint}"
+                    pixels = rasterise(drawing.data, self.options.size, name)
+                except BadImageError:
+                    left_out.setdefault("unreadable", []).append(path)
+                    continue
+                if is_blank(pixels):
+                    left_out.setdefault("blank", []).append(path)
+                    continue
+                if any(difference(pixels, other) <= SAME_DRAWING for other in known):
+                    left_out.setdefault("same drawing as an earlier rendition", []).append(path)
+                    continue
+                known.append(pixels)
+                # not waited for: a style that was not recorded is made again
+                write_atomically(self.folder / path, methodcaller("write_bytes", png_bytes(pixels)), durable=False)
+                about = (drawing.icon.label, drawing.subtype, source.style, str(source.rendition), source.version)
+                values = (path, *about, drawing.codepoint, package, source.licence)
+                rows.append(dict(zip(_COLUMNS, values, strict=True)))
+            advance(max(len(self.wanted) - seen, 0))
         with file_lock(self.folder / WORKSHOP / "lock", wait=True):
-            Record.open(self.folder, self.options).add(item, rows, own, left_out)
+            IconRecord.open(self.folder, self.options).add(item, rows, own, left_out)
         return []
-
-
-def _assemble_style(
-    folder: Path, sources: Sequence[IconSource], wanted: Sequence[Icon], options: IconOptions, advance: Advance
-) -> tuple[list[Row], dict[str, list[str]]]:
-    """All renditions of a style, the oldest first: a later one is kept where the drawing changed."""
-    rows: list[Row] = []
-    left_out: dict[str, list[str]] = {}
-    earlier: dict[str, list[Pixels]] = {}
-    for source in sources:
-        seen = 0
-        for drawing in drawings(source, wanted, skin_tones=options.skin_tones):
-            seen += 1
-            if seen <= len(wanted):
-                advance(1)
-            pixels = _pixels(drawing, source, options.size)
-            known = earlier.setdefault(drawing.subtype, [])
-            reason = "unreadable" if pixels is None else _reason_to_leave_out(pixels, known)
-            if pixels is None or reason:
-                left_out.setdefault(reason, []).append(_path(source, drawing))
-                continue
-            known.append(pixels)
-            rows.append(_write_icon(folder, source, drawing, pixels))
-        advance(max(len(wanted) - seen, 0))
-    return rows, left_out
-
-
-def _pixels(drawing: Drawing, source: IconSource, size: int) -> Pixels | None:
-    try:
-        return rasterise(drawing.data, size, f"{source.package.name}/{drawing.codepoint}")
-    except BadImageError:
-        return None
-
-
-def _reason_to_leave_out(pixels: Pixels, earlier: Sequence[Pixels]) -> str:
-    if is_blank(pixels):
-        return "blank"
-    if any(difference(pixels, other) <= SAME_DRAWING for other in earlier):
-        return "same drawing as an earlier rendition"
-    return ""
-
-
-def _path(source: IconSource, drawing: Drawing) -> str:
-    return f"{drawing.icon.label}/{source.style}_{source.rendition}_{drawing.subtype}.png"
-
-
-def _write_icon(folder: Path, source: IconSource, drawing: Drawing, pixels: Pixels) -> Row:
-    path = _path(source, drawing)
-    data = png_bytes(pixels)
-    # not waited for: a style that was not recorded is made again
-    write_atomically(folder / path, lambda temporary: temporary.write_bytes(data), durable=False)
-    return {
-        "path": path,
-        "class": drawing.icon.label,
-        "subtype": drawing.subtype,
-        "style": source.style,
-        "rendition": str(source.rendition),
-        "version": source.version,
-        "codepoint": drawing.codepoint,
-        "package": f"{source.package.name} {source.package.version}",
-        "licence": source.licence,
-    }
-
-
-def _check_rasteriser(sources: Iterable[IconSource]) -> None:
-    """Checked before hundreds of megabytes are fetched."""
-    if any(source.suffix in (".svg", ".json") for source in sources) and importlib.util.find_spec("resvg_py") is None:
-        raise MissingExtraError("resvg-py", "icons", "drawing SVG icons")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.icons.sources import Icon, IconSource, code_key, without_tone
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.registry_packages import fetch, read_members
-from shiftbench.errors import DatasetError, MissingExtraError
+from shiftbench.errors import DatasetError, required
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,9 +39,8 @@ class Drawing:
 
 def drawings(source: IconSource, wanted: Sequence[Icon], *, skin_tones: bool = False) -> Iterator[Drawing]:
     """The package's drawings of the wanted icons, each once; fetches the package if need be."""
-    found = _READERS[source.naming](source, wanted, skin_tones)
     seen: set[str] = set()
-    for drawing in found:
+    for drawing in _READERS[source.naming](source, wanted, skin_tones):
         if drawing.subtype not in seen:  # some packages have an image under two spellings of its name
             seen.add(drawing.subtype)
             yield drawing
@@ -67,15 +66,24 @@ def _by_aliases(source: IconSource, wanted: Sequence[Icon], skin_tones: bool) ->
     """``<folder>/airplane.png``; such packages are older than skin tones."""
     known = {icon.alias: icon for icon in wanted if source.means(icon.alias)}
     for name, data in _images(source, known.__contains__):
-        icon = known[name]
-        yield Drawing(icon, icon.subtype, icon.codepoint, data)
+        yield Drawing(known[name], known[name].subtype, known[name].codepoint, data)
 
 
 def _from_iconify(source: IconSource, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
     """One JSON file of drawings without their frames, under words run together (``articulatedlorry``)."""
-    known = {_run_together(name): icon for icon in wanted for name in (icon.alias, icon.subtype)}
-    for name, drawing in _iconify_drawings(source).items():
-        icon = known.get(_run_together(name))
+
+    def run_together(name: str) -> str:
+        return name.replace("_", "").replace("-", "").replace("+", "")
+
+    known = {run_together(name): icon for icon in wanted for name in (icon.alias, icon.subtype)}
+    try:
+        [(_, data)] = read_members(fetch(source.package), lambda member: member == source.folder)
+        found = json.loads(data)["icons"].items()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"{source.package} lacks its drawings"
+        raise DatasetError(message, expected=f"drawings in {source.folder}") from error
+    for name, drawing in found:
+        icon = known.get(run_together(name))
         if icon is not None and source.means(name):
             frame = (float(drawing.get(side, _FRAME)) for side in ("width", "height"))
             yield Drawing(icon, icon.subtype, icon.codepoint, iconify_svg(str(drawing["body"]), *frame))
@@ -96,21 +104,6 @@ def _images(source: IconSource, wanted: Callable[[str], bool]) -> Iterator[tuple
         yield member[start:end], data
 
 
-def _iconify_drawings(source: IconSource) -> Mapping[str, Mapping[str, Any]]:
-    for _, data in read_members(fetch(source.package), lambda member: member == source.folder):
-        try:
-            found = json.loads(data)["icons"]
-            if isinstance(found, dict):
-                return found
-        except (ValueError, KeyError, TypeError):
-            break
-    raise DatasetError(f"{source.package} lacks its drawings", expected=f"drawings in {source.folder}")
-
-
-def _run_together(name: str) -> str:
-    return name.replace("_", "").replace("-", "").replace("+", "")
-
-
 #: A package's icons are 64 to 512 pixels wide.
 _MAX_PIXELS = 2048 * 2048
 #: An icon needs nothing outside itself. What reads files, defines entities or embeds an image is refused unread.
@@ -121,11 +114,29 @@ _FOREIGN = re.compile(
 
 def rasterise(data: bytes, size: int, name: str) -> Pixels:
     """(size, size, 3) pixels; raises BadImageError, naming the image, for what is none."""
+    from PIL import Image
+
     try:
-        image = _open(_drawn(data, size, name) if (data.lstrip()[:1] == b"<") else data, name)
-        return _square(image, size)
+        drawn = _drawn(data.decode("utf-8"), size, name) if data.lstrip()[:1] == b"<" else data
+        with Image.open(io.BytesIO(drawn), formats=("PNG", "WEBP")) as opened:
+            if opened.width * opened.height > _MAX_PIXELS:
+                raise bad_image(name, f"{opened.width} x {opened.height} pixels are too many for an icon")
+            image = opened.convert("RGBA")
+        side = max(image.size)
+        ground = Image.new("RGBA", (side, side), "white")
+        ground.alpha_composite(image, ((side - image.width) // 2, (side - image.height) // 2))
+        return np.array(_resized(ground.convert("RGB"), size))
     except (OSError, ValueError, SyntaxError, MemoryError) as error:  # Pillow's and resvg's ways to refuse
         raise bad_image(name, str(error) or type(error).__name__) from error
+
+
+def _drawn(svg: str, size: int, name: str) -> bytes:
+    resvg = required("resvg_py", "icons", "drawing SVG icons", "resvg-py")
+    foreign = _FOREIGN.search(svg)
+    if foreign is not None:
+        raise bad_image(name, f"the drawing refers to something outside itself ({foreign.group()!r})")
+    # fonts of the machine would make pixels differ from machine to machine; the icons have no text
+    return bytes(resvg.svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True))
 
 
 def is_blank(pixels: Pixels) -> bool:
@@ -149,37 +160,6 @@ def iconify_svg(body: str, width: float, height: float) -> bytes:
     """A whole drawing from one that lacks its frame."""
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     return f'<svg {names} viewBox="0 0 {width} {height}">{body}</svg>'.encode()
-
-
-def _drawn(data: bytes, size: int, name: str) -> bytes:
-    try:
-        import resvg_py
-    except ImportError as error:
-        raise MissingExtraError("resvg-py", "icons", "drawing SVG icons") from error
-    text = data.decode("utf-8")
-    foreign = _FOREIGN.search(text)
-    if foreign is not None:
-        raise bad_image(name, f"the drawing refers to something outside itself ({foreign.group()!r})")
-    # fonts of the machine would make pixels differ from machine to machine; the icons have no text
-    return bytes(resvg_py.svg_to_bytes(svg_string=text, width=size, height=size, skip_system_fonts=True))
-
-
-def _open(data: bytes, name: str) -> Image:
-    from PIL import Image
-
-    with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as image:
-        if image.width * image.height > _MAX_PIXELS:
-            raise bad_image(name, f"{image.width} x {image.height} pixels are too many for an icon")
-        return image.convert("RGBA")
-
-
-def _square(image: Image, size: int) -> Pixels:
-    from PIL import Image
-
-    side = max(image.size)
-    ground = Image.new("RGBA", (side, side), "white")
-    ground.alpha_composite(image, ((side - image.width) // 2, (side - image.height) // 2))
-    return np.array(_resized(ground.convert("RGB"), size))
 
 
 def _resized(image: Image, size: int) -> Image:

@@ -26,21 +26,20 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
 
 from shiftbench.datasets.arrays import Array, ArrayDataset, ArraysOnly
-from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.base import DataReport, Dataset, DatasetKind, own_space
 from shiftbench.datasets.folder import list_classes
-from shiftbench.datasets.icons.record import RECORD, TABLE, read_record
+from shiftbench.datasets.icons.assemble import RECORD, TABLE, read_icon_record
 from shiftbench.datasets.icons.sources import HELD_OUT_SUBTYPES, is_held_out
-from shiftbench.datasets.kind import DataReport, DatasetKind, own_space
 from shiftbench.datasets.manifest import open_manifest
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError, UnknownNameError, argument, listed
 from shiftbench.io.paths import Location, local
@@ -59,11 +58,7 @@ _IMAGES = 10_000
 def recognise_icons(path: Location) -> str | None:
     match = _PART.fullmatch(path.name)
     if match is not None and not path.exists():
-        return f"{match['protocol']}.{match['part']} of Icons-50" if _recognise_set(path.parent) else None
-    return _recognise_set(path)
-
-
-def _recognise_set(path: Location) -> str | None:
+        return f"{match['protocol']}.{match['part']} of Icons-50" if recognise_icons(path.parent) else None
     if path.is_file():
         return "Icons-50 in one file" if path.name.lower() == "icons-50.npy" else None
     if not path.is_dir():
@@ -83,19 +78,15 @@ def open_icons(path: str | Path, *, space: AskedSpace = None, name: str | None =
     own_space("icons-50", space)
     match = _PART.fullmatch(place.name)
     if match is not None and not place.exists():
-        split = split_icons(_open_set(place.parent, None), match["protocol"])
-        part = split.part(match["part"])
+        part = split_icons(open_icons(place.parent), match["protocol"])[match["part"]]
         part.name = name or part.name
         return part
-    return _open_set(place, name)
-
-
-def _open_set(place: Path, name: str | None) -> Dataset:
     if place.is_file():
-        return _open_npy(place, name=name)
+        return _open_npy(place, name or place.stem)
+    name = name or place.resolve().name
     if (place / TABLE).is_file():
-        return open_manifest(place / TABLE, space="icons-50", label="class", name=name or place.resolve().name)
-    return _open_original_folder(place, name=name)
+        return open_manifest(place / TABLE, space="icons-50", label="class", name=name)
+    return _open_original_folder(place, name)
 
 
 def check_icons(path: Location) -> DataReport:
@@ -106,11 +97,8 @@ def check_icons(path: Location) -> DataReport:
     report.home = "GitHub, hendrycks/robustness, which links the archive; or rebuild it: shiftbench data icons FOLDER"
     try:
         dataset = open_icons(path)
-        expected = (
-            sum(int(about["images"]) for about in read_record(path)["styles"].values())
-            if (path / RECORD).is_file()
-            else _IMAGES
-        )
+        record = read_icon_record(path)
+        counts = [int(about["images"]) for about in record["styles"].values()] if record is not None else [_IMAGES]
     except ShiftbenchError as error:
         report.missing.append(f"{error.message} ({error.found})" if error.found else error.message)
         return report
@@ -123,7 +111,7 @@ def check_icons(path: Location) -> DataReport:
     lost = [image_id for image_id in dataset.ids if path.is_dir() and not (path / image_id).is_file()]
     if lost:
         report.missing.append(f"{len(lost):,} of the listed icons: {listed(lost, 3)}")
-    report.expect_images(expected)
+    report.expect_images(sum(counts))
     return report
 
 
@@ -136,7 +124,7 @@ _FACTORS = ("style", "rendition", "subtype")
 _NPY_KEYS = {"class", "style", "subtype", "rendition", "image"}
 
 
-def _open_original_folder(folder: Path, *, name: str | None = None) -> FileDataset:
+def _open_original_folder(folder: Path, name: str) -> FileDataset:
     """The class folders; style, rendition and subtype of each icon are metadata."""
     listing = list_classes(folder)
     space, index = recognise_folders(listing.classes, "icons-50")
@@ -154,10 +142,10 @@ def _open_original_folder(folder: Path, *, name: str | None = None) -> FileDatas
         )
     metadata = {factor: [match[factor] for match in parsed if match] for factor in _FACTORS}
     labels = [index[path.split("/")[0]] for path in paths]
-    return FileDataset(name or folder.resolve().name, space, folder, paths, labels, metadata=metadata)
+    return FileDataset(name, space, folder, paths, labels, metadata=metadata)
 
 
-def _open_npy(path: Path, *, name: str | None = None) -> ArrayDataset:
+def _open_npy(path: Path, name: str) -> ArrayDataset:
     """``Icons-50.npy``: 10,000 icons of 32 pixels, under the ids that the files have in the folder."""
     space = label_space("icons-50")
     value = _read_npy(path)
@@ -170,18 +158,11 @@ def _open_npy(path: Path, *, name: str | None = None) -> ArrayDataset:
     ids = [f"{space.keys[label]}/{style}_{rendition}_{subtype}.png" for label, style, rendition, subtype in names]
     if len(set(ids)) != len(ids):  # a file of one's own: numbers are unique
         ids = [f"{i:05d}" for i in range(len(ids))]
-    return ArrayDataset(name or path.stem, space, IconsNpy(path), labels, ids=ids, metadata=metadata)
+    return ArrayDataset(name, space, partial(_npy_images, path), labels, ids=ids, metadata=metadata)
 
 
-@dataclass(frozen=True)
-class IconsNpy:
-    """The images of the npy file, as (N, height, width, 3)."""
-
-    path: Path
-
-    def open(self) -> Array:
-        images = np.asarray(_read_npy(self.path)["image"])
-        return np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+def _npy_images(path: Path) -> Array:
+    return np.ascontiguousarray(np.asarray(_read_npy(path)["image"]).transpose(0, 2, 3, 1))
 
 
 class _PlainValues(ArraysOnly):
@@ -194,12 +175,24 @@ class _PlainValues(ArraysOnly):
 
 
 def _read_npy(path: Path) -> dict[str, Any]:
+    """The one object of the file, as ``np.load(..., allow_pickle=True).item()`` gives it, but safely."""
     try:
         with path.open("rb") as file:
-            value = _pickled(file)
+            version = npy_format.read_magic(file)
+            if version != (1, 0):
+                raise ValueError(f"npy version {version}")
+            shape, _, kind = npy_format.read_array_header_1_0(file)
+            if kind != np.dtype(object) or shape != ():
+                raise ValueError(f"an array of {kind} {shape}, not one object")
+            value = _PlainValues(file, encoding="latin1").load().item()
         if not isinstance(value, dict) or _NPY_KEYS - set(value):
             raise ValueError(f"keys {sorted(value) if isinstance(value, dict) else type(value).__name__}")
-        _check_shapes(value)
+        images = np.asarray(value["image"])
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] != 3:
+            raise ValueError(f"images of shape {images.shape}, {images.dtype}")
+        lengths = [len(value[key]) for key in sorted(_NPY_KEYS)]
+        if len(set(lengths)) != 1:
+            raise ValueError(f"lists of {', '.join(map(str, lengths))} entries")
     except Exception as error:  # a damaged or hostile pickle can raise anything
         raise DatasetError(
             f"{path} is not Icons-50",
@@ -207,26 +200,6 @@ def _read_npy(path: Path) -> dict[str, Any]:
             expected=f"a dictionary of {', '.join(sorted(_NPY_KEYS))}",
         ) from error
     return value
-
-
-def _pickled(file: BinaryIO) -> Any:
-    """The one object of an npy file, as ``np.load(..., allow_pickle=True).item()`` gives it, but safely."""
-    version = npy_format.read_magic(file)
-    if version != (1, 0):
-        raise ValueError(f"npy version {version}")
-    shape, _, kind = npy_format.read_array_header_1_0(file)
-    if kind != np.dtype(object) or shape != ():
-        raise ValueError(f"an array of {kind} {shape}, not one object")
-    return _PlainValues(file, encoding="latin1").load().item()
-
-
-def _check_shapes(value: dict[str, Any]) -> None:
-    images = np.asarray(value["image"])
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] != 3:
-        raise ValueError(f"images of shape {images.shape}, {images.dtype}")
-    lengths: Sequence[int] = [len(value[key]) for key in sorted(_NPY_KEYS)]
-    if len(set(lengths)) != 1:
-        raise ValueError(f"lists of {', '.join(map(str, lengths))} entries")
 
 
 #: The style that the paper holds out.
@@ -237,30 +210,11 @@ SEEN_SHARE = 0.1
 _PROTOCOL = re.compile(r"(?P<kind>style|subtype|version)(?:-(?P<which>[a-z0-9-]+))?")
 
 
-@dataclass(frozen=True)
-class IconSplit:
-    """Parts of a set of icons: to train on, to test on, and icons like those of training that stay unseen in it."""
+def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHARE, seed: int = 0) -> dict[str, Subset]:
+    """The parts ``train``, ``seen`` and ``test``: to train on, icons like those that stay unseen, and to test on.
 
-    protocol: str
-    train: Subset
-    seen: Subset
-    test: Subset
-
-    @property
-    def untrained(self) -> tuple[str, ...]:
-        """Classes that are tested though no icon of them is in training."""
-        known = set(self.train.labels.tolist())
-        return tuple(self.test.space.keys[i] for i in sorted(set(self.test.labels.tolist()) - known))
-
-    def part(self, name: str) -> Subset:
-        if name not in PARTS:
-            raise UnknownNameError("part of a split", name, PARTS)
-        part: Subset = getattr(self, name)
-        return part
-
-
-def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHARE, seed: int = 0) -> IconSplit:
-    """``style``, ``style-<name>``, ``subtype``, ``subtype-published``, ``version`` or ``version-newest``."""
+    The protocol is ``style``, ``style-<name>``, ``subtype``, ``subtype-published``, ``version`` or ``version-newest``.
+    """
     match = _PROTOCOL.fullmatch(protocol)
     rule = _RULES.get((match["kind"], None if match["kind"] == "style" else match["which"])) if match else None
     if match is None or rule is None:
@@ -268,7 +222,7 @@ def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHA
         raise UnknownNameError("protocol of icons", protocol, known)
     if not 0 <= seen_share < 1:
         raise DatasetError("invalid share of icons to set aside", found=seen_share, expected="0 to below 1")
-    lacking = [column for column in ("style", "rendition", "subtype") if column not in dataset.metadata]
+    lacking = [column for column in _FACTORS if column not in dataset.metadata]
     if lacking:
         raise DatasetError(
             f"{dataset.name!r} lacks the metadata that the protocol needs",
@@ -276,32 +230,25 @@ def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHA
             expected="icons, as `shiftbench data icons` writes them, or the original Icons-50",
         )
     tested = rule(dataset, match["which"])
-    return _split(dataset, protocol, tested, seen_share, seed)
-
-
-def _split(dataset: Dataset, protocol: str, tested: Sequence[bool], share: float, seed: int) -> IconSplit:
-    others = [i for i, is_tested in enumerate(tested) if not is_tested]
-    if len(others) in (0, len(dataset)):
+    if len(set(tested)) < 2:
         raise DatasetError(
             f"{protocol!r} does not split {dataset.name!r}",
-            found="all icons are tested" if not others else "no icon is tested",
+            found="all icons are tested" if all(tested) else "no icon is tested",
         )
-    seen = _set_aside(dataset, others, share, seed)
-    parts = {
-        "train": [i for i in others if i not in seen],
-        "seen": sorted(seen),
-        "test": [i for i, is_tested in enumerate(tested) if is_tested],
-    }
-    return IconSplit(protocol, *(Subset(dataset, parts[p], name=f"{dataset.name}/{protocol}.{p}") for p in PARTS))
-
-
-def _set_aside(dataset: Dataset, others: Sequence[int], share: float, seed: int) -> set[int]:
-    """The same share of every class, rounded down, drawn by (seed, id): the same on every machine."""
+    # Set aside is the same share of every class, rounded down, drawn by (seed, id): the same on every machine.
     classes: dict[int, list[int]] = defaultdict(list)
-    for i in others:
-        classes[int(dataset.labels[i])].append(i)
-    ranks = {i: hashlib.blake2b(f"{seed}/{dataset.ids[i]}".encode(), digest_size=8).digest() for i in others}
-    return {i for own in classes.values() for i in sorted(own, key=ranks.__getitem__)[: int(share * len(own))]}
+    for i, label in enumerate(dataset.labels.tolist()):
+        if not tested[i]:
+            classes[label].append(i)
+    ranks = [hashlib.blake2b(f"{seed}/{one}".encode(), digest_size=8).digest() for one in dataset.ids]
+    seen = {i for own in classes.values() for i in sorted(own, key=ranks.__getitem__)[: int(seen_share * len(own))]}
+    part_of = ["test" if is_tested else "seen" if i in seen else "train" for i, is_tested in enumerate(tested)]
+    return {
+        part: Subset(
+            dataset, [i for i, one in enumerate(part_of) if one == part], name=f"{dataset.name}/{protocol}.{part}"
+        )
+        for part in PARTS
+    }
 
 
 def _of_style(dataset: Dataset, which: str | None) -> list[bool]:
@@ -313,29 +260,16 @@ def _of_style(dataset: Dataset, which: str | None) -> list[bool]:
 
 
 def _redrawn(dataset: Dataset, is_tested: Callable[[int, Sequence[int]], bool]) -> list[bool]:
-    """Of icons with several renditions the one that ``is_tested``; one that is alone of its kind is trained on."""
-    groups, numbers = _renditions(dataset), map(int, dataset.metadata["rendition"])
-    return [
-        len(groups[key]) > 1 and is_tested(number, groups[key])
-        for key, number in zip(_drawings(dataset), numbers, strict=True)
-    ]
+    """Of icons that a vendor drew again the one that ``is_tested``; one that is alone of its kind is trained on."""
+    styles, numbers, subtypes = (dataset.metadata[factor] for factor in _FACTORS)
+    renditions = [(f"{style}/{subtype}", int(n)) for style, n, subtype in zip(styles, numbers, subtypes, strict=True)]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for drawing, number in renditions:
+        groups[drawing].append(number)
+    return [len(groups[drawing]) > 1 and is_tested(number, groups[drawing]) for drawing, number in renditions]
 
 
-def _drawings(dataset: Dataset) -> list[tuple[str, str]]:
-    """What a vendor draws again from version to version."""
-    metadata = dataset.metadata
-    return [(str(style), str(subtype)) for style, subtype in zip(metadata["style"], metadata["subtype"], strict=True)]
-
-
-def _renditions(dataset: Dataset) -> dict[tuple[str, str], list[int]]:
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for key, rendition in zip(_drawings(dataset), dataset.metadata["rendition"], strict=True):
-        groups[key].append(int(rendition))
-    return groups
-
-
-Rule = Callable[[Dataset, str | None], list[bool]]
-_RULES: dict[tuple[str, str | None], Rule] = {
+_RULES: dict[tuple[str, str | None], Callable[[Dataset, str | None], list[bool]]] = {
     ("style", None): _of_style,
     ("subtype", None): lambda dataset, _: [is_held_out(str(one)) for one in dataset.metadata["subtype"]],
     ("subtype", "published"): lambda dataset, _: [any(n in one for n in HELD_OUT_SUBTYPES) for one in dataset.ids],

@@ -1,14 +1,8 @@
 """Where the icons come from: registry packages, each with one vendor's drawings of one time (``sources.csv``).
 
-The packages are fetched by the ordinary clients and pinned by their hashes. The
-images belong to their owners: they are for the user's own experiments, are not part of this project and must not be
-passed on where the licence does not allow it. The styles of the group ``open`` have a licence that does.
-
-Archives are read without unpacking them. Nothing is written, and names in an archive never become paths: file names
-come from the table of classes. Links, folders and other members are skipped; an archive that is too large when
-unpacked is rejected.
-
-Which emoji belongs to which of the 50 classes, and under what name.
+The images belong to their owners: they are for the user's own experiments, are not part of this project and must not be
+passed on where the licence does not allow it. The styles of the group ``open`` have a licence that does. Names in an
+archive never become paths: file names come from the table of classes (``classes.csv``).
 
 Subtypes are called as in the original: by Unicode's name of the character, in lower case with underscores. Sequences,
 which Unicode gives no name, are ``male_`` or ``female_`` and the name of the person, ``family_`` and its members,
@@ -65,44 +59,28 @@ class IconSource:
 @cache
 def all_sources() -> tuple[IconSource, ...]:
     text = resources.files("shiftbench.datasets.icons").joinpath("sources.csv").read_text(encoding="utf-8")
-    return tuple(_source(row) for row in csv.DictReader(text.splitlines()))
-
-
-def _source(row: dict[str, str]) -> IconSource:
-    return IconSource(
-        row["style"],
-        int(row["rendition"]),
-        row["version"],
-        Package(row["registry"], row["package"], row["release"], row["file"], row["sha256"]),
-        row["folder"],
-        row["suffix"],
-        row["naming"],
-        row["licence"],
-        row["open"] == "yes",
-        row["holder"],
-        frozenset(row["variants"].split()),
-        frozenset(row["not_meant"].split()),
+    return tuple(
+        IconSource(
+            rendition=int(row["rendition"]),
+            package=Package(row["registry"], row["package"], row["release"], row["file"], row["sha256"]),
+            is_open=row["open"] == "yes",
+            variants=frozenset(row["variants"].split()),
+            not_meant=frozenset(row["not_meant"].split()),
+            **{key: row[key] for key in ("style", "version", "folder", "suffix", "naming", "licence", "holder")},
+        )
+        for row in csv.DictReader(text.splitlines())
     )
 
 
 def style_names(*, open_only: bool = False) -> tuple[str, ...]:
-    """All styles, or those of which every rendition has an open licence.
-
-    >>> style_names(open_only=True)
-    ('google', 'microsoft', 'mozilla', 'openmoji', 'twitter')
-    """
+    """All styles, or those of which every rendition has an open licence."""
     full = [source for source in all_sources() if FULL in source.variants]
     closed = {source.style for source in full if not source.is_open}
     return tuple(dict.fromkeys(s.style for s in full if not (open_only and s.style in closed)))
 
 
 def choose_sources(styles: str | Iterable[str] = "all") -> tuple[str, tuple[IconSource, ...]]:
-    """The variant, and its sources of the styles: ``all``, ``open``, ``offline`` (PyPI only), or names, with commas.
-
-    >>> variant, chosen = choose_sources("google")
-    >>> variant, [source.version for source in chosen]
-    ('full', ['3.0.0', '4.0.4', '16.0.0'])
-    """
+    """The variant, and its sources of the styles: ``all``, ``open``, ``offline`` (PyPI only), or names, with commas."""
     if styles == OFFLINE:
         return OFFLINE, tuple(source for source in all_sources() if OFFLINE in source.variants)
     if isinstance(styles, str):
@@ -152,31 +130,19 @@ class Icon:
 
 @cache
 def icons() -> tuple[Icon, ...]:
-    """All icons, by class and name.
-
-    >>> len(icons()), icons()[0]
-    (984, Icon(label='airplane', subtype='airplane', codepoint='2708-FE0F', alias='airplane'))
-    """
+    """All icons, by class and name."""
     text = resources.files("shiftbench.datasets.icons").joinpath("classes.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return tuple(Icon(row["class"], row["subtype"], row["codepoint"], row["alias"]) for row in rows)
 
 
 def code_key(code: str) -> str:
-    """A sequence however it is written.
-
-    >>> code_key("1F468-200D-2708-FE0F"), code_key("0031-20e3")
-    ('1f468-2708', '31-20e3')
-    """
+    """A sequence however it is written."""
     return "-".join(part.lstrip("0") for part in code.lower().split("-") if part not in _LEFT_OUT)
 
 
 def without_tone(key: str) -> tuple[str, str | None]:
-    """The sequence without its skin tone, and the tone's name; two different tones are none, and stay.
-
-    >>> without_tone("1f468-1f3ff-2708"), without_tone("2708")
-    (('1f468-2708', 'type_6'), ('2708', None))
-    """
+    """The sequence without its skin tone, and the tone's name; two different tones are none, and stay."""
     parts = key.split("-")
     tones = {part for part in parts if part in TONES}
     if len(tones) != 1:
@@ -185,11 +151,7 @@ def without_tone(key: str) -> tuple[str, str | None]:
 
 
 def is_held_out(subtype: str, held_out: Iterable[str] = HELD_OUT_SUBTYPES) -> bool:
-    """By whole words from the end, for the published list leaves beginnings out.
-
-    >>> [is_held_out(name) for name in ("female_factory_worker", "watch", "stopwatch")]
-    [True, True, False]
-    """
+    """By whole words from the end, for the published list leaves beginnings out."""
     return any(subtype == name or subtype.endswith(f"_{name}") for name in held_out)
 
 

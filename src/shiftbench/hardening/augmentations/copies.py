@@ -18,9 +18,9 @@ from msgspec import Meta
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.files import FileDataset
 from shiftbench.datasets.folder import open_unlabelled
 from shiftbench.datasets.images import bad_image
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import BadImageError, DatasetError, ShiftbenchError, StoreError
 from shiftbench.hardening.augmentations.base import (
     ImageAugmentation,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
-from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.io.paths import Location
 from shiftbench.reports.table import Column, Table

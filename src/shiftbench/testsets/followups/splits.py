@@ -18,7 +18,7 @@ import numpy as np
 from shiftbench.arrays import IntArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset, DecodedImage
-from shiftbench.datasets.fingerprint import ContentDataset
+from shiftbench.datasets.stored import ContentDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.io.atomic import read_json, write_json

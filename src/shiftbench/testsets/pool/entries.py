@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
-from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, Image, Mark, PoolEntry
 from shiftbench.testsets.pool.images import MAX_PIXELS, StoredImage
 from shiftbench.testsets.project import Project

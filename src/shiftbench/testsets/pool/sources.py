@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.files import EncodedDataset, FileDataset
 from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.images import bad_image, read_file
+from shiftbench.datasets.stored import EncodedDataset, FileDataset
 from shiftbench.datasets.subset import Subset, of_classes
 from shiftbench.io.paths import Location
 from shiftbench.registry import Registry

@@ -10,7 +10,7 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.datasets.arrays import ArrayDataset, InMemory
+from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import DecodedImage
 from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.hardening.architectures.baselines import (
@@ -60,7 +60,7 @@ def test_it_beats_a_linear_classifier_on_pixels(classifier: BaselineClassifier, 
 
 def test_it_can_be_evaluated_like_any_other(classifier: BaselineClassifier, cifar: Cifar, tmp_path: Path) -> None:
     split = cifar(1, 60)
-    part = ArrayDataset("part", split.space, InMemory(split.asked), split.answers)
+    part = ArrayDataset("part", split.space, split.asked, split.answers)
     run = sb.evaluate(classifier, "clean", part, tmp_path, metric=["top1"], workers=1, progress=False)
     ((_, _, score),) = run.scores("top1")
     assert score.value == pytest.approx(accuracy(classifier, split)) and score.n == 60
@@ -85,7 +85,7 @@ def test_data_sets_bring_their_labels_and_bad_pictures_are_left_out(cifar: Cifar
             return super().read(index)
 
     split = cifar(7, 1)
-    dataset = Damaged("damaged", split.space, InMemory(split.images), [0, 1, -1, 3, 4, 5, 6])
+    dataset = Damaged("damaged", split.space, split.images, [0, 1, -1, 3, 4, 5, 6])
     examples = Examples.of(dataset, None, None, 32)
     batches = list(examples.batches(4))
     assert np.concatenate([labels for _, labels in batches]).tolist() == [0, 4, 6]

@@ -23,7 +23,7 @@ from scipy.linalg import cho_factor, cho_solve
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.batching import BatchedClassifier
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.datasets.arrays import ArrayDataset, InMemory
+from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, DatasetError
@@ -69,7 +69,7 @@ class Examples:
             return cls(data, size)
         if labels is None or space is None:
             raise DatasetError("an array of images says nothing about classes", hint="pass labels and space too")
-        return cls(ArrayDataset("pictures", space, InMemory(np.asarray(data)), labels), size)
+        return cls(ArrayDataset("pictures", space, np.asarray(data), labels), size)
 
     def __len__(self) -> int:
         return len(self._labelled)

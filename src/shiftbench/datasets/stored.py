@@ -1,13 +1,18 @@
-"""Content fingerprints: equal ids, labels, classes and image bytes, equal fingerprint, on every machine."""
+"""Datasets that hold their images: files below one folder, or bytes inside larger files such as shards and tables.
+
+Their fingerprint is of the content: equal ids, labels, classes and image bytes, equal fingerprint, on every machine.
+"""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from stat import S_ISREG
@@ -18,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import BoolArray
-from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.datasets.images import MAX_PIXELS, decode, read_file
 from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
@@ -133,9 +139,79 @@ class Opened:
         return (Opened, ())
 
 
+class EncodedDataset(StoredDataset):
+    """A subclass provides the bytes of one image (``_bytes``); reading and fingerprint follow from them."""
+
+    _metadata: Mapping[str, Sequence[Any]]
+    _max_pixels = MAX_PIXELS
+
+    @abstractmethod
+    def _bytes(self, index: int) -> bytes:
+        """The encoded image; raises BadImageError if it is not available."""
+
+    @property
+    def metadata(self) -> Mapping[str, Sequence[Any]]:
+        return self._metadata
+
+    def read(self, index: int) -> DecodedImage:
+        return decode(self._unchanged(index, self._bytes), self.ids[index], max_pixels=self._max_pixels)
+
+    def _hash(self, indices: Sequence[int]) -> list[bytes]:
+        digests = []
+        for index in indices:
+            try:
+                digests.append(digest_bytes(self._bytes(index)))
+            except BadImageError:
+                digests.append(UNREADABLE)
+        return digests
+
+
+class FileDataset(EncodedDataset):
+    """Each image is a file ``root / path``; the ids are the paths with ``/``, unless given."""
+
+    def __init__(
+        self,
+        name: str,
+        space: LabelSpace,
+        root: Location,
+        paths: Sequence[str],
+        labels: Sequence[int],
+        *,
+        ids: Sequence[str] | None = None,
+        label_sets: LabelSets | None = None,
+        metadata: Mapping[str, Sequence[Any]] | None = None,
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
+        self.name, self.space, self.root = name, space, root
+        self.paths = list(paths)
+        # A file name need not be valid text, but an id must be, to be stored.
+        texts = (
+            p if p.isascii() else p.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            for p in paths
+        )
+        self.ids = list(texts if ids is None else ids)
+        self.labels = np.asarray(labels, dtype=np.int32)
+        self._label_sets, self._metadata, self._max_pixels = label_sets, dict(metadata or {}), max_pixels
+
+    @property
+    def label_sets(self) -> LabelSets | None:
+        return self._label_sets
+
+    def _bytes(self, index: int) -> bytes:
+        return read_file(self.root / self.paths[index], self.ids[index])
+
+    def _hash(self, indices: Sequence[int]) -> list[bytes]:
+        return digest_files(self.root, [self.paths[i] for i in indices])
+
+
 def digest_files(root: Location, names: Sequence[str]) -> list[bytes]:
     """Digests of many files, in parallel; those of unchanged files come from the cache."""
-    store = _cache_file(root)
+    where = str(root).encode() if is_object(root) else os.fsencode(local(root).resolve())
+    key = hashlib.blake2b(where, digest_size=12).hexdigest()
+    try:
+        store = cache_folder("hashes") / f"{key}.json"
+    except OSError:  # a read-only home: hash anew each time
+        store = None
     known = _load(store)
     # in blocks: for unchanged files, submitting each to a thread would cost more than the stat call
     size, threads = (8, _REQUESTS) if is_object(root) else (256, _THREADS)
@@ -143,14 +219,17 @@ def digest_files(root: Location, names: Sequence[str]) -> list[bytes]:
     digest = _object_digester(root, known) if is_object(root) else partial(_digest_file, str(root), known)
     done = on_threads(lambda block: [digest(name) for name in block], blocks, threads)
     results = [result for block in done for result in block]
-    fresh = {name: (stamp, digest) for name, (stamp, digest, new) in zip(names, results, strict=True) if new and stamp}
-    if fresh:
-        _save(store, {**_load(store), **fresh})
+    found = zip(names, results, strict=True)
+    fresh = {name: [*stamp, digest.hex()] for name, (stamp, digest, new) in found if new and stamp}
+    if fresh and store is not None:
+        with suppress(OSError, UnwritableError):  # a cache that cannot be written only costs time
+            write_bytes(store, json.dumps(_load(store) | fresh).encode())
     return [digest for _, digest, _ in results]
 
 
 Stamp = tuple[int, int, int]
-Known = dict[str, tuple[Stamp, bytes]]
+#: Name to its stamp and digest, in one list.
+Known = dict[str, list[Any]]
 
 
 def _digest_file(root: str, known: Known, name: str) -> tuple[Stamp | None, bytes, bool]:
@@ -162,8 +241,8 @@ def _digest_file(root: str, known: Known, name: str) -> tuple[Stamp | None, byte
         # ctime too: it also moves when a copying tool restores the old mtime of another image of equal size
         stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         entry = known.get(name)
-        if entry is not None and entry[0] == stamp:
-            return stamp, entry[1], False
+        if entry is not None and entry[:3] == [*stamp]:
+            return stamp, bytes.fromhex(entry[3]), False
         with open(path, "rb") as file:  # noqa: PTH123
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_SIZE)).digest()
     except (OSError, ValueError) as error:
@@ -183,8 +262,8 @@ def _object_digester(root: ObjectPath, known: Known) -> Callable[[str], tuple[St
             state = (listed / name).stat()
             stamp = (state.st_size, state.st_mtime_ns, 0)
             entry = known.get(name)
-            if entry is not None and entry[0] == stamp:
-                return stamp, entry[1], False
+            if entry is not None and entry[:3] == [*stamp]:
+                return stamp, bytes.fromhex(entry[3]), False
             found = digest_bytes((listed / name).read_bytes())
         except (FileNotFoundError, StoreError) as error:
             if isinstance(error, UnreachableError):
@@ -196,42 +275,11 @@ def _object_digester(root: ObjectPath, known: Known) -> Callable[[str], tuple[St
     return digest
 
 
-def _cache_file(root: Location) -> Path | None:
-    where = str(root).encode() if is_object(root) else os.fsencode(local(root).resolve())
-    key = hashlib.blake2b(where, digest_size=12).hexdigest()
-    try:
-        return cache_folder("hashes") / f"{key}.tsv"
-    except OSError:  # a read-only home: hash anew each time
-        return None
-
-
 def _load(store: Path | None) -> Known:
-    """Lines that do not parse are ignored: their hashes are computed again."""
-    known: Known = {}
+    """A cache that can't be read is begun anew."""
     try:
-        lines = store.read_text("utf-8", "surrogateescape").split("\n") if store else []
-    except OSError:
-        return known
-    for line in lines:
-        fields = line.split("\t")
-        if len(fields) == 5 and len(fields[0]) == 2 * DIGEST_SIZE:
-            try:
-                stamp = (int(fields[1]), int(fields[2]), int(fields[3]))
-                known[fields[4]] = (stamp, bytes.fromhex(fields[0]))
-            except ValueError:
-                continue
-    return known
-
-
-def _save(store: Path | None, known: Known) -> None:
-    if store is None:
-        return
-    lines = (
-        f"{digest.hex()}\t{stamp[0]}\t{stamp[1]}\t{stamp[2]}\t{name}\n"
-        for name, (stamp, digest) in known.items()
-        if "\t" not in name and "\n" not in name
-    )
-    try:
-        write_bytes(store, "".join(lines).encode("utf-8", "surrogateescape"))
-    except (OSError, UnwritableError):  # a cache that cannot be written only costs time
-        return
+        known = json.loads(store.read_bytes()) if store is not None else {}
+        fine = isinstance(known, dict) and all(len(entry) == 4 for entry in known.values())
+        return known if fine else {}
+    except (OSError, ValueError, TypeError):
+        return {}
