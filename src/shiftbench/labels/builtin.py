@@ -46,18 +46,10 @@ for _row in _table("spaces"):
 
 @cache
 def imagenet_synonyms() -> dict[str, tuple[str, ...]]:
-    """The other names of each ImageNet class in WordNet, by wnid.
-
-    >>> imagenet_synonyms()["n02123045"]
-    ('tabby cat',)
-    """
+    """The other names of each ImageNet class in WordNet, by wnid."""
     return {row["key"]: tuple(row["synonyms"].split("|")) for row in _table("imagenet_1k") if row["synonyms"]}
 
 
 def objectnet_folders() -> tuple[str, ...]:
-    """The class folders of ObjectNet, all 313.
-
-    >>> len(objectnet_folders())
-    313
-    """
+    """The class folders of ObjectNet, all 313."""
     return tuple(row["key"] for row in _table("objectnet"))

@@ -1,12 +1,15 @@
-"""Look up label spaces by name, or load one from a file."""
+"""Look up label spaces by name, or load one from a file; look up classes by name, synonym or the nearest spelling."""
 
 from __future__ import annotations
 
 import csv
+import difflib
 import json
+import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,6 @@ from shiftbench.registry import Registry
 FOLDERS = "folders"
 #: Each entry makes its space when asked for, so that nothing is read before it is needed.
 label_spaces: Registry[Callable[[], LabelSpace]] = Registry("label space", builtin=("shiftbench.labels.builtin",))
-
-
-@cache
-def _registered(name: str) -> LabelSpace:
-    return label_spaces.get(name)()
 
 
 def label_space(name: str) -> LabelSpace:
@@ -39,7 +37,7 @@ def label_space(name: str) -> LabelSpace:
     """
     if name not in label_spaces and Path(name).suffix.lower() in _READERS:
         return load_label_space(name)
-    return _registered(name)
+    return label_spaces.get(name)()
 
 
 def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
@@ -92,8 +90,6 @@ def _members(path: Path, keys: Sequence[str], groups: Sequence[Sequence[str]]) -
             expected="for each class one or several classes of the model",
             hint="fill them in, or remove these classes from the file and the data",
         )
-    from shiftbench.labels.names import classes_named, nearest_names
-
     space = label_space("imagenet-1k")
 
     def indices(member: str) -> list[int]:
@@ -116,10 +112,6 @@ def _members(path: Path, keys: Sequence[str], groups: Sequence[Sequence[str]]) -
     return tuple(tuple(space.keys[found[member][0]] for member in group) for group in groups)
 
 
-def _from_text(text: str, path: Path) -> Mapping[str, Any]:
-    return {"keys": [line.strip() for line in text.splitlines() if line.strip()]}
-
-
 def _from_csv(text: str, path: Path) -> Mapping[str, Any]:
     reader = csv.DictReader(text.splitlines())
     columns: Sequence[str] = list(reader.fieldnames or ())
@@ -128,11 +120,8 @@ def _from_csv(text: str, path: Path) -> Mapping[str, Any]:
     rows = list(reader)
     key = next((c for c in ("key", "wnid", "class") if c in columns), None)
     if key is None:
-        raise LabelError(
-            f"{path} names no classes",
-            found=f"columns {', '.join(map(str, columns)) or 'none'}",
-            expected="a column 'key'",
-        )
+        found = f"columns {', '.join(map(str, columns)) or 'none'}"
+        raise LabelError(f"{path} names no classes", found=found, expected="a column 'key'")
     fields: dict[str, Any] = {"keys": [(row[key] or "").strip() for row in rows]}
     if "name" in columns:
         fields["names"] = [(row["name"] or row[key]).strip() for row in rows]
@@ -155,8 +144,7 @@ def _from_json(text: str, path: Path) -> Mapping[str, Any]:
         indices = sorted(int(key) for key in value)
         if indices != list(range(len(indices))):
             raise LabelError(f"{path} skips an index", expected=f"0 to {len(indices) - 1}")
-        by_index = {int(key): entry for key, entry in value.items()}
-        entries = [by_index[i] for i in indices]
+        entries = [entry for _, entry in sorted(value.items(), key=lambda item: int(item[0]))]
         if all(isinstance(e, list) and len(e) == 2 for e in entries):  # {"0": ["n01440764", "tench"], ...}
             return {"keys": [e[0] for e in entries], "names": [e[1] for e in entries]}
         return {"keys": entries}
@@ -179,7 +167,7 @@ def _from_mapping(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _READERS: dict[str, Callable[[str, Path], Mapping[str, Any]]] = {
-    ".txt": _from_text,
+    ".txt": lambda text, path: {"keys": [line.strip() for line in text.splitlines() if line.strip()]},
     ".csv": _from_csv,
     ".json": _from_json,
     ".toml": _from_toml,
@@ -191,13 +179,112 @@ LabelsArgument = str | Path | Sequence[str] | LabelSpace | None
 
 
 def find_label_space(labels: LabelsArgument) -> LabelSpace | str | None:
-    """By name, from a file of classes, or from their names in order; "folders" is kept: the dataset defines them.
-
-    >>> find_label_space(["cat", "dog"]).keys
-    ('cat', 'dog')
-    """
+    """By name, from a file of classes, or from their names in order; "folders" is kept: the dataset defines them."""
     if labels is None or isinstance(labels, LabelSpace) or labels == FOLDERS:
         return FOLDERS if labels == FOLDERS else labels
     if not isinstance(labels, str | Path):
         return LabelSpace("own classes", tuple(map(str, labels)))
     return load_label_space(Path(labels)) if Path(labels).is_file() else label_space(str(labels))
+
+
+#: Groups of ImageNet classes that other datasets have made, the most careful first.
+_GROUPS = ("objectnet-113", "vid-robust-30", "ytbb-robust-24", "imagenet-22k-25")
+
+
+def plain(name: str) -> str:
+    """A name without what does not distinguish class names: case, spaces, underscores, hyphens, apostrophes."""
+    return re.sub(r"[^\w]|_", "", name).casefold()
+
+
+@lru_cache(maxsize=16)
+def classes_by_name(space: LabelSpace) -> dict[str, list[int]]:
+    """Each plain name with the classes it may mean; "crane (bird)" is also found under "crane".
+
+    Synonyms of ImageNet's classes count where no class has the name itself.
+    """
+    found: dict[str, list[int]] = {}
+    for i, (key, name) in enumerate(zip(space.keys, space.names, strict=True)):
+        for one in {plain(key), plain(name), plain(name.split("(")[0])}:
+            found.setdefault(one, []).append(i)
+    from shiftbench.labels.builtin import imagenet_synonyms
+
+    synonyms, others = imagenet_synonyms(), dict[str, list[int]]()
+    for i, key in enumerate(space.keys):
+        for one in {plain(name) for name in synonyms.get(key, ())} - found.keys():
+            others.setdefault(one, []).append(i)
+    return others | found
+
+
+def classes_named(name: str, space: LabelSpace) -> list[int]:
+    """The classes that a name may mean, none if it is unknown.
+
+    "tench, Tinca tinca" is how full ImageNet synsets are often written: the first name counts.
+    """
+    known = classes_by_name(space)
+    return known.get(plain(name)) or known.get(plain(name.split(",")[0])) or []
+
+
+def nearest_names(name: str, space: LabelSpace, most: int = 3) -> list[str]:
+    """Names of classes that are spelt similarly, or contain the name; none for names too short to tell."""
+    wanted, known = plain(name), classes_by_name(space)
+    if len(wanted) < 4:
+        return []
+    close = difflib.get_close_matches(wanted, known, n=most, cutoff=0.75)
+    close += [one for one in known if wanted in one]
+    found = dict.fromkeys(space.names[i] for one in close for i in known[one])
+    return list(found)[:most]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The classes of a space that one of the user's own classes may be.
+
+    Attributes:
+        own: The user's class.
+        members: Keys of the proposed classes; empty if none is certain enough to be used unseen.
+        why: "name" or "synonym" (exact), "group" (classes that another dataset groups under that name), "ambiguous"
+            or "similar" (to be decided by the user), or "" (nothing found).
+        candidates: Names of the members, or of what the user may choose from.
+    """
+
+    own: str
+    members: tuple[str, ...]
+    why: str
+    candidates: tuple[str, ...]
+
+
+def propose_members(own: Iterable[str], space: LabelSpace) -> list[Proposal]:
+    """For each of the user's classes the classes of ``space`` that it may be.
+
+    Args:
+        own: Names of the user's classes, such as folders.
+        space: The classes of the model.
+
+    Returns:
+        One proposal per class, in order.
+    """
+    found = [_proposal(name, space) for name in own]
+    # A group is without the classes that are classes of the user's own: `dog` beside `golden retriever`.
+    exact = {one.members[0] for one in found if one.why in ("name", "synonym")}
+    for i, one in enumerate(found):
+        if one.why == "group":
+            members = tuple(key for key in one.members if key not in exact)
+            names = tuple(space.names[space.index(key)] for key in members)
+            found[i] = replace(one, members=members, candidates=names)
+    return found
+
+
+def _proposal(own: str, space: LabelSpace) -> Proposal:
+    found = classes_named(own, space)
+    names = tuple(space.names[i] for i in found)
+    if len(found) == 1:
+        exact = plain(own) in (plain(names[0]), plain(space.keys[found[0]]))
+        return Proposal(own, (space.keys[found[0]],), "name" if exact else "synonym", names)
+    if found:
+        return Proposal(own, (), "ambiguous", names)
+    for groups in map(label_space, _GROUPS):
+        for i in classes_by_name(groups).get(plain(own), []):
+            if members := tuple(key for key in (groups.members or ())[i] if key in space):
+                return Proposal(own, members, "group", tuple(space.names[space.index(key)] for key in members))
+    near = tuple(nearest_names(own, space))
+    return Proposal(own, (), "similar" if near else "", near)
