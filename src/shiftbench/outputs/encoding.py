@@ -19,13 +19,7 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 
 @dataclass(frozen=True)
 class Encoding:
-    """JPEG of quality 85, optimised, with Pillow's default chroma subsampling, as published; or PNG.
-
-    >>> Encoding().renamed("n01440764/a.JPEG"), Encoding().renamed("cat/a.png")
-    ('n01440764/a.JPEG', 'cat/a.jpg')
-    >>> Encoding(lossless=True).renamed("a.jpg")
-    'a.png'
-    """
+    """JPEG of quality 85, optimised, with Pillow's default chroma subsampling, as published; or PNG."""
 
     lossless: bool = False
     quality: int = 85
@@ -56,10 +50,6 @@ class Encoding:
 
 
 def without_suffix(name: str) -> str:
-    """
-    >>> without_suffix("a/b.c.PNG"), without_suffix("v1.2")
-    ('a/b.c', 'v1.2')
-    """
     suffix = PurePosixPath(name).suffix
     return name[: -len(suffix)] if suffix.lower() in EXTENSIONS else name
 
@@ -70,9 +60,6 @@ def unique_names(
     """New file names; images that would get the same one keep their old suffix inside the new name.
 
     Names are equal if ``same`` of them is, by default also where a file system ignores case.
-
-    >>> unique_names(["a.tif", "a.png", "b.tif"], Encoding(lossless=True).renamed)
-    ['a.tif.png', 'a.png', 'b.png']
     """
     new = [renamed(name) for name in names]
     taken = Counter(map(same, new))

@@ -12,6 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,13 @@ from numpy.lib.format import open_memmap
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.atomic import read_json, write_json
-from shiftbench.jobs.blocks import Block, Images, cut, save_array
+from shiftbench.jobs.blocks import Images, cut, save_array
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.outputs.encoding import Encoding
 from shiftbench.outputs.record import ARRAYS, SKIPPED, WORKSHOP, Staging
+
+_SURVEY = "survey.json"
 
 
 class Variants(ABC):
@@ -173,10 +176,16 @@ class Arrays(Layout):
         super().__init__(variants, folder)
         self._groups, self._depth = groups, len(next(iter(groups.values())))
         self._workshop = folder / WORKSHOP / ARRAYS
-        self._survey = Survey.kept(self._workshop) or Survey.of(variants, uniform, threads)
-        ids = variants.source.ids
-        self._readable = [i for i, image_id in enumerate(ids) if image_id not in self._survey.skipped]
-        self.unit_images = _rows_per_piece(len(self._readable), self._survey.shape)
+        # An array must know its length before its first row. Kept, so that images are surveyed once, whoever continues.
+        try:
+            kept = read_json(self._workshop / _SURVEY)
+            self._skipped, self._shape = kept["skipped"], tuple(kept["shape"])
+        except FileNotFoundError:
+            self._skipped, self._shape = _survey(variants, uniform, threads)
+        self._readable = [i for i, image_id in enumerate(variants.source.ids) if image_id not in self._skipped]
+        # At most 256 rows or 4 MiB, and at least 16 pieces; a function of the data alone, as pieces outlive a run.
+        size = int(np.prod(self._shape))
+        self.unit_images = max(1, min(256, (4 << 20) // size, -(-len(self._readable) // 16)))
         self._pieces = cut(len(self._readable), self.unit_images)
         self._there: dict[str, set[int]] = {}
 
@@ -199,64 +208,63 @@ class Arrays(Layout):
         return [variant for name, own in groups if unit not in self._there.get(name, ()) for variant in own]
 
     def prepare(self, writer: Writer) -> None:
-        self._survey.keep(self._workshop)
-        writer.skipped.update(self._survey.skipped)
+        """From now on the folder takes pieces of no other images."""
+        write_json(self._workshop / _SURVEY, {"skipped": self._skipped, "shape": list(self._shape)})
+        writer.skipped.update(self._skipped)
         labels = np.tile(self.variants.source.labels[self._readable].astype(np.int64), self._depth)
         path = self.folder / "labels.npy"
         if not path.exists():
             writer.staging.write(path, lambda temporary: save_array(temporary, labels))
 
     def write(self, unit: int, writer: Writer) -> None:
-        missing = {name: own for name, own in self._groups.items() if not self._has(name, unit)}
+        missing = {
+            name: own
+            for name, own in self._groups.items()
+            if not self._piece(name, unit).exists() and not self._final(name).exists()
+        }
         if not missing:
             return
         indices = self.indices(unit)
-        images = np.stack([self._image(index, writer) for index in indices])
         ids = [self.variants.source.ids[index] for index in indices]
+        read = [writer.read(self.variants, index) for index in indices]
+        images = [pixels for pixels in read if pixels is not None and pixels.shape == self._shape]
+        if len(images) < len(ids):
+            wrong = next(
+                i for i, pixels in zip(ids, read, strict=True) if pixels is None or pixels.shape != self._shape
+            )
+            raise DatasetError(f"{wrong} changed while it was in use")
+        batch = np.stack(images)
         for name, own in missing.items():
-            rows = np.stack([self.variants.make_batch(variant, images, ids) for variant in own])
-            writer.staging.write(self._piece(name, unit), lambda path, rows=rows: save_array(path, rows))  # type: ignore[misc]
+            rows = np.stack([self.variants.make_batch(variant, batch, ids) for variant in own])
+            writer.staging.write(self._piece(name, unit), partial(save_array, values=rows))
             writer.wrote(len(own) * len(ids))
 
     def finish(self, writer: Writer) -> None:
         for name in self._groups:
             if not self._final(name).exists():
-                writer.staging.write(self._final(name), lambda path, name=name: self._join(name, path))  # type: ignore[misc]
+                writer.staging.write(self._final(name), partial(self._join, name))
             shutil.rmtree(self._workshop / name, ignore_errors=True)
 
     def _join(self, name: str, path: Path) -> None:
-        count, shape = len(self._readable), self._survey.shape
-        whole = open_memmap(path, mode="w+", dtype=np.uint8, shape=(self._depth * count, *shape))
-        by_variant = whole.reshape(self._depth, count, *shape)
+        count = len(self._readable)
+        whole = open_memmap(path, mode="w+", dtype=np.uint8, shape=(self._depth * count, *self._shape))
+        by_variant = whole.reshape(self._depth, count, *self._shape)
         for unit, piece in enumerate(self._pieces):
-            by_variant[:, piece.slice] = self._rows(name, unit, piece)
+            file, expected = self._piece(name, unit), (self._depth, len(piece), *self._shape)
+            try:
+                rows: Pixels = np.load(file, mmap_mode="r", allow_pickle=False)
+                if rows.shape != expected:
+                    raise ValueError(f"an array {rows.shape}")
+            except (OSError, ValueError, EOFError) as error:
+                file.unlink(missing_ok=True)
+                raise StoreError(
+                    f"{file} is damaged; it was removed",
+                    found=repr(error),
+                    expected=f"an array {expected}",
+                    hint="rerun the same command; it resumes",
+                ) from error
+            by_variant[:, piece.slice] = rows
         whole.flush()
-
-    def _rows(self, name: str, unit: int, piece: Block) -> Pixels:
-        """(variants, images, ...), mapped."""
-        path, expected = self._piece(name, unit), (self._depth, len(piece), *self._survey.shape)
-        try:
-            rows: Pixels = np.load(path, mmap_mode="r", allow_pickle=False)
-            if rows.shape != expected:
-                raise ValueError(f"an array {rows.shape}")
-        except (OSError, ValueError, EOFError) as error:
-            path.unlink(missing_ok=True)
-            raise StoreError(
-                f"{path} is damaged; it was removed",
-                found=repr(error),
-                expected=f"an array {expected}",
-                hint="rerun the same command; it resumes",
-            ) from error
-        return rows
-
-    def _image(self, index: int, writer: Writer) -> Pixels:
-        pixels = writer.read(self.variants, index)
-        if pixels is None or pixels.shape != self._survey.shape:
-            raise DatasetError(f"{self.variants.source.ids[index]} changed while it was in use")
-        return pixels
-
-    def _has(self, name: str, unit: int) -> bool:
-        return self._piece(name, unit).exists() or self._final(name).exists()
 
     def _piece(self, name: str, unit: int) -> Path:
         return self._workshop / name / f"{unit:06d}.npy"
@@ -265,56 +273,26 @@ class Arrays(Layout):
         return self.folder / f"{name}.npy"
 
 
-@dataclass(frozen=True)
-class Survey:
-    """Which images can't be used, and why, and the common shape of the others: an array must know its length before
-    its first row. Kept in the workshop, so that images are surveyed once, whoever writes and continues the pieces.
-    """
+def _survey(variants: Variants, uniform: bool, threads: int) -> tuple[dict[str, str], tuple[int, ...]]:
+    """Which images can't be used, and why, and the common shape of the others."""
+    source, writer = variants.source, Writer(staging=None)  # type: ignore[arg-type]
 
-    skipped: dict[str, str]
-    shape: tuple[int, ...]
+    def look(index: int) -> tuple[int, ...] | None:
+        pixels = writer.read(variants, index)
+        return None if pixels is None else pixels.shape
 
-    @classmethod
-    def of(cls, variants: Variants, uniform: bool, threads: int) -> Survey:
-        source, writer = variants.source, Writer(staging=None)  # type: ignore[arg-type]
-
-        def look(index: int) -> tuple[int, ...] | None:
-            pixels = writer.read(variants, index)
-            return None if pixels is None else pixels.shape
-
-        found = on_threads(look, range(min(1, len(source)) if uniform else len(source)), threads)
-        shapes = {source.ids[index]: shape for index, shape in enumerate(found) if shape is not None}
-        check_usable(source.name, len(shapes), writer.skipped)
-        first, shape = next(iter(shapes.items()))
-        for image_id, other in shapes.items():
-            if other != shape:
-                raise DatasetError(
-                    "the images of an array must have one size",
-                    found=f"{first} {shape}, {image_id} {other}",
-                    hint="resize them with --size, or write a tree",
-                )
-        return cls(writer.skipped, shape)
-
-    @classmethod
-    def kept(cls, workshop: Path) -> Survey | None:
-        try:
-            content = read_json(workshop / _SURVEY)
-        except FileNotFoundError:
-            return None
-        return cls(content["skipped"], tuple(content["shape"]))
-
-    def keep(self, workshop: Path) -> None:
-        """Called when the record is written: from then on the folder takes pieces of no other images."""
-        write_json(workshop / _SURVEY, {"skipped": self.skipped, "shape": list(self.shape)})
-
-
-_SURVEY = "survey.json"
-
-
-def _rows_per_piece(count: int, shape: tuple[int, ...]) -> int:
-    """At most 256 rows or 4 MiB, and at least 16 pieces; a function of the data alone, as pieces outlive a run."""
-    size = int(np.prod(shape))
-    return max(1, min(256, (4 << 20) // size, -(-count // 16)))
+    found = on_threads(look, range(min(1, len(source)) if uniform else len(source)), threads)
+    shapes = {source.ids[index]: shape for index, shape in enumerate(found) if shape is not None}
+    check_usable(source.name, len(shapes), writer.skipped)
+    first, shape = next(iter(shapes.items()))
+    for image_id, other in shapes.items():
+        if other != shape:
+            raise DatasetError(
+                "the images of an array must have one size",
+                found=f"{first} {shape}, {image_id} {other}",
+                hint="resize them with --size, or write a tree",
+            )
+    return writer.skipped, shape
 
 
 def check_usable(name: str, usable: int, skipped: Mapping[str, str]) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,25 @@ class PackedSample:
 
 
 class Packed(Layout):
-    """``shard_size`` images per file and variant."""
+    """``shard_size`` images per file and variant: WebDataset shards, or Hugging Face tables if there are ``classes``.
+
+    ``<variant>/000000.tar`` of ``key.jpg`` and ``key.cls``, or ``<variant>/data/test-00000-of-00001.parquet``.
+    """
 
     threads_inside = True
 
-    def __init__(self, variants: Variants, folder: Path, keys: Sequence[str], shard_size: int = SHARD_SIZE) -> None:
+    def __init__(
+        self,
+        variants: Variants,
+        folder: Path,
+        keys: Sequence[str],
+        shard_size: int = SHARD_SIZE,
+        classes: Sequence[str] | None = None,
+    ) -> None:
         super().__init__(variants, folder)
         if shard_size < 1:
             raise StoreError("invalid shard size", found=shard_size, expected="1 or more")
-        self.unit_images, self._keys = shard_size, keys
+        self.unit_images, self._keys, self._classes = shard_size, keys, classes
         self._blocks = cut(len(variants.source), shard_size)
 
     @property
@@ -78,55 +88,31 @@ class Packed(Layout):
         usable = [index for index, good in zip(indices, readable, strict=True) if good]
         keep_skipped(self.folder, unit, writer)
 
+        source, encoding = self.variants.source, self.variants.encoding
+
+        def samples(variant: int) -> Iterator[PackedSample]:
+            for index in usable:
+                pixels = decoded[index] if index in decoded else self.variants.read(index)
+                made = self.variants.make(variant, pixels, source.ids[index])
+                label = int(source.labels[index])
+                yield PackedSample(self._keys[index], f".{encoding.ending}", encoding(made), label)
+
+        def pack(variant: int, path: Path) -> None:
+            if self._classes is None:
+                write_tar(path, samples(variant))
+            else:
+                write_table(path, samples(variant), self._classes)
+
         def write(variant: int) -> None:
-            samples = self._samples(variant, usable, decoded)
-            writer.staging.write(self._file(variant, unit), lambda path: self._pack(path, samples))
+            writer.staging.write(self._file(variant, unit), partial(pack, variant))
             writer.wrote(len(usable))
             writer.advance(len(indices) - len(usable))
 
         on_threads(write, self.missing(unit), writer.threads)
 
-    def _samples(self, variant: int, indices: Sequence[int], decoded: Mapping[int, Pixels]) -> Iterator[PackedSample]:
-        source, ending = self.variants.source, self.variants.encoding.ending
-        for index in indices:
-            pixels = decoded[index] if index in decoded else self.variants.read(index)
-            made = self.variants.make(variant, pixels, source.ids[index])
-            yield PackedSample(self._keys[index], f".{ending}", self.variants.encoding(made), int(source.labels[index]))
-
     def _file(self, variant: int, unit: int) -> Path:
-        return self.folder / self.variants.names[variant] / self._name(unit)
-
-    @abstractmethod
-    def _name(self, unit: int) -> str: ...
-
-    @abstractmethod
-    def _pack(self, path: Path, samples: Iterable[PackedSample]) -> None: ...
-
-
-class Shards(Packed):
-    """WebDataset: ``<variant>/000000.tar`` with members ``key.jpg`` and ``key.cls``."""
-
-    def _name(self, unit: int) -> str:
-        return f"{unit:06d}.tar"
-
-    def _pack(self, path: Path, samples: Iterable[PackedSample]) -> None:
-        write_tar(path, samples)
-
-
-class Tables(Packed):
-    """Hugging Face: ``<variant>/data/test-00000-of-00001.parquet``."""
-
-    def __init__(
-        self, variants: Variants, folder: Path, keys: Sequence[str], shard_size: int, classes: Sequence[str]
-    ) -> None:
-        super().__init__(variants, folder, keys, shard_size)
-        self._classes = classes
-
-    def _name(self, unit: int) -> str:
-        return table_name(unit, len(self.units))
-
-    def _pack(self, path: Path, samples: Iterable[PackedSample]) -> None:
-        write_table(path, samples, self._classes)
+        name = f"{unit:06d}.tar" if self._classes is None else table_name(unit, len(self.units))
+        return self.folder / self.variants.names[variant] / name
 
 
 def write_tar(path: Path, samples: Iterable[PackedSample]) -> None:

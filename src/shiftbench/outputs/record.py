@@ -148,31 +148,23 @@ class Staging:
 
     def put(self, target: Path, data: bytes) -> None:
         """One image. Not forced to disk one by one, which would take longer than making it; ``os.sync`` at the end."""
-        temporary = self._temporary()
-        with temporary.open("wb", buffering=0) as file:
-            file.write(data)
-        self._place(temporary, target)
+        self.write(target, lambda temporary: temporary.write_bytes(data), durable=False)
 
-    def write(self, target: Path, write: Callable[[Path], None]) -> None:
-        """One large file, forced to disk."""
-        temporary = self._temporary()
+    def write(self, target: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
+        """One file; a ``durable`` one is forced to disk."""
+        temporary = self._folder / str(next(self._numbers))  # a count's next is one step for threads
         write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        self._place(temporary, target)
-
-    def clear(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _temporary(self) -> Path:
-        return self._folder / str(next(self._numbers))  # a count's next is one step for threads
-
-    def _place(self, temporary: Path, target: Path) -> None:
+        if durable:
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
         try:
             temporary.replace(target)
         except FileNotFoundError:
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary.replace(target)
+
+    def clear(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @contextmanager

@@ -50,7 +50,9 @@ def apply_design(suite: Suite, datasets: Mapping[str, Dataset], design: OnePass)
     """The suite with the shifts of each dataset replaced by one setting per pass; other settings stay as they are."""
     groups: dict[tuple[str, str | None, str | None, bool], list[Setting]] = defaultdict(list)
     for setting in suite.settings:
-        if setting.dataset in datasets and _assignable(setting):
+        # Sequences are compared frame by frame, so that an image needs all of theirs.
+        assignable = setting.shifted and not setting.uncropped and setting.metric in ("top1", "top5")
+        if setting.dataset in datasets and assignable:
             groups[setting.dataset, setting.space, setting.reference, setting.shift.per_image].append(setting)
     chosen = {key: members for key, members in groups.items() if len(members) > 1}
     if not chosen:
@@ -66,15 +68,11 @@ def apply_design(suite: Suite, datasets: Mapping[str, Dataset], design: OnePass)
     return Suite(suite.name, tuple(settings))
 
 
-def _assignable(setting: Setting) -> bool:
-    """Sequences are compared frame by frame, so that an image needs all of theirs."""
-    return setting.shifted and not setting.uncropped and setting.metric in ("top1", "top5")
-
-
 def _passes(members: Sequence[Setting], dataset: Dataset, design: OnePass) -> list[Setting]:
     if not 1 <= design.passes <= len(members):
         raise SettingError("invalid number of passes", found=design.passes, expected=f"1 to {len(members)} shifts")
-    first, family = members[0], _common_family(members)
+    families = list(dict.fromkeys(one.member.family for one in members if one.member is not None))
+    family = families[0] if len(families) == 1 else members[0].dataset
     turns = [
         ShiftAssignment(design.name, design.seed, turn).over(dataset.ids, dataset.labels, len(members))
         for turn in range(design.passes)
@@ -92,10 +90,5 @@ def _passes(members: Sequence[Setting], dataset: Dataset, design: OnePass) -> li
         name = f"{family}.{design.name}" + (f".{assignment.turn + 1}" if assignment.turn else "")
         shift = Assigned(name, tuple(one.shift for one in members), assignment)
         parts = tuple(DesignPart(one.name, one.member) for one in members)
-        made.append(replace(first, name=name, shift=shift, member=None, parts=parts, note=""))
+        made.append(replace(members[0], name=name, shift=shift, member=None, parts=parts, note=""))
     return made
-
-
-def _common_family(members: Sequence[Setting]) -> str:
-    families = list(dict.fromkeys(one.member.family for one in members if one.member is not None))
-    return families[0] if len(families) == 1 else members[0].dataset

@@ -36,16 +36,6 @@ def own_data(options: SuiteOptions) -> list[Setting]:
     return [Setting(options.data_name, "data")]
 
 
-def _listed(entry: Mapping[str, Any]) -> SuiteBuilder:
-    def build(options: SuiteOptions) -> list[Setting]:
-        if "join" in entry:
-            return _joined(entry["join"], options)
-        return [Setting(**fields) for fields in entry["settings"]]
-
-    build.__doc__ = entry["about"]
-    return build
-
-
 def _joined(names: Iterable[str], options: SuiteOptions) -> list[Setting]:
     """Val, then the settings of these suites, each once."""
     found = {"val": Setting("val", "imagenet-val")}
@@ -53,6 +43,14 @@ def _joined(names: Iterable[str], options: SuiteOptions) -> list[Setting]:
         for setting in optional(suites.get(name)(options)):
             found.setdefault(setting.name, setting)
     return list(found.values())
+
+
+def _listed(entry: Mapping[str, Any]) -> SuiteBuilder:
+    def build(options: SuiteOptions) -> list[Setting]:
+        return _joined(entry["join"], options) if "join" in entry else [Setting(**one) for one in entry["settings"]]
+
+    build.__doc__ = entry["about"]
+    return build
 
 
 for _name, _entry in tomllib.loads(
@@ -106,7 +104,6 @@ def own_protocol(path: str) -> SuiteBuilder:
 # The 213 settings of the ImageNet testbed (Taori et al. 2020) under their own names, so that its published grid and
 # our runs line up: released ImageNet-C files go through the model's own resize and crop, as in the testbed and unlike
 # in the suite ``imagenet-c``. Where we differ from the testbed, the setting's note says so.
-_SEVERITIES = (1, 2, 3, 4, 5)
 _ON_DISK = (
     "released files go through the model's own resize and crop, as in the testbed; the suite imagenet-c crops them "
     "only, as ImageNet-C defines it, which gives higher accuracy (the testbed's AlexNet has mCE 102.3 and not 100)"
@@ -125,39 +122,26 @@ _NATURAL = (
 @suite("testbed-213")
 def testbed_213(options: SuiteOptions) -> list[Setting]:
     """The 213 settings of the ImageNet testbed: natural shifts, ImageNet-C on disk and in memory, style, attacks."""
+    from shiftbench.shifts.attacks import published_attacks  # here, so that no other suite waits for it
+
     kept = [setting for setting in _joined(_NATURAL.split(), options) if setting.name not in _OURS]
-    made = [*_eighth(), Setting("greyscale", "imagenet-val", Greyscale(), reference="val", source="in-memory")]
-    return [*kept, *optional([*made, *_corrupted(options), *_attacked()])]
-
-
-def _eighth() -> list[Setting]:
-    """A fixed eighth of the classes, to see what fewer classes alone change."""
-    clean = Setting("val_subsampled_class_1_8", "imagenet-val", space="imagenet-eighth-125")
+    # A fixed eighth of the classes, to see what fewer classes alone change.
+    eighth = Setting("val_subsampled_class_1_8", "imagenet-val", space="imagenet-eighth-125")
     role = "imagenetv2-matched-frequency-format-val"
-    return [clean, replace(clean, name=f"{role}_subsampled_class_1_8", dataset=role, reference=clean.name)]
-
-
-def _corrupted(options: SuiteOptions) -> list[Setting]:
-    """95 on disk (19 corruptions), 90 in memory (without glass_blur)."""
-    found = []
+    made = [eighth, replace(eighth, name=f"{role}_subsampled_class_1_8", dataset=role, reference=eighth.name)]
+    made.append(Setting("greyscale", "imagenet-val", Greyscale(), reference="val", source="in-memory"))
+    # 95 on disk (19 corruptions), 90 in memory (without glass_blur).
     frost = {"frost_textures": options.frost_textures} if options.frost_textures else {}
     for name in corruptions("all"):
-        for severity in _SEVERITIES:
+        for severity in (1, 2, 3, 4, 5):
             title, place = f"imagenet-c.{name}.{severity}", f"imagenet-c/{name}/{severity}"
             on_disk = Setting(f"{title}_on-disk", place, reference="val", source="on-disk")
-            found.append(replace(on_disk, note=_ON_DISK, member=Member("imagenet-c_on-disk", name, severity)))
+            made.append(replace(on_disk, note=_ON_DISK, member=Member("imagenet-c_on-disk", name, severity)))
             if name != "glass_blur":
                 shift = Corruption(f"testbed_{name}", severity, frost if name == "frost" else {})
-                made = Setting(f"{title}_in-memory", "imagenet-val", shift, reference="val", source="in-memory")
-                found.append(replace(made, note=_IN_MEMORY, member=Member("imagenet-c_in-memory", name, severity)))
-    return found
-
-
-def _attacked() -> list[Setting]:
-    """Untargeted PGD of 100 steps, as the testbed ran it. Imported here, so that no other suite waits for it."""
-    from shiftbench.shifts.attacks import published_attacks
-
-    return [
-        Setting(name, "imagenet-val", attack, reference="val", note=_ATTACKED)
-        for name, attack in published_attacks().items()
-    ]
+                own = Setting(f"{title}_in-memory", "imagenet-val", shift, reference="val", source="in-memory")
+                made.append(replace(own, note=_IN_MEMORY, member=Member("imagenet-c_in-memory", name, severity)))
+    # Untargeted PGD of 100 steps, as the testbed ran it.
+    for name, attack in published_attacks().items():
+        made.append(Setting(name, "imagenet-val", attack, reference="val", note=_ATTACKED))
+    return [*kept, *optional(made)]

@@ -95,8 +95,17 @@ def open_data(
             missing[setting.dataset.split("/")[0]] = None
         else:
             raise SettingError(f"{setting.name!r} can't be evaluated: {found}")
+    if missing and suite.roles == ["data"]:
+        raise SettingError(f"suite {suite.name!r} needs your data", hint=argument("data", "FOLDER"))
     if missing:
-        raise _missing(suite, list(missing), data)
+        tables = {setting.dataset.split("/")[0] for setting in suite.settings if setting.protocol is not None}
+        example = argument("data", {role: "TABLE" if role in tables else "FOLDER" for role in missing})
+        raise SettingError(
+            f"suite {suite.name!r} needs data for {', '.join(missing)}",
+            found="nothing" if data is None else ", ".join(data) if isinstance(data, Mapping) else str(data),
+            expected=", ".join(suite.roles),
+            hint=f"{example}, or one folder that holds folders of these names",
+        )
     return opened, left_out
 
 
@@ -128,44 +137,37 @@ class _Search:
         self.suite, self.data, self.space, self.allow_outside = suite, data, space, allow_outside
         self._splits: dict[str, dict[str, Dataset]] = {}
 
-    def _open(self, source: DataSource) -> Dataset:
-        if self.allow_outside and not isinstance(source, Dataset) and place(source).suffix in MANIFESTS:
-            return open_dataset(source, space=self.space, allow_outside=True)
-        return open_dataset(source, space=self.space)
-
     def find(self, setting: Setting) -> Dataset | str:
         """The setting's dataset, or why there is none."""
-        if isinstance(self.data, Mapping) and setting.dataset in self.data:
-            return self._open(self.data[setting.dataset])
         role, _, below = setting.dataset.partition("/")
-        source = _role_source(role, self.suite, self.data)
+        whole = isinstance(self.data, Mapping) and setting.dataset in self.data
+        source = _role_source(setting.dataset if whole else role, self.suite, self.data)
         if source is None:
             source = self.suite.default_data(role)
         if source is None:
             return _NOT_GIVEN
-        if isinstance(source, Dataset) or not below:
-            if below:
-                what = "a folder" if setting.protocol is None else "a table"
-                raise SettingError(f"{setting.dataset!r} needs {what}, not an opened dataset")
-            return self._open(source)
+        if whole or not below:
+            if self.allow_outside and not isinstance(source, Dataset) and place(source).suffix in MANIFESTS:
+                return open_dataset(source, space=self.space, allow_outside=True)
+            return open_dataset(source, space=self.space)
+        if isinstance(source, Dataset):
+            what = "a folder" if setting.protocol is None else "a table"
+            raise SettingError(f"{setting.dataset!r} needs {what}, not an opened dataset")
         if setting.protocol is not None:
             if role not in self._splits:
                 from shiftbench.datasets.factors import open_splits
 
                 self._splits[role] = open_splits(local(place(source)), setting.protocol, space=self.space)
             return self._splits[role].get(setting.dataset, f"{source} has no image for it")
-        return _open_below(place(source), setting, self.space)
-
-
-def _open_below(root: Location, setting: Setting, space: AskedSpace) -> Dataset | str:
-    """``fog/3`` below a role is a folder of released files, or a corruption's array at a severity."""
-    _, corruption, *more = setting.dataset.split("/")
-    path, array = root / "/".join([corruption, *more]), root / f"{corruption}.npy"
-    if len(more) == 1 and more[0].isdigit() and array.is_file():
-        return open_dataset(f"cifar-c:{array}", space=space, name=setting.dataset, severity=int(more[0]))
-    if setting.optional and not path.exists():
-        return f"there is no {path}"
-    return open_dataset(path, space=space, name=setting.dataset)
+        # fog/3 below a role is a folder of released files, or a corruption's array at a severity
+        corruption, _, severity = below.partition("/")
+        path, array = place(source) / below, place(source) / f"{corruption}.npy"
+        if severity.isdigit() and array.is_file():
+            name = setting.dataset
+            return open_dataset(f"cifar-c:{array}", space=self.space, name=name, severity=int(severity))
+        if setting.optional and not path.exists():
+            return f"there is no {path}"
+        return open_dataset(path, space=self.space, name=setting.dataset)
 
 
 def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
@@ -175,29 +177,13 @@ def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
         return data[role]
     if isinstance(data, Dataset) or len(suite.roles) == 1:
         return data if role == _main_role(suite) else None
-    inside = place(data) / role
-    if inside.exists():
-        return inside
-    return (
-        data if role == _main_role(suite) and not any((place(data) / role).exists() for role in suite.roles) else None
-    )
+    folder = place(data)
+    if (folder / role).exists():
+        return folder / role
+    return data if role == _main_role(suite) and not any((folder / one).exists() for one in suite.roles) else None
 
 
 def _main_role(suite: Suite) -> str:
     """The role that a single ``--data`` fills: that of the first setting which can't be left out."""
     needed = (s.dataset.split("/")[0] for s in suite.settings if not s.optional)
     return next(needed, suite.roles[0])
-
-
-def _missing(suite: Suite, roles: list[str], data: Data) -> SettingError:
-    if suite.roles == ["data"]:
-        return SettingError(f"suite {suite.name!r} needs your data", hint=argument("data", "FOLDER"))
-    tables = {setting.dataset.split("/")[0] for setting in suite.settings if setting.protocol is not None}
-    example = argument("data", {role: "TABLE" if role in tables else "FOLDER" for role in roles})
-    found = "nothing" if data is None else str(data if not isinstance(data, Mapping) else ", ".join(data))
-    return SettingError(
-        f"suite {suite.name!r} needs data for {', '.join(roles)}",
-        found=found,
-        expected=", ".join(suite.roles),
-        hint=f"{example}, or one folder that holds folders of these names",
-    )

@@ -14,35 +14,30 @@ from shiftbench.shifts.corruptions import Corruption, corruptions
 from shiftbench.shifts.perturbations import frames_of, perturbations
 
 
-def corruption_settings(
-    prefix: str, role: str, reference: str, names: tuple[str, ...], options: SuiteOptions
-) -> list[Setting]:
-    """``<prefix>.<corruption>.<severity>`` for each corruption and severity."""
-    return [
-        _setting(prefix, role, reference, name, severity, options)
-        for name in options.corruptions or names
-        for severity in options.severities
-    ]
-
-
-def _setting(prefix: str, role: str, reference: str, name: str, severity: float, options: SuiteOptions) -> Setting:
-    title, member = f"{prefix}.{name}.{severity:g}", Member(prefix, name, float(severity))
-    if options.source == "on-disk":
-        # Trap: released files are 224 px already; resizing them again costs a point or two of accuracy.
-        place = f"{prefix}/{name}/{severity:g}"
-        return Setting(title, place, reference=reference, crop_only=True, source="on-disk", member=member)
-    textures = {"frost_textures": options.frost_textures} if name == "frost" and options.frost_textures else {}
-    shift: Shift = Corruption(name, severity, textures)
-    if options.source == "jpeg-85":
-        shift = ThenJpeg(shift)
-    return Setting(title, role, shift, reference=reference, source=options.source, member=member)
+def corruption_settings(prefix: str, role: str, reference: str, which: str, options: SuiteOptions) -> list[Setting]:
+    """``<prefix>.<corruption>.<severity>`` for each corruption (of the set ``which``) and severity."""
+    settings = []
+    for name in options.corruptions or corruptions(which):
+        for severity in options.severities:
+            title, member = f"{prefix}.{name}.{severity:g}", Member(prefix, name, float(severity))
+            if options.source == "on-disk":
+                # Trap: released files are 224 px already; resizing them again costs a point or two of accuracy.
+                place = f"{prefix}/{name}/{severity:g}"
+                made = Setting(title, place, reference=reference, crop_only=True, source="on-disk", member=member)
+            else:
+                own = {"frost_textures": options.frost_textures} if name == "frost" and options.frost_textures else {}
+                shift: Shift = Corruption(name, severity, own)
+                shift = ThenJpeg(shift) if options.source == "jpeg-85" else shift
+                made = Setting(title, role, shift, reference=reference, source=options.source, member=member)
+            settings.append(made)
+    return settings
 
 
 def _published(family: str, role: str, clean: str, which: str, about: str) -> SuiteBuilder:
     """The clean side comes first; released corrupted files can be scored without it."""
 
     def build(options: SuiteOptions) -> list[Setting]:
-        settings = corruption_settings(family, role, clean, tuple(corruptions(which)), options)
+        settings = corruption_settings(family, role, clean, which, options)
         return [Setting(clean, role, optional=options.source == "on-disk"), *settings]
 
     build.__doc__ = about
@@ -69,19 +64,17 @@ for _name, *_fields in (
 @suite("demo")
 def demo(options: SuiteOptions) -> list[Setting]:
     """114 real photographs that registry packages carry, clean and under the 15 corruptions."""
-    names = tuple(corruptions("benchmark"))
-    return [Setting("demo", "demo"), *corruption_settings("demo-c", "demo", "demo", names, options)]
+    return [Setting("demo", "demo"), *corruption_settings("demo-c", "demo", "demo", "benchmark", options)]
 
 
 @suite("corruptions")
 def own_data_corrupted(options: SuiteOptions) -> list[Setting]:
     """Your own dataset, clean and under the 15 corruptions x 5 severities."""
     clean = options.data_name
-    names = tuple(corruptions("benchmark"))
-    return [Setting(clean, "data"), *corruption_settings(f"{clean}-c", "data", clean, names, options)]
+    return [Setting(clean, "data"), *corruption_settings(f"{clean}-c", "data", clean, "benchmark", options)]
 
 
-def sequence_settings(prefix: str, role: str, reference: str, names: list[str]) -> list[Setting]:
+def sequence_settings(prefix: str, role: str, reference: str, options: SuiteOptions) -> list[Setting]:
     """``<prefix>.<perturbation>.frame<NN>`` for each frame of each perturbation."""
     return [
         Setting(
@@ -93,7 +86,7 @@ def sequence_settings(prefix: str, role: str, reference: str, names: list[str]) 
             source="in-memory",
             member=Member(prefix, name, frame.index),
         )
-        for name in names
+        for name in options.corruptions or perturbations("test")
         for frame in frames_of(name)
     ]
 
@@ -101,15 +94,13 @@ def sequence_settings(prefix: str, role: str, reference: str, names: list[str]) 
 @suite("imagenet-p")
 def imagenet_p(options: SuiteOptions) -> list[Setting]:
     """ImageNet-P: 10 perturbation sequences of ImageNet val at difficulty 1 (flip probability)."""
-    names = list(options.corruptions) or perturbations("test")
-    return sequence_settings("imagenet-p", "imagenet-val", "val", names)
+    return sequence_settings("imagenet-p", "imagenet-val", "val", options)
 
 
 @suite("perturbations")
 def own_data_perturbed(options: SuiteOptions) -> list[Setting]:
     """Your own dataset as perturbation sequences of 31 frames (flip probability)."""
-    names = list(options.corruptions) or perturbations("test")
-    return sequence_settings(f"{options.data_name}-p", "data", options.data_name, names)
+    return sequence_settings(f"{options.data_name}-p", "data", options.data_name, options)
 
 
 def _attacked(options: SuiteOptions, attacks: Sequence[Shift]) -> list[Setting]:

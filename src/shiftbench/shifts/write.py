@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+import PIL
 
+from shiftbench._version import __version__
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.files import FileDataset
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
+from shiftbench.datasets.webdataset import WebDataset
 from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError
 from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.jobs.base import Executor, Shard
@@ -28,7 +31,7 @@ from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 from shiftbench.outputs.encoding import Encoding, unique_names, without_suffix
 from shiftbench.outputs.layouts import Arrays, Layout, Tree, Variants
-from shiftbench.outputs.packed import SHARD_SIZE, Shards, Tables
+from shiftbench.outputs.packed import SHARD_SIZE, Packed
 from shiftbench.outputs.record import Content, OutputRecord, check_destination, check_recipe, plain
 from shiftbench.outputs.write import Written, write
 from shiftbench.shifts.corruptions import CORRUPTIONS, GENERATOR_VERSION, Corruption, corruptions
@@ -111,26 +114,34 @@ def write_corruptions(
     options = {"frost_textures": frost_textures, "network": style_network, "styles": styles}
     shifts = chosen_shifts(names, severities, options)
     dataset = _open(source, labels, tree=format in (None, "tree"))
-    layout = format or natural_format(dataset)
+    base = dataset
+    while isinstance(base, Subset):
+        base = base.base
+    natural: Format = (
+        "arrays" if isinstance(base, ArrayDataset) else "shards" if isinstance(base, WebDataset) else "tree"
+    )
+    layout = format or natural
     if layout not in FORMATS:
         raise StoreError(f"unknown format {layout!r}", expected=", ".join(FORMATS))
     target = place(destination)
     if is_object(target):
         raise StoreError("the destination is in an object store", found=target, hint="write to a folder, then copy it")
     target = local(target)
-    check_destination(target, RECORD, _root(source, dataset))
-    _try(shifts)
-    copies = CorruptedCopies(dataset, shifts, _preparation(dataset, size, resize), Encoding(lossless=lossless), seed)
-    record = OutputRecord(
-        target,
-        RECORD,
-        _ABOUT,
-        copies.recipe(layout, shard_size),
-        enter=partial(_enter, target, shifts),
-        complete=partial(_complete, shifts),
-    )
+    given = None if isinstance(source, Dataset) else place(source)
+    own_folder = base.root if isinstance(base, FileDataset) else None
+    check_destination(target, RECORD, given if given is not None and given.is_dir() else own_folder)
+    # Each corruption once on a small image, so that one that can't work fails before anything is written.
+    for shift in {one.corruption: one for one in shifts}.values():
+        shift(np.full((32, 32, 3), 128, dtype=np.uint8), image_id="probe", seed=0)
+    if not resize and size is not None:
+        raise ShiftError("size and resize=False exclude each other", found=f"size {size}")
+    if resize and size is None and not isinstance(base, ArrayDataset):
+        size = 224
+    copies = CorruptedCopies(dataset, shifts, preparation(size), Encoding(lossless=lossless), seed)
+    recipe = copies.recipe(layout, shard_size)
+    enter, complete = partial(_enter, target, shifts), partial(_complete, shifts)
     done = write(
-        record,
+        OutputRecord(target, RECORD, _ABOUT, recipe, enter=enter, complete=complete),
         partial(copies.layout, layout, target, shard_size, worker_count(workers)),
         what="corrupted images",
         shard=Shard.parse(shard),
@@ -149,21 +160,10 @@ def write_corruptions(
     )
 
 
-def _try(shifts: Sequence[Corruption]) -> None:
-    """Apply each corruption once to a small image, so that one that can't work fails before anything is written."""
-    probe = np.full((32, 32, 3), 128, dtype=np.uint8)
-    for shift in {one.corruption: one for one in shifts}.values():
-        shift(probe, image_id="probe", seed=0)
-
-
 def chosen_shifts(
     names: str | Sequence[str], severities: Sequence[float], options: Mapping[str, str | Path | None] | None = None
 ) -> list[Corruption]:
-    """Every corruption at every severity, checked; names as on the command line, options for those that take them.
-
-    >>> [shift.name for shift in chosen_shifts("fog,extra", [3])]
-    ['fog.3', 'speckle_noise.3', 'gaussian_blur.3', 'spatter.3', 'saturate.3']
-    """
+    """Every corruption at every severity, checked; names as on the command line, options for those that take them."""
     chosen: dict[str, None] = {}
     for name in filter(None, (name.strip() for name in (names.split(",") if isinstance(names, str) else names))):
         chosen.update(dict.fromkeys(corruptions(name) if name in SETS else [name]))
@@ -175,16 +175,6 @@ def chosen_shifts(
         own = {key: str(value) for key, value in (options or {}).items() if key in takes and value is not None}
         out += [Corruption(name, severity, own) for severity in sorted(set(severities))]
     return out
-
-
-def natural_format(dataset: Dataset) -> Format:
-    """The layout that a dataset already has, or the nearest to it."""
-    from shiftbench.datasets.webdataset import WebDataset
-
-    base = _base(dataset)
-    if isinstance(base, ArrayDataset):
-        return "arrays"
-    return "shards" if isinstance(base, WebDataset) else "tree"
 
 
 class CorruptedCopies(Variants):
@@ -207,13 +197,14 @@ class CorruptedCopies(Variants):
         return self._shifts[variant].batch(images, image_ids=ids, seed=self._seed)
 
     def layout(self, name: Format, folder: Path, shard_size: int, threads: int) -> Layout:
-        if name == "shards":
-            return Shards(self, folder, shard_keys(self._dataset), shard_size)
-        if name == "huggingface":
-            return Tables(self, folder, shard_keys(self._dataset), shard_size, self._dataset.space.keys)
+        if name in ("shards", "huggingface"):
+            classes = self._dataset.space.keys if name == "huggingface" else None
+            return Packed(self, folder, shard_keys(self._dataset), shard_size, classes)
         if name == "tree":
             files = [[f"{own}/{file}" for own in self.names] for file in tree_files(self._dataset, self.encoding)]
-            empty = _class_folders(self._dataset)
+            # where only folders define the classes, they are made even if they stay empty
+            space = self._dataset.space
+            empty = [_component(key) for key in space.keys] if space.name == "folders" else []
             return Tree(self, folder, files, [f"{own}/{part}" for own in self.names for part in ("", *empty)])
         groups: dict[str, list[int]] = {}
         for variant, shift in enumerate(self._shifts):
@@ -254,22 +245,15 @@ def _enter(folder: Path, shifts: Sequence[Corruption], content: Content) -> None
         check_recipe(folder, {shift.corruption: before}, {shift.corruption: common})
         entry["severities"][f"{shift.severity:g}"] = {"parameters_224": description.get("parameters_224")}
     content["unfinished"] = sorted({*content.get("unfinished", ()), *(shift.name for shift in shifts)})
-    software, before_now = _software(), content.setdefault("software", [])
-    content["software"] = before_now if software in before_now else [*before_now, software]
+    # recorded, not compared: the pixels follow the generator's version
+    software = {"shiftbench": __version__, "pillow": PIL.__version__}
+    if software not in (known := content.setdefault("software", [])):
+        content["software"] = [*known, software]
 
 
 def _complete(shifts: Sequence[Corruption], content: Content) -> None:
     done = {shift.name for shift in shifts}
     content["unfinished"] = [name for name in content["unfinished"] if name not in done]
-
-
-def _software() -> dict[str, str]:
-    """Recorded, not compared: the pixels follow the generator's version."""
-    import PIL
-
-    from shiftbench._version import __version__
-
-    return {"shiftbench": __version__, "pillow": PIL.__version__}
 
 
 def _open(source: str | Location | Dataset, labels: LabelSpace | str | None, *, tree: bool) -> Dataset:
@@ -284,27 +268,6 @@ def _open(source: str | Location | Dataset, labels: LabelSpace | str | None, *, 
         return open_dataset(source, space="folders")
 
 
-def _preparation(dataset: Dataset, size: int | None, resize: bool) -> Preparation:
-    if not resize and size is not None:
-        raise ShiftError("size and resize=False exclude each other", found=f"size {size}")
-    if resize and size is None and not isinstance(_base(dataset), ArrayDataset):
-        size = 224
-    return preparation(size)
-
-
-def _root(source: str | Location | Dataset, dataset: Dataset) -> Location | None:
-    if not isinstance(source, Dataset) and (folder := place(source)).is_dir():
-        return folder
-    base = _base(dataset)
-    return base.root if isinstance(base, FileDataset) else None
-
-
-def _base(dataset: Dataset) -> Dataset:
-    while isinstance(dataset, Subset):
-        dataset = dataset.base
-    return dataset
-
-
 def tree_files(dataset: Dataset, encoding: Encoding) -> list[str]:
     """``class folder/file`` of every image, unique also where a file system ignores case.
 
@@ -317,16 +280,18 @@ def tree_files(dataset: Dataset, encoding: Encoding) -> list[str]:
             hint="write shards: --format shards",
         )
     paths = dataset.paths if isinstance(dataset, FileDataset) else dataset.ids
-    if len(paths) == len(dataset) and _has_class_folders(dataset, paths):
-        return unique_names(paths, encoding.renamed)
     keys, labels = dataset.space.keys, dataset.labels.tolist()
+    # Whether the first part of every path names its class, and no path leads out of its folder or is hidden.
+    folders = [path.split("/", 1)[0] for path in paths]
+    if all("/" in path and all(part and part[0] != "." for part in path.split("/")) for path in paths):
+        try:
+            _, index = recognise_folders(folders, dataset.space)
+            if [index[folder] for folder in folders] == labels:
+                return unique_names(paths, encoding.renamed)
+        except LabelError:
+            pass
     named = [f"{_component(keys[label])}/{_component(i)}" for i, label in zip(dataset.ids, labels, strict=True)]
     return unique_names(named, encoding.renamed)
-
-
-def _class_folders(dataset: Dataset) -> list[str]:
-    """Folders to make even if they stay empty: where only folders define the classes."""
-    return [_component(key) for key in dataset.space.keys] if dataset.space.name == "folders" else []
 
 
 def shard_keys(dataset: Dataset) -> list[str]:
@@ -340,18 +305,6 @@ def shard_keys(dataset: Dataset) -> list[str]:
         keys.append(f"{folder}{slash}{file.replace('.', '_') or '_'}")
     shared = Counter(keys)
     return [key if shared[key] == 1 else f"{key}__{i:08d}" for i, key in enumerate(keys)]
-
-
-def _has_class_folders(dataset: Dataset, paths: Sequence[str]) -> bool:
-    """Whether the first part of every path names its class, and no path leads out of its folder or is hidden."""
-    if not all("/" in path and all(part and part[0] != "." for part in path.split("/")) for path in paths):
-        return False
-    folders = [path.split("/", 1)[0] for path in paths]
-    try:
-        _, index = recognise_folders(folders, dataset.space)
-    except LabelError:
-        return False
-    return all(index[folder] == label for folder, label in zip(folders, dataset.labels.tolist(), strict=True))
 
 
 def _component(text: str) -> str:
