@@ -37,20 +37,16 @@ def test_arrays_are_those_of_cifar_c(source: Path, tmp_path: Path) -> None:
             np.testing.assert_array_equal(block, corrupt(images, name, severity, seed=3, image_id=ids))
     visible = {path.name for path in (tmp_path / "c").iterdir()}
     assert visible == {"fog.npy", "shot_noise.npy", "labels.npy", "shiftbench-corruptions.json"}
-
-
-def test_our_own_reader_of_cifar_c_reads_them(source: Path, tmp_path: Path) -> None:
-    write_corruptions(source, tmp_path / "c", **TWO)
     third = open_dataset(tmp_path / "c" / "fog.npy", severity=3)
     assert third.labels.tolist() == [i % 10 for i in range(40)]
-    expected = corrupt(np.load(source)[7], "fog", 3, image_id="00007")
-    np.testing.assert_array_equal(third.read(7).pixels, expected)
+    np.testing.assert_array_equal(third.read(7).pixels, corrupt(images[7], "fog", 3, seed=3, image_id="00007"))
 
 
 def test_one_and_two_workers_write_the_same_bytes(source: Path, tmp_path: Path) -> None:
+    names = "gaussian_noise,glass_blur,frost,elastic_transform"
     for workers in (1, 2):
         write_corruptions(
-            source, tmp_path / str(workers), names="all", severities=[1, 4], labels="cifar-10", workers=workers
+            source, tmp_path / str(workers), names=names, severities=[4], labels="cifar-10", workers=workers
         )
     assert bytes_below(tmp_path / "1") == bytes_below(tmp_path / "2")
 

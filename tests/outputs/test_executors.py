@@ -36,8 +36,16 @@ def small_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shiftbench.outputs.write._ITEM_IMAGES", 8)
 
 
-@pytest.mark.parametrize("format", ["tree", "arrays", "shards"])
-@pytest.mark.parametrize("executor", [ThreadExecutor(3), ProcessExecutor(2)], ids=["threads", "processes"])
+@pytest.mark.parametrize(
+    ("executor", "format"),
+    [
+        (ThreadExecutor(3), "tree"),
+        (ThreadExecutor(3), "shards"),
+        (ProcessExecutor(2), "arrays"),
+        pytest.param(ProcessExecutor(2), "tree", marks=pytest.mark.soak),
+        pytest.param(ProcessExecutor(2), "shards", marks=pytest.mark.soak),
+    ],
+)
 def test_the_files_of_an_executor_are_those_of_one_process(
     executor: Executor, format: Any, source: Path, tmp_path: Path
 ) -> None:
@@ -88,7 +96,7 @@ def test_what_failed_is_told_and_can_be_continued(source: Path, tmp_path: Path) 
     assert 0 < rest.written < 40 and rest.written + rest.already == 40
 
 
-@pytest.mark.parametrize("engines", [(Failing(), ThreadExecutor(2)), (Failing(), None), (None, ThreadExecutor(2))])
+@pytest.mark.parametrize("engines", [(Failing(), None), (None, ThreadExecutor(2))])
 def test_arrays_are_continued_by_whatever_engine(
     engines: tuple[Executor | None, Executor | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,26 +174,13 @@ def test_items_are_of_similar_size_whatever_the_layout(source: Path, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["tree", "arrays"])
-def test_a_ray_cluster_by_option(format: Any, source: Path, tmp_path: Path) -> None:
+def test_a_ray_cluster_by_option(source: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    words = [
-        "corrupt",
-        str(source),
-        str(tmp_path / "c"),
-        "-c",
-        "fog",
-        "-s",
-        "1",
-        "--size",
-        "32",
-        "-f",
-        format,
-        "--json",
-    ]
-    done = CliRunner().invoke(app, [*words, "--labels", "folders", "--executor", "ray", "--workers", "2"])
+    words = ["-c", "fog", "-s", "1", "--size", "32", "-f", "arrays", "--labels", "folders", "--json"]
+    words += ["--executor", "ray", "--workers", "2"]
+    done = CliRunner().invoke(app, ["corrupt", str(source), str(tmp_path / "c"), *words])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["written"] == 10
-    options: dict[str, Any] = {"names": "fog", "severities": (1,), "size": 32, "format": format, "labels": "folders"}
+    options: dict[str, Any] = {"names": "fog", "severities": (1,), "size": 32, "format": "arrays", "labels": "folders"}
     write_corruptions(source, tmp_path / "plain", **options)
     assert bytes_below(tmp_path / "c") == bytes_below(tmp_path / "plain")

@@ -17,7 +17,7 @@ from tests.outputs.kill_target import NAMES, write_slowly
 
 pytestmark = pytest.mark.reliability("kills")
 
-KILLS = 6
+KILLS = 4
 
 
 def source_of(format: str, root: Path) -> Path:
