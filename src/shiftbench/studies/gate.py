@@ -119,15 +119,15 @@ class Observations:
         """By how much the expected calibration error rose: a sum of what each image adds to the gap of its bin."""
         counts = np.bincount(self.parts)
         weights = 1 / (np.count_nonzero(counts) * counts[self.parts])
-        before = _gap_shares(self.confidence_before, self.was_right, weights)
-        return Drop.of(self.images, self.parts, _gap_shares(self.confidence, self.is_right, weights) - before, 2.0)
 
+        def shares(confidence: FloatArray, right: BoolArray) -> FloatArray:
+            """Their weighted sum is the expected calibration error over 15 bins of equal width."""
+            bins, gaps = equal_width_bins(confidence, _BINS), confidence - right
+            signs = np.sign(np.bincount(bins, weights * gaps, minlength=_BINS))
+            return np.asarray(signs[bins] * gaps)
 
-def _gap_shares(confidence: FloatArray, right: BoolArray, weights: FloatArray) -> FloatArray:
-    """Their weighted sum is the expected calibration error over 15 bins of equal width."""
-    bins, gaps = equal_width_bins(confidence, _BINS), confidence - right
-    signs = np.sign(np.bincount(bins, weights * gaps, minlength=_BINS))
-    return np.asarray(signs[bins] * gaps)
+        before, now = shares(self.confidence_before, self.was_right), shares(self.confidence, self.is_right)
+        return Drop.of(self.images, self.parts, now - before, 2.0)
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,6 @@ class Check:
     #: Ends of the interval that has the level 1 - 2 alpha.
     low: float
     high: float
-
-    @classmethod
-    def of(cls, name: str, drop: Drop, rule: Rule, alpha: float) -> Check:
-        margin = rule.margin / 100
-        return cls(name, drop, drop.p_within(margin), drop.p_beyond(margin), *drop.interval(alpha))
 
 
 @dataclass(frozen=True)
@@ -256,14 +251,8 @@ def paired_settings(
 ) -> tuple[list[GateSetting], list[str]]:
     """The settings of the candidate's results beside the baseline's predictions, and notes on what is left out.
 
-    Args:
-        workspace: The workspace of the candidate's results.
-        results: The candidate's results.
-        baseline: By setting, the baseline's predictions.
-        columns: Columns of the images' table that rules refer to.
-
-    Raises:
-        GateError: The baseline was made from other images, labels or shifts, or lacks a setting.
+    ``baseline`` holds predictions by setting, ``columns`` those of the images' table that rules refer to. A baseline of
+    other images, labels or shifts, or one that lacks a setting, is refused.
     """
     judged = [result for result in results if result.spec.judged_by_image]
     if not judged:
@@ -285,18 +274,15 @@ def paired_settings(
             found.setdefault(one.name, []).append(one)
     others = [result.setting for result in results if not result.spec.judged_by_image]
     notes += [f"not judged, because images have no single label: {listed(others)}"] if others else []
-    # The passes of a design may have the same setting.
-    return [_joined(passes, place) for place, passes in enumerate(found.values())], notes
-
-
-def _joined(passes: Sequence[GateSetting], place: int) -> GateSetting:
-    first, whole = passes[0], Observations.join([one.observations for one in passes])
-    return replace(
-        first,
-        observations=replace(whole, parts=np.full(len(whole.images), place)),
-        groups={name: np.concatenate([one.groups[name] for one in passes]) for name in first.groups},
-        ids=np.concatenate([one.ids for one in passes]),
-    )
+    settings = []
+    for place, passes in enumerate(found.values()):  # the passes of a design may have the same setting
+        first, whole = passes[0], Observations.join([one.observations for one in passes])
+        parts, groups = np.full(len(whole.images), place), {}
+        for name in first.groups:
+            groups[name] = np.concatenate([one.groups[name] for one in passes])
+        ids = np.concatenate([one.ids for one in passes])
+        settings.append(replace(first, observations=replace(whole, parts=parts), groups=groups, ids=ids))
+    return settings, notes
 
 
 def check_same_images(setting: str, new: ResultSpec, old: ResultSpec) -> None:
@@ -326,23 +312,14 @@ def _differences(new: ResultSpec, old: ResultSpec) -> Iterator[tuple[str, str, s
     if new.shift != old.shift or new.source != old.source:
         both = [{**one.shift.values, "source": one.source} for one in (old, new)]
         differ = [key for key in {**both[0], **both[1]} if both[0].get(key) != both[1].get(key)]
-        then, now = (", ".join(f"{key} {_short(one.get(key))}" for key in differ) for one in both)
+        then, now = (", ".join(f"{key} {one.get(key)!s:.40}" for key in differ) for one in both)
         yield "the shift is another version", then, now
 
 
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else text[:40] + "..."
-
-
 def _settings(
-    workspace: Workspace,
-    result: Result,
-    before: Predictions,
-    images: dict[str, int],
-    columns: set[str],
+    workspace: Workspace, result: Result, before: Predictions, images: dict[str, int], columns: set[str],
     notes: list[str],
-) -> Iterator[GateSetting]:
+) -> Iterator[GateSetting]:  # fmt: skip
     now = workspace.read(result, scores=False)
     order = aligned(now, before)
     both = now.valid & before.valid[order]
@@ -382,23 +359,15 @@ def _settings(
 def judge(
     settings: Sequence[GateSetting], policy: Policy, candidate: str, baseline: str, notes: Sequence[str] = ()
 ) -> GateResult:
-    """Apply a policy.
-
-    Args:
-        settings: Both models in every setting.
-        policy: The rules.
-        candidate: Name or id of the candidate.
-        baseline: Name or id of the baseline.
-        notes: What the reader must know about the settings.
-
-    Raises:
-        GateError: A rule matches nothing.
-    """
+    """Apply a policy to both models in every setting; a rule that matches nothing is an error."""
     notes, judged = list(notes), []
     for rule in policy.rule:
-        drops = list(_drops(rule, settings))
+        margin, drops = rule.margin / 100, list(_drops(rule, settings))
         if drops:
-            checks = tuple(Check.of(name, drop, rule, policy.alpha) for name, drop in drops)
+            checks = tuple(
+                Check(name, drop, drop.p_within(margin), drop.p_beyond(margin), *drop.interval(policy.alpha))
+                for name, drop in drops
+            )
             judged.append(RuleResult(rule, checks, policy))
         elif policy == DEFAULT_POLICY:  # it is for any suite
             notes.append(f"nothing to check for {rule.title!r}")
@@ -428,22 +397,17 @@ def _drops(rule: Rule, settings: Sequence[GateSetting]) -> Iterator[tuple[str, D
             for label in np.unique(seen.labels).tolist():
                 yield f"{members[0].classes[label]} in {name}", seen[seen.labels == label].accuracy_drop()
         elif rule.of == "group":
-            groups = _groups(rule, members)
+            if lacking := [one for one in members if rule.by not in one.groups]:
+                raise GateError(
+                    f"the images of {lacking[0].name!r} have no column {rule.by!r}",
+                    found=listed(list(lacking[0].groups)) or "no columns",
+                    hint="columns are those of a manifest (.csv, .jsonl) given as --data",
+                )
+            groups = np.concatenate([one.groups[rule.by] for one in members])
             for group in sorted(set(groups.tolist()), key=str):
                 yield f"{group} in {name}", seen[groups == group].accuracy_drop()
         else:
             yield name, seen.accuracy_drop()
-
-
-def _groups(rule: Rule, members: Sequence[GateSetting]) -> NDArray[Any]:
-    lacking = [one for one in members if rule.by not in one.groups]
-    if lacking:
-        raise GateError(
-            f"the images of {lacking[0].name!r} have no column {rule.by!r}",
-            found=listed(list(lacking[0].groups)) or "no columns",
-            hint="columns are those of a manifest (.csv, .jsonl) given as --data",
-        )
-    return np.concatenate([one.groups[rule.by] for one in members])
 
 
 def _scopes(rule: Rule, settings: Sequence[GateSetting]) -> dict[str, list[GateSetting]]:
