@@ -68,7 +68,7 @@ def differing(found: dict[str, Checked]) -> dict[str, list[str]]:
 def test_no_module_is_forgotten() -> None:
     package = importlib.import_module("shiftbench.published.reproduce")
     parts = {found.name for found in pkgutil.iter_modules(package.__path__)}
-    assert parts == {"base", "predictions", "sources", *(f"paper_{paper}" for paper in PAPERS)}
+    assert parts == {"base", "sources", *(f"paper_{paper}" for paper in PAPERS)}
 
 
 def test_the_lines_of_004(built_in: dict[str, Checked]) -> None:

@@ -13,10 +13,11 @@ from shiftbench.published.tables import PAPERS, published, tables
 
 def test_every_paper_and_table_is_there() -> None:
     assert tables("004") == [
-        "1", "2", "4", "5", "11", "12", "13", "14", "15", "16", "17", "18", "19", "20", "section 3.3"
+        "1", "2", "4", "5", "11", "12", "13", "14", "15", "16", "17", "18", "19", "20", "section 3.3",
+        "section 4", "abstract",
     ]  # fmt: skip
-    assert tables("000") == ["1", "7", "2", "3", "4", "6", "5", "8", "9", "11", "appendix B"]
-    assert tables("002") == ["1", "2"]
+    assert tables("000") == ["1", "7", "2", "3", "4", "6", "5", "8", "9", "11", "appendix B", "section 5"]
+    assert tables("002") == ["1", "2", "appendix C", "section 3.6", "section 3", "section 4.2"]
     assert all(published(paper) for paper in PAPERS)
     with pytest.raises(UnknownNameError, match="paper"):
         published("005")

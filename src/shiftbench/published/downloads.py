@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from http.client import HTTPResponse
 from importlib.resources import files
 from pathlib import Path
-from typing import IO
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.io.cache import cache_folder
@@ -73,7 +70,9 @@ def download(
                 if progress is not None:
                     progress(file)
                 _fetch(f"{(url or source.url).rstrip('/')}/{file}", target)
-            found.append(Downloaded(target, _sha256(target) == known if known else None, already))
+            with target.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            found.append(Downloaded(target, digest == known if known else None, already))
     return found
 
 
@@ -87,30 +86,19 @@ def _fetch(url: str, target: Path) -> None:
             raise ValueError(f"unsupported address {url}")
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             resumed = start and answer.status == 206
+            received, expected = 0, answer.headers.get("Content-Length")
             with part.open("ab" if resumed else "wb") as file:
-                _copy(answer, file, start if resumed else 0)
-    except (OSError, ValueError, urllib.error.URLError) as error:
+                while piece := answer.read(_PIECE):
+                    received += len(piece)
+                    if received + (start if resumed else 0) > _MOST_BYTES:
+                        raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+                    file.write(piece)
+            if expected is not None and received != int(expected):
+                raise ValueError(f"{received:,} of {int(expected):,} bytes arrived")
+    except (OSError, ValueError) as error:
         raise ShiftbenchError(
             f"{target.name} could not be downloaded",
             found=f"{url}: {getattr(error, 'reason', error)}",
             hint=f"rerun the same command when online; it resumes. Or put the file into {target.parent} yourself",
         ) from error
     part.replace(target)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _copy(answer: HTTPResponse, file: IO[bytes], size: int) -> None:
-    """Copy an answer whose first ``size`` bytes are there already."""
-    expected = answer.headers.get("Content-Length")
-    received = 0
-    while piece := answer.read(_PIECE):
-        received += len(piece)
-        if size + received > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES:,} bytes")
-        file.write(piece)
-    if expected is not None and received != int(expected):
-        raise ValueError(f"{received:,} of {int(expected):,} bytes arrived")

@@ -6,7 +6,8 @@ the ImageNet testbed keeps ``robustness_top1s.csv``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from shiftbench.errors import listed
 from shiftbench.studies import testbed
 from shiftbench.studies.base import PERCENT, StudyError
 from shiftbench.studies.models import STANDARD, read_models
-from shiftbench.studies.results import Results, read_results, read_rows
+from shiftbench.studies.results import Results, TableFile, read_results
 from shiftbench.studies.study import Study
 
 _TIMM_PREFIX = "results-"
@@ -45,10 +46,10 @@ def open_table(
         all_models: All models of the testbed's public table, not only the paper's 204.
     """
     results, beside = _read_folder(path, unit) if path.is_dir() else (read_results(path, unit=unit), None)
-    table = models or beside
-    known = read_models(table) if table is not None else None
-    if known is None and testbed.is_testbed(results):
-        known = testbed.known_models()
+    if models or beside:
+        known = read_models(models or beside or "")
+    else:
+        known = testbed.known_models() if testbed.is_testbed(results) else None
     return Study(testbed.complete(results, own, all_models=all_models), known, baseline=baseline, exclude=exclude)
 
 
@@ -60,7 +61,7 @@ def _read_folder(folder: Path, unit: str | None) -> tuple[Results, Path | None]:
     if len(models) > 1:
         raise StudyError("several tables of models", found=listed([p.name for p in models]), hint="--models FILE")
     if len(results) != 1:
-        results = [path for path in tables if testbed.has_testbed_settings(read_rows(path)[0])] or results
+        results = [path for path in tables if testbed.has_testbed_settings(TableFile.read(path).header)] or results
     beside = models[0] if models else None
     if len(results) == 1:
         return read_results(results[0], unit=unit), beside
@@ -75,43 +76,28 @@ def _read_folder(folder: Path, unit: str | None) -> tuple[Results, Path | None]:
     )
 
 
-def read_timm(files: str | Path | Iterable[str | Path], *, metric: str = "top1") -> Results:
-    """timm's result files, or the folder that holds them; a setting is a file's name without ``results-``.
+def read_timm(files: Sequence[Path]) -> Results:
+    """timm's result files; a setting is a file's name without ``results-``.
 
     One model at several image sizes is several models, named ``model@size``: they have other accuracies.
     """
-    if isinstance(files, str | Path):
-        folder = Path(files)
-        paths = sorted(folder.glob(f"{_TIMM_PREFIX}*.csv")) if folder.is_dir() else [folder]
-    else:
-        paths = [Path(file) for file in files]
-    if not paths:
-        raise StudyError(
-            "no result files of timm", found=str(files), expected=f"{_TIMM_PREFIX}imagenet.csv and the like"
-        )
-    columns = {path.stem.removeprefix(_TIMM_PREFIX): _timm_column(path, metric) for path in paths}
+    columns: dict[str, dict[str, float]] = {}
+    for file in files:
+        table = TableFile.read(file)
+        wanted = ("model", "img_size", "top1")
+        if any(name not in table.header for name in wanted):
+            raise StudyError(
+                f"{file.name} is not a result file of timm", found=listed(table.header), expected=", ".join(wanted)
+            )
+        at = [table.header.index(name) for name in wanted]
+        rows = [[str(row[i]) for i in at] for row in table.rows]
+        sizes = Counter(name for name, _, _ in rows)
+        column = columns[file.stem.removeprefix(_TIMM_PREFIX)] = {}
+        for name, size, value in rows:
+            key = f"{name}@{size}" if sizes[name] > 1 else name
+            if key in column:
+                raise StudyError(f"{file.name} has one model and size twice", found=key)
+            column[key] = float(value)
     models = tuple(dict.fromkeys(name for column in columns.values() for name in column))
     values = np.array([[column.get(name, np.nan) for column in columns.values()] for name in models])
     return Results(models, tuple(columns), values, PERCENT)
-
-
-def _timm_column(path: Path, metric: str) -> dict[str, float]:
-    rows = _read(path, ("model", "img_size", metric), "a result file of timm")
-    names = [row[0] for row in rows]
-    several = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
-    column = {}
-    for name, size, value in rows:
-        key = f"{name}@{size}" if name in several else name
-        if key in column:
-            raise StudyError(f"{path.name} has one model and size twice", found=key)
-        column[key] = float(value)
-    return column
-
-
-def _read(path: Path, columns: Sequence[str], kind: str) -> list[tuple[str, ...]]:
-    """The rows of a file, these columns only."""
-    header, rows = read_rows(path)
-    if any(name not in header for name in columns):
-        raise StudyError(f"{path.name} is not {kind}", found=listed(header), expected=", ".join(columns))
-    at = [header.index(name) for name in columns]
-    return [tuple(str(row[i]) for i in at) for row in rows]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from shiftbench.published.reproduce.sources import Data
 
 SAME, ROUNDING, INTERVAL, DIFFERS, ABSENT = "same", "rounding", "interval", "differs", "not at hand"
-
 #: Every mark and its meaning, from the best to the worst.
 MARKS = {
     SAME: "prints as the published number",
@@ -35,9 +34,7 @@ MARKS = {
     ABSENT: "not recomputed, for want of data",
 }
 
-
 PREDICTIONS, PUBLIC, IDENTITY, FITTED = "predictions", "public results", "identity", "our rule"
-
 #: What a number is recomputed from. Only the first two say anything about models and images.
 KINDS = {
     PREDICTIONS: "from predictions on images, in a workspace or released",
@@ -60,6 +57,11 @@ class Recomputed:
     slack: float = 0.0
     low: float | None = None
     high: float | None = None
+
+    def rest(self) -> Recomputed:
+        """The error of an accuracy."""
+        ends = (None if end is None else 1.0 - end for end in (self.high, self.low))
+        return Recomputed(1.0 - self.value, self.slack, *ends)
 
 
 @dataclass(frozen=True)
@@ -129,18 +131,19 @@ class Claim:
     group: Callable[[PublishedValue], str] | None = None
 
     def check(self, data: Data) -> Checked:
-        rows = list(self.of())
-        return Checked(self, tuple(self._compare(row, name, data) for row, name in zip(rows, names(rows), strict=True)))
-
-    def _compare(self, row: PublishedValue, name: str, data: Data) -> CheckedNumber:
-        try:
-            found = self.recompute(row, data)
-        except NotAtHandError as missing:
-            return CheckedNumber(name, row, None, str(missing))
-        except StudyError as problem:
-            # Data that is there but too little of it: a line through one model, no base models.
-            return CheckedNumber(name, row, None, f"more than was given: {problem.message}")
-        return CheckedNumber(name, row, found if isinstance(found, Recomputed) else Recomputed(float(found)))
+        printed, rows = list(self.of()), []
+        for row, name in zip(printed, names(printed), strict=True):
+            try:
+                found = self.recompute(row, data)
+            except NotAtHandError as missing:
+                rows.append(CheckedNumber(name, row, None, str(missing)))
+            except StudyError as problem:
+                # Data that is there but too little of it: a line through one model, no base models.
+                rows.append(CheckedNumber(name, row, None, f"more than was given: {problem.message}"))
+            else:
+                known = found if isinstance(found, Recomputed) else Recomputed(float(found))
+                rows.append(CheckedNumber(name, row, known))
+        return Checked(self, tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -217,21 +220,13 @@ Recompute = Callable[[PublishedValue, "Data"], "Recomputed | float"]
 
 
 def claim(
-    paper: str,
-    place: str,
-    what: str,
-    *,
-    of: Callable[[], Sequence[PublishedValue]],
-    source: str,
-    kind: str = IDENTITY,
-    remark: str = "",
-    group: Callable[[PublishedValue], str] | None = None,
+    paper: str, place: str, what: str, *, of: Callable[[], Sequence[PublishedValue]], **others: Any
 ) -> Callable[[Recompute], Recompute]:
     """Register the decorated function as the one that recomputes the printed numbers ``of()``."""
 
     def register(recompute: Recompute) -> Recompute:
         name = f"{paper}.{recompute.__name__}"
-        claims.add(name, Claim(name, paper, place, what, source, of, recompute, remark, kind, group))
+        claims.add(name, Claim(name, paper, place, what, of=of, recompute=recompute, **others))
         return recompute
 
     return register
@@ -263,20 +258,23 @@ def names(rows: Sequence[PublishedValue]) -> list[str]:
     >>> names([PublishedValue("002", "1", model, "imagenet-c", "mCE", 1.0, 0.1) for model in ("AlexNet", "VGG-11")])
     ['AlexNet', 'VGG-11']
     """
-    keys = [key for key in ("model", "setting", "metric") if len({getattr(row, key) for row in rows}) > 1]
-    return [", ".join(_plain(getattr(row, key)) for key in keys or ["metric"]) for row in rows]
-
-
-def _plain(name: str) -> str:
-    """Without the brackets of a description, and without the file format."""
-    if name.startswith("(") and name.endswith(")"):
-        name = name[1:-1]
-    return name.replace("imagenetv2-matched-frequency-format-val", "imagenetv2")
+    keys = [key for key in ("model", "setting", "metric") if len({getattr(row, key) for row in rows}) > 1] or ["metric"]
+    found = []
+    for row in rows:
+        parts = [str(getattr(row, key)) for key in keys]
+        # Descriptions without their brackets, settings without the file format.
+        parts = [part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in parts]
+        found.append(", ".join(parts).replace("imagenetv2-matched-frequency-format-val", "imagenetv2"))
+    return found
 
 
 def by_table(row: PublishedValue) -> str:
     """Groups the numbers of a claim by table."""
     return f"table {row.table}"
+
+
+def by_place(row: PublishedValue) -> str:
+    return row.table
 
 
 def mean_of(rows: Sequence[PublishedValue]) -> Recomputed:
@@ -302,10 +300,3 @@ def ends_of(rows: Sequence[PublishedValue]) -> list[PublishedValue]:
         for side, end in (("lower", row.low), ("upper", row.high))
         if end is not None
     ]
-
-
-def stated(
-    paper: str, place: str, model: str, setting: str, metric: str, percent: float, digits: int = 1
-) -> PublishedValue:
-    """A percentage that a paper's running text states."""
-    return PublishedValue(paper, place, model, setting, metric, round(percent / 100, digits + 2), 0.005 * 10.0**-digits)

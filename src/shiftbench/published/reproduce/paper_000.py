@@ -12,33 +12,22 @@ from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.corruption import ALEXNET_ERRORS
 from shiftbench.published.reproduce.base import (
     FITTED,
+    PREDICTIONS,
     PUBLIC,
     NotAtHandError,
     Recomputed,
+    by_place,
     by_table,
     claim,
     difference_of,
     mean_of,
     out_of_reach,
-    stated,
 )
-from shiftbench.published.reproduce.predictions import from_predictions
-from shiftbench.published.reproduce.sources import Data
+from shiftbench.published.reproduce.sources import Data, predictions
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies.hypotheses import HitData, Hypothesis, ScoredData, weigh_hypotheses
 
 _Row = PublishedValue
-
-#: The networks whose weights the testbed evaluated, too.
-TESTBED_NAMES = {
-    "ResNet-50": "resnet50", "ResNet-101": "resnet101", "ResNet-152": "resnet152", "ResNet-50 + SE": "se_resnet50",
-    "ResNet-101 + SE": "se_resnet101", "ResNet-152 + SE": "se_resnet152", "ResNet-50 + AugMix": "resnet50_augmix",
-    "ResNet-50 + DeepAugment": "resnet50_deepaugment",
-    "ResNet-50 + DeepAugment + AugMix": "resnet50_deepaugment_augmix",
-    "ResNeXt-101 32x4d": "resnext101_32x4d", "ResNeXt-101 32x4d + SE": "se_resnext101_32x4d",
-    "ResNeXt-101 32x8d": "resnext101_32x8d", "ResNeXt-101 32x8d + WSL Pretraining": "instagram-resnext101_32x8d",
-    "ResNeXt-101 32x8d + DeepAugment + AugMix": "resnext101_32x8d_deepaugment_augmix",
-}  # fmt: skip
 
 
 @claim(
@@ -116,29 +105,14 @@ def _again(row: _Row) -> list[_Row]:
 
 
 @claim(
-    "000", "sections 4 and 5", "What the text says about its tables", of=lambda: [row for row, _ in _text()],
+    "000", "sections 4 and 5", "What the text says about its tables", of=lambda: published("000", "section 5"),
     source="tables 7 and 8",
     remark="the text's 37.5 % from 57.5 to 24.2 is 33.3 points; over 23 mCE and over 10 points are least differences",
 )  # fmt: skip
 def text(row: _Row, data: Data) -> Recomputed:
-    first, second = dict(_text())[row]
+    models = (row.model.partition(" + ")[0], row.model)
+    [first], [second] = (published("000", "7", model=m, setting=row.setting, metric="error") for m in models)
     return difference_of(first, second)
-
-
-def _text() -> list[tuple[_Row, tuple[_Row, _Row]]]:
-    """Printed differences, and the two numbers of tables that they are between."""
-
-    def cell(table: str, model: str, setting: str, metric: str) -> _Row:
-        [row] = published("000", table, model=model, setting=setting, metric=metric)
-        return row
-
-    wsl, plain = "ResNeXt-101 32x8d + WSL Pretraining", "ResNeXt-101 32x8d"
-    return [
-        (
-            stated("000", "section 5", wsl, "imagenet-r", "gain", 37.5),
-            (cell("7", plain, "imagenet-r", "error"), cell("7", wsl, "imagenet-r", "error")),
-        )
-    ]
 
 
 @claim(
@@ -212,7 +186,7 @@ def _points(table: str, setting: str, metric: str) -> dict[str, float]:
     of=lambda: published("000", "7", setting="imagenet-r", metric="error"), source="the testbed's column imagenet-r",
 )  # fmt: skip
 def errors_on_r(row: _Row, data: Data) -> Recomputed:
-    return data.testbed_score(_testbed_name(row, data), "imagenet-r", error=True)
+    return data.testbed_score(row.model, "imagenet-r", error=True)
 
 
 @claim(
@@ -221,7 +195,7 @@ def errors_on_r(row: _Row, data: Data) -> Recomputed:
     source="the testbed's column val-on-imagenet-r-classes",
 )  # fmt: skip
 def errors_on_200(row: _Row, data: Data) -> Recomputed:
-    return data.testbed_score(_testbed_name(row, data), "val-on-imagenet-r-classes", error=True)
+    return data.testbed_score(row.model, "val-on-imagenet-r-classes", error=True)
 
 
 @claim(
@@ -230,20 +204,14 @@ def errors_on_200(row: _Row, data: Data) -> Recomputed:
     remark="ImageNet-A was filtered by the public ResNet-50, which has 0 there: 000's 2.2 must be another's",
 )  # fmt: skip
 def accuracies_on_a(row: _Row, data: Data) -> Recomputed:
-    return data.testbed_score(_testbed_name(row, data), "imagenet-a")
+    return data.testbed_score(row.model, "imagenet-a")
 
 
-def _testbed_name(row: _Row, data: Data) -> str:
-    # The testbed is asked for first: without it, it is what is missing, whatever the network.
-    if data.testbed and row.model not in TESTBED_NAMES:
-        raise NotAtHandError("networks that the testbed does not have")
-    return TESTBED_NAMES[row.model]
-
-
-from_predictions(
+claim(
     "000", "tables 1 to 3, 5 and 7 to 9, appendix B", "Errors, mAP, corruption errors and mCE, network by network",
-    [row for table in ("1", "2", "3", "5", "7", "8", "9", "appendix B") for row in published("000", table)],
-)  # fmt: skip
+    kind=PREDICTIONS, source="predictions in the workspace, scored again", group=by_place,
+    of=lambda: [row for table in ("1", "2", "3", "5", "7", "8", "9", "appendix B") for row in published("000", table)],
+)(predictions)  # fmt: skip
 out_of_reach(
     "sizes", "000", "table 11", "Numbers of images", of=lambda: published("000", "11"),
     needed="the datasets themselves (shiftbench data check counts them)",

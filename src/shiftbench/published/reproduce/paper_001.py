@@ -9,13 +9,13 @@ from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.robustness import EffectiveRobustness
-from shiftbench.studies.testbed import SHIFTS, TestbedShift, known_models
+from shiftbench.studies.testbed import SHIFTS, known_models
 
 _Row = PublishedValue
-_V2 = "imagenetv2-matched-frequency-format-val"
-_R = "imagenet-r"
+_V2, _R = "imagenetv2-matched-frequency-format-val", "imagenet-r"
 _NOISY = "efficientnet-l2-noisystudent"
 _TESTBED = "the testbed's public results, standard models fitted on the logit scale"
+_SHIFT_OF = {shift.y: shift for shift in SHIFTS.values()}
 
 #: Models that the text describes without naming them.
 _DESCRIBED = {
@@ -27,15 +27,15 @@ _HIGHEST, _INSTAGRAM = "(highest, more data)", "(several ResNeXt on Instagram im
 _MEANS = (_LP, _LP_RESNETS, _HIGHEST, _INSTAGRAM)
 
 
-def _shift_of(row: _Row) -> TestbedShift:
-    return next(shift for shift in SHIFTS.values() if shift.y == row.setting)
-
-
 def _effective(row: _Row, data: Data, resamples: int = 0) -> EffectiveRobustness:
-    shift = _shift_of(row)
+    shift = _SHIFT_OF[row.setting]
     # The plots of consistency shifts show models above a threshold, but their line is through all of them.
-    least = None if shift.name.endswith("pm10") else shift.min_x
+    least = None if row.setting.endswith("pm10") else shift.min_x
     return data.testbed_with(shift.x, shift.y).effective(shift.x, shift.y, min_x=least, resamples=resamples)
+
+
+def _drops() -> list[_Row]:
+    return [row for row in published("001", model=_NOISY) if row.metric.startswith("accuracy drop")]
 
 
 @claim(
@@ -47,25 +47,18 @@ def rho_from_drops(row: _Row, data: Data) -> Recomputed:
     return difference_of(expected, actual)
 
 
-def _drops() -> list[_Row]:
-    return [row for row in published("001", model=_NOISY) if row.metric.startswith("accuracy drop")]
-
-
 @claim("001", "section 4.1", "How well standard models follow one line: r2", source=_TESTBED,
        kind=PUBLIC, of=lambda: published("001", metric="r2"))  # fmt: skip
 def fits(row: _Row, data: Data) -> float:
-    shift = _shift_of(row)
+    shift = _SHIFT_OF[row.setting]
     line = data.testbed_with(shift.x, shift.y).fit(shift.x, shift.y, min_x=shift.min_x, resamples=0)
     assert isinstance(line, Fit)
     return line.r2
 
 
-def _named() -> list[_Row]:
-    return [row for row in published("001", metric="rho") if row.model not in _MEANS]
-
-
 @claim(
-    "001", "sections 4.1 and 5", "Effective robustness rho of single models", kind=PUBLIC, of=_named,
+    "001", "sections 4.1 and 5", "Effective robustness rho of single models", kind=PUBLIC,
+    of=lambda: [row for row in published("001", metric="rho") if row.model not in _MEANS],
     source=f"{_TESTBED}; intervals from images and 1,000 resamples of models",
 )  # fmt: skip
 def rho_of_models(row: _Row, data: Data) -> Recomputed:
@@ -77,43 +70,38 @@ def rho_of_models(row: _Row, data: Data) -> Recomputed:
     return Recomputed(one.rho / 100, 0.0, one.low / 100, one.high / 100)
 
 
-def _mean_rho() -> list[_Row]:
-    return [row for row in published("001", metric="rho") if row.model in _MEANS]
-
-
 @claim(
-    "001", "sections 4.1 and 5", "Effective robustness rho of groups of models",
-    kind=PUBLIC,
-    of=_mean_rho, source=_TESTBED,
+    "001", "sections 4.1 and 5", "Effective robustness rho of groups of models", kind=PUBLIC,
+    of=lambda: [row for row in published("001", metric="rho") if row.model in _MEANS], source=_TESTBED,
     remark="for YTBB-Robust the released table gives another mean than the paper's text",
 )  # fmt: skip
 def rho_of_groups(row: _Row, data: Data) -> float:
     rho = _effective(row, data).rho
     if row.model == _INSTAGRAM:
-        return _mean([rho[model] for model in rho if model.startswith("instagram-resnext")])
+        return float(np.mean(_known([rho[model] for model in rho if model.startswith("instagram-resnext")]))) / 100
     if row.model == _HIGHEST:
-        return _highest([rho[model] for model in rho if data.testbed.category_of(model) == "more_data"])
-    return _mean([rho[model] for model in _adversarially_trained(data) if model in rho])
+        return max(_known([rho[model] for model in rho if data.testbed.category_of(model) == "more_data"])) / 100
+    return float(np.mean(_known([rho[model] for model in _adversarially_trained(data) if model in rho]))) / 100
 
 
 @claim(
     "001", "sections 4.1 and 5", "Relative robustness tau: accuracy under shift against that of the base model",
-    kind=PUBLIC,
-    of=lambda: published("001", metric="tau"), source="the testbed's public results and list of base models",
+    kind=PUBLIC, of=lambda: published("001", metric="tau"),
+    source="the testbed's public results and list of base models",
     remark="base models are derived from names, for the release lists none; means are over ResNet-50s that the plot "
     "shows, a choice that gives the printed -8.5 on ImageNet-Vid-Robust but not the numbers of the other two",
 )  # fmt: skip
 def tau(row: _Row, data: Data) -> Recomputed:
-    shift = _shift_of(row)
+    shift = _SHIFT_OF[row.setting]
     found = data.testbed_with(shift.x, shift.y).relative(row.setting)
     if row.model in _DESCRIBED:
         one = next((one for one in found.rows if one.model == _DESCRIBED[row.model]), None)
         if one is None:
             raise NotAtHandError(f"{_DESCRIBED[row.model]} and its base model in the testbed's results")
         return Recomputed(one.tau / 100, 0.0, one.low / 100, one.high / 100)
-    shown = data.testbed.results.of(shift.x)
-    models = [m for m in _adversarially_trained(data) if m.startswith("resnet50") and shown.get(m, 0.0) >= shift.min_x]
-    return Recomputed(_mean([found.tau[model] for model in models if model in found.tau]))
+    shown, least = data.testbed.results.of(shift.x), shift.min_x or 0.0
+    models = [m for m in _adversarially_trained(data) if m.startswith("resnet50") and shown.get(m, 0.0) >= least]
+    return Recomputed(float(np.mean(_known([found.tau[model] for model in models if model in found.tau]))) / 100)
 
 
 @claim(
@@ -126,8 +114,7 @@ def correlations(row: _Row, data: Data) -> Recomputed:
     name = {"avg_corruptions": "corruptions", "avg_pgd": "pgd"}[row.setting.partition(" ")[0]]
     study = data.testbed_with("val", _V2, SHIFTS[name].y)
     found = study.correlate(study.shift(name), study.shift("imagenetv2"))
-    ends = found.pearson_interval
-    return Recomputed(found.pearson, 0.0, *(ends or (None, None)))
+    return Recomputed(found.pearson, 0.0, *(found.pearson_interval or (None, None)))
 
 
 @claim(
@@ -144,21 +131,12 @@ def drop(row: _Row, data: Data) -> float:
 def best_on_r(row: _Row, data: Data) -> float:
     study = data.testbed_with(_R)
     found = study.results.of(_R)
-    return _highest([found[model] for model in found if study.category_of(model) not in ("more_data", "")])
+    return max(_known([found[model] for model in found if study.category_of(model) not in ("more_data", "")])) / 100
 
 
 def _adversarially_trained(data: Data) -> list[str]:
-    if data.testbed.models is None:
-        return []
-    return [name for name, info in data.testbed.models.items() if info.category == "lp_adversarial"]
-
-
-def _mean(points: list[float]) -> float:
-    return float(np.mean(_known(points))) / 100
-
-
-def _highest(points: list[float]) -> float:
-    return max(_known(points)) / 100
+    known = data.testbed.models
+    return [] if known is None else [name for name in known if known.category(name) == "lp_adversarial"]
 
 
 def _known(points: list[float]) -> list[float]:
@@ -168,18 +146,9 @@ def _known(points: list[float]) -> list[float]:
     return known
 
 
-def _counts() -> list[_Row]:
-    counts = {"standard": 78, "robust": 86, "more_data": 30}
-    return [
-        PublishedValue("001", "section 3.2", name, "models", "count", n, 0.0, unit="count")
-        for name, n in counts.items()
-    ]
-
-
 @claim(
-    "001", "section 3.2", "Models in each category",
-    kind=PUBLIC,
-    of=_counts, source="the package's list of the testbed",
+    "001", "section 3.2", "Models in each category", kind=PUBLIC, of=lambda: published("001", "section 3.2"),
+    source="the package's list of the testbed",
     remark="standard models that the line leaves out are not counted, as in the paper",
 )  # fmt: skip
 def models_by_category(row: _Row, data: Data) -> int:

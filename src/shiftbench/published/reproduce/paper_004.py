@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 
-from shiftbench.arrays import FloatArray
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.reproduce.base import (
     PREDICTIONS,
@@ -18,7 +17,6 @@ from shiftbench.published.reproduce.base import (
     ends_of,
     mean_of,
     out_of_reach,
-    stated,
 )
 from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import PublishedValue, published
@@ -66,33 +64,28 @@ def _lines() -> list[_Row]:
     return published("004", "section 3.3")
 
 
+def _fitted(setting: str) -> list[str]:
+    return [model for model, where in _printed(LINES[setting]) if where == setting and not model.startswith(_FISHER)]
+
+
 @cache
 def printed_line(setting: str) -> tuple[Fit, float, float]:
     """The line through a table's printed accuracies, and what their rounding does to slope and intercept."""
-    rows = _printed(LINES[setting])
-    models = [model for model, where in rows if where == setting and not model.startswith(_FISHER)]
-    x, y = ({m: rows[m, where].value for m in models} for where in (original_of(setting), setting))
-    line = fit(x, y, scale="linear", resamples=RESAMPLES)
-    slopes, intercepts = _jittered(np.array(list(x.values())), np.array(list(y.values())), rows[models[0], setting])
-    return line, 3.0 * float(slopes.std()), 3.0 * float(intercepts.std())
-
-
-def _jittered(x: FloatArray, y: FloatArray, row: _Row) -> tuple[FloatArray, FloatArray]:
-    """Least-squares lines after moving every accuracy within its last printed digit, evenly."""
-    rng = np.random.default_rng(0)
-    xs, ys = (v + rng.uniform(-row.rounding, row.rounding, (_JITTERS, len(v))) for v in (x, y))
+    rows, models = _printed(LINES[setting]), _fitted(setting)
+    x, y = (np.array([rows[m, where].value for m in models]) for where in (original_of(setting), setting))
+    line = fit(x, y, models=models, scale="linear", resamples=RESAMPLES)
+    # Lines after moving every accuracy within its last printed digit, evenly.
+    rng, reach = np.random.default_rng(0), rows[models[0], setting].rounding
+    xs, ys = (v + rng.uniform(-reach, reach, (_JITTERS, len(v))) for v in (x, y))
     away = xs - xs.mean(axis=1, keepdims=True)
     slopes = (away * ys).sum(axis=1) / (away**2).sum(axis=1)
-    return slopes, ys.mean(axis=1) - slopes * xs.mean(axis=1)
+    return line, 3.0 * float(slopes.std()), 3.0 * float((ys.mean(axis=1) - slopes * xs.mean(axis=1)).std())
 
 
 def _part(line: Fit, metric: str, slack: float) -> Recomputed:
     """Slope or intercept with its interval, or one end of it."""
     name, _, side = metric.partition(", ")
-    value, ends = (
-        (line.slope, line.slope_interval) if name == "slope" else (line.intercept, line.intercept_interval)
-    )  # fmt: skip
-    assert ends is not None
+    value, ends = (getattr(line, name), getattr(line, f"{name}_interval"))
     if side:
         return Recomputed(ends.low if side.startswith("lower") else ends.high, slack)
     return Recomputed(value, slack, ends.low, ends.high)
@@ -103,10 +96,6 @@ def _part(line: Fit, metric: str, slack: float) -> Recomputed:
     of=_lines, source="accuracies printed in tables 11 and 15, Fisher vectors left out; 100,000 resamples of models",
 )  # fmt: skip
 def line(row: _Row, data: Data) -> Recomputed:
-    return _from_tables(row)
-
-
-def _from_tables(row: _Row) -> Recomputed:
     found, of_slope, of_intercept = printed_line(row.setting)
     return _part(found, row.metric, of_slope if row.metric.startswith("slope") else of_intercept)
 
@@ -118,18 +107,19 @@ def _from_tables(row: _Row) -> Recomputed:
     "an end as far as the line itself",
 )  # fmt: skip
 def line_ends(row: _Row, data: Data) -> Recomputed:
-    return _from_tables(row)
+    found = line(row, data)
+    assert isinstance(found, Recomputed)
+    return found
 
 
 @claim(
     "004", "section 3.3", "The same line, and the ends of its intervals, from predictions on images",
-    kind=PREDICTIONS,
-    of=lambda: [*_lines(), *ends_of(_lines())], source="released predictions, full digits; 100,000 resamples of models",
+    kind=PREDICTIONS, of=lambda: [*_lines(), *ends_of(_lines())],
+    source="released predictions, full digits; 100,000 resamples of models",
 )  # fmt: skip
 def line_from_images(row: _Row, data: Data) -> Recomputed:
     old, new = data.accuracies(original_of(row.setting)), data.accuracies(row.setting)
-    table = _printed(LINES[row.setting])
-    models = [model for model, where in table if where == row.setting and not model.startswith(_FISHER)]
+    models = _fitted(row.setting)
     known = [model for model in models if model in old and model in new]
     if len(known) < len(models):
         raise NotAtHandError(f"released predictions of all {len(models)} models; {len(known)} are there")
@@ -166,14 +156,9 @@ def average_change_from_images(row: _Row, data: Data) -> float:
     return float(np.mean([new[model] - old[model] for model in old if model in new]))
 
 
-def _span() -> list[_Row]:
-    where = "(TopImages to MatchedFrequency)"
-    return [stated("004", "section 4", where, "imagenetv2", f"{k} span", v, 0) for k, v in (("top1", 14), ("top5", 10))]
-
-
 @claim(
     "004", "section 4", "How far the sampling strategy alone moves the average accuracy",
-    of=_span, source="tables 15, 16, 19 and 20",
+    of=lambda: published("004", "section 4"), source="tables 15, 16, 19 and 20",
 )  # fmt: skip
 def span(row: _Row, data: Data) -> Recomputed:
     low, high = ("15", "19") if row.metric.startswith("top1") else ("16", "20")
@@ -181,21 +166,13 @@ def span(row: _Row, data: Data) -> Recomputed:
     return Recomputed(down.value - up.value, down.slack + up.slack)
 
 
-def _drops() -> list[_Row]:
-    printed = {"11": (3, 15), "15": (11, 14)}
-    return [
-        stated("004", table, "(all models)", FULL[table][0], f"{which} drop", value, 0)
-        for table, values in printed.items()
-        for which, value in zip(("smallest", "largest"), values, strict=True)
-    ]
-
-
 @claim(
     "004", "abstract", "Accuracy drops range from 3 % to 15 % on CIFAR-10 and from 11 % to 14 % on ImageNet",
-    of=_drops, source="the gaps printed in tables 11 and 15, Fisher vectors left out",
+    of=lambda: published("004", "abstract"), source="the gaps printed in tables 11 and 15, Fisher vectors left out",
 )  # fmt: skip
 def drops(row: _Row, data: Data) -> float:
-    gaps = [one.value for one in published("004", row.table, metric="gap") if not one.model.startswith(_FISHER)]
+    printed = published("004", LINES[row.setting], metric="gap")
+    gaps = [one.value for one in printed if not one.model.startswith(_FISHER)]
     return min(gaps) if row.metric.startswith("smallest") else max(gaps)
 
 
@@ -215,18 +192,15 @@ def gaps(row: _Row, data: Data) -> Recomputed:
     remark="models with equal printed accuracies may be ranked either way: a difference within such a tie is rounding",
 )  # fmt: skip
 def ranks(row: _Row, data: Data) -> Recomputed:
-    table = row.table if row.table in FULL else LINES[_new_of(row.setting)]
-    model = _OTHER_NAMES.get(row.model, row.model) if row.table == "1" else row.model
+    table, model = row.table, row.model
+    if table == "1":
+        table, model = "11" if row.setting.startswith("cifar") else "15", _OTHER_NAMES.get(model, model)
     place = _places(table)
     if row.metric == "rank":
         value, ties = place[model, row.setting]
         return Recomputed(value, ties)
     (old, old_ties), (new, new_ties) = place[model, original_of(row.setting)], place[model, row.setting]
     return Recomputed(old - new, old_ties + new_ties)
-
-
-def _new_of(setting: str) -> str:
-    return "cifar-10.1-v4" if setting.startswith("cifar") else "imagenetv2-matched-frequency"
 
 
 @cache
@@ -257,31 +231,25 @@ def interval_ends(row: _Row, data: Data) -> Recomputed:
 
 @claim(
     "004", "tables 1, 11, 12, 15-20", "Accuracies and gaps, from predictions on images",
-    kind=PREDICTIONS,
-    of=lambda: _rows(("1", *FULL), "top1", "top5", "gap"), source="released predictions, image by image",
-    group=by_table,
+    kind=PREDICTIONS, of=lambda: _rows(("1", *FULL), "top1", "top5", "gap"),
+    source="released predictions, image by image", group=by_table,
     remark="the released predictions of fv_16k on ImageNetV2 are stored worst first and read so",
 )  # fmt: skip
 def accuracies_from_images(row: _Row, data: Data) -> float:
-    metric = FULL[row.table][1] if row.table in FULL else "top1"
-    k = 5 if metric == "top5" else 1
+    k = 5 if row.table in FULL and FULL[row.table][1] == "top5" else 1
     model = _OTHER_NAMES.get(row.model, row.model) if row.table == "1" else row.model
-    new = _image_accuracy(data, row.setting, k, model)
-    return new if row.metric != "gap" else _image_accuracy(data, original_of(row.setting), k, model) - new
-
-
-def _image_accuracy(data: Data, setting: str, k: int, model: str) -> float:
-    found = data.accuracies(setting, k)
-    if model not in found:
+    settings = [row.setting, *([original_of(row.setting)] if row.metric == "gap" else [])]
+    found = [data.accuracies(setting, k).get(model) for setting in settings]
+    known = [value for value in found if value is not None]
+    if len(known) < len(found):
         raise NotAtHandError("released predictions of models that are not in the release")
-    return found[model]
+    return known[1] - known[0] if row.metric == "gap" else known[0]
 
 
 @claim(
     "004", "tables 11, 12, 15-20", "Rank, new rank and change of rank, from predictions on images",
-    kind=PREDICTIONS,
-    of=lambda: _rows(tuple(FULL), "rank", "rank change"), source="released predictions; equal accuracies by name",
-    group=by_table,
+    kind=PREDICTIONS, of=lambda: _rows(tuple(FULL), "rank", "rank change"),
+    source="released predictions; equal accuracies by name", group=by_table,
 )  # fmt: skip
 def ranks_from_images(row: _Row, data: Data) -> int:
     new, metric, *_ = FULL[row.table]

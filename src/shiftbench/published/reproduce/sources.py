@@ -1,30 +1,56 @@
-"""The data that claims are recomputed from: the built-in tables, the testbed's results, predictions on images."""
+"""The data that claims are recomputed from: the testbed's results, released predictions, results in a workspace.
+
+A table of models with the columns ``printed`` and ``model`` (and ``paper``, if a name means two networks) says which
+model of the workspace is the network that a paper prints.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import DatasetError, listed
 from shiftbench.io.atomic import read_json
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
+from shiftbench.metrics.base import metrics
+from shiftbench.metrics.corruption import SEVERITIES, corruption_errors, mean_corruption_error
+from shiftbench.metrics.detection import detect
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.importers import open_table
 from shiftbench.published.reproduce.base import NotAtHandError, Recomputed
-from shiftbench.published.reproduce.predictions import Lookup
-from shiftbench.studies.base import StudyError
+from shiftbench.published.tables import PublishedValue
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.workspace import Result
+from shiftbench.studies.base import StudyError, whole
+from shiftbench.studies.results import TableFile
 from shiftbench.studies.study import Study
 from shiftbench.studies.testbed import is_testbed
 
 AnyArray = NDArray[np.generic]
-NEEDS_TESTBED = "the testbed's public results (--testbed)"
-NEEDS_IMAGES = "released predictions on the images (--predictions)"
+
+#: Networks whose weights the testbed evaluated, too, by the papers' names; 002's SqueezeNet is version 1.1 (figure 8).
+TESTBED_NAMES = {
+    "AlexNet": "alexnet", "SqueezeNet": "squeezenet1_1", "VGG-11": "vgg11", "VGG-19": "vgg19", "VGG-19+BN": "vgg19_bn",
+    "ResNet-18": "resnet18", "ResNet-34": "resnet34", "ResNet-50": "resnet50", "ResNet-101": "resnet101",
+    "ResNet-152": "resnet152", "ResNet-50 + SE": "se_resnet50", "ResNet-101 + SE": "se_resnet101",
+    "ResNet-152 + SE": "se_resnet152", "ResNet-50 + AugMix": "resnet50_augmix",
+    "ResNet-50 + DeepAugment": "resnet50_deepaugment",
+    "ResNet-50 + DeepAugment + AugMix": "resnet50_deepaugment_augmix",
+    "ResNeXt-50": "resnext50_32x4d", "ResNeXt-50 (32x4d)": "resnext50_32x4d", "ResNeXt-101 32x4d": "resnext101_32x4d",
+    "ResNeXt-101 32x4d + SE": "se_resnext101_32x4d", "ResNeXt-101": "resnext101_64x4d",
+    "ResNeXt-101 (64x4d)": "resnext101_64x4d", "ResNeXt-101 32x8d": "resnext101_32x8d",
+    "ResNeXt-101 32x8d + WSL Pretraining": "instagram-resnext101_32x8d",
+    "ResNeXt-101 32x8d + DeepAugment + AugMix": "resnext101_32x8d_deepaugment_augmix",
+    "DenseNet-121": "densenet121", "DenseNet-161": "densenet161", "DPN-68": "dpn68", "DPN-98": "dpn98",
+}  # fmt: skip
 
 _CIFAR_FILE = "cifar10_and_10.1_predictions*.npz"
 _IMAGENET_FILE = "predictions_top5_{}.npz"
@@ -36,7 +62,6 @@ _IMAGENET = {
     "imagenetv2-threshold-0.7": "imagenetv2-a-44",
     "imagenetv2-top-images": "imagenetv2-c-12",
 }
-
 #: Models that the released predictions call by another name than 004's tables.
 _TABLE_NAMES = {
     "random_features_256k_no_aug": "random_features_256k", "random_features_32k_no_aug": "random_features_32k",
@@ -45,12 +70,22 @@ _TABLE_NAMES = {
     "shake_shake_26_2x32d_SSI": "shake_shake_32d", "shake_shake_26_2x64d_SSI": "shake_shake_64d",
     "shake_shake_26_2x64d_SSI_cutout16": "shake_shake_64d_cutout",
 }  # fmt: skip
-
-
 #: Files of the public release, one per model.
 _RELEASED = (".npy", ".json")
 #: Models whose predictions on ImageNetV2 are released worst first: the last column is top-1.
 _WORST_FIRST = ("fv_16k",)
+
+_DFR, _STORES, _CORRUPTED = "deepfashion-remixed", "streetview-storefronts", "imagenet-c"
+#: Settings as the tables in the package call them, and as suites do; others have one name.
+_SETTINGS = {
+    "imagenet": "val", "imagenet-200": "val-on-imagenet-r-classes", "real-blurry": "real-blurry-images",
+    "dfr": f"{_DFR}.test", "dfr.size.small": f"{_DFR}.scale-small", "dfr.size.large": f"{_DFR}.scale-large",
+    "dfr.occlusion.slight-none": f"{_DFR}.occlusion-slight", "dfr.occlusion.heavy": f"{_DFR}.occlusion-heavy",
+    "dfr.viewpoint.no-wear": f"{_DFR}.viewpoint-not-worn", "dfr.viewpoint.side-back": f"{_DFR}.viewpoint-side-or-back",
+    "dfr.zoom.medium": f"{_DFR}.zoom-medium", "dfr.zoom.large": f"{_DFR}.zoom-large",
+    "svsf": f"{_STORES}.test", "svsf.hardware.old": f"{_STORES}.old-camera", "svsf.year.2017": f"{_STORES}.year-2017",
+    "svsf.year.2018": f"{_STORES}.year-2018", "svsf.location.france": f"{_STORES}.france",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +93,16 @@ class Data:
     """What is at hand beside the tables in the package. Asking for what is not raises ``NotAtHandError``."""
 
     study: Study | None = None
-    #: Setting to the file with its predictions.
+    #: Setting to the file with its released predictions.
     files: Mapping[str, Path] | None = None
-    #: A workspace with the networks' predictions.
-    lookup: Lookup | None = None
+    #: A workspace with the networks' predictions, and its names for them by (paper, printed name); "" is any paper.
+    run: StoredResults | None = None
+    names: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def testbed(self) -> Study:
         if self.study is None:
-            raise NotAtHandError(NEEDS_TESTBED)
+            raise NotAtHandError("the testbed's public results (--testbed)")
         return self.study
 
     def testbed_with(self, *settings: str) -> Study:
@@ -76,30 +112,114 @@ class Data:
             raise NotAtHandError(f"{' and '.join(lost)} in the testbed's results")
         return self.testbed
 
-    def testbed_accuracy(self, model: str, setting: str) -> float:
-        """A fraction."""
-        column = self.testbed.results.of(setting) if setting in self.testbed.results.settings else {}
-        if not np.isfinite(column.get(model, np.nan)):
+    def testbed_score(self, network: str, setting: str, *, error: bool = False) -> Recomputed:
+        """Accuracy or error of a paper's network with its Clopper-Pearson interval, where the size is known."""
+        results = self.testbed.results
+        if network not in TESTBED_NAMES:
+            raise NotAtHandError("networks that the testbed does not have")
+        model = TESTBED_NAMES[network]
+        column = results.of(setting) if setting in results.settings else {}
+        if model not in column:
             raise NotAtHandError(f"{model} on {setting} in the testbed's results")
-        return column[model] / 100.0 if self.testbed.results.unit == "percent" else column[model]
-
-    def testbed_score(self, model: str, setting: str, *, error: bool = False) -> Recomputed:
-        """Accuracy or error with its Clopper-Pearson interval, where the number of images is known."""
-        value, results = self.testbed_accuracy(model, setting), self.testbed.results
-        sizes = results.size(setting)
-        if sizes is None:
-            return Recomputed(1.0 - value if error else value)
-        n = float(np.broadcast_to(sizes, len(results.models))[results.models.index(model)])
-        low, high = clopper_pearson(value * n, n)
-        return Recomputed(1.0 - value, 0.0, 1.0 - high, 1.0 - low) if error else Recomputed(value, 0.0, low, high)
+        value, sizes, low, high = column[model] / whole(results.unit), results.size(setting), None, None
+        if sizes is not None:
+            n = float(np.broadcast_to(sizes, len(results.models))[results.models.index(model)])
+            low, high = clopper_pearson(value * n, n)
+        found = Recomputed(value, 0.0, low, high)
+        return found.rest() if error else found
 
     def accuracies(self, setting: str, k: int = 1) -> Mapping[str, float]:
         """Top-k accuracy of every model with released predictions, by its name in 004's tables."""
         if self.files is None:
-            raise NotAtHandError(NEEDS_IMAGES)
+            raise NotAtHandError("released predictions on the images (--predictions)")
         if setting not in self.files or (setting in _CIFAR and k != 1):
             raise NotAtHandError(f"released predictions on {setting}")
         return _accuracies(self.files[setting], setting, k)
+
+    def looked_up(self, row: PublishedValue) -> Recomputed:
+        """What the workspace's predictions give for a printed number."""
+        if self.run is None:
+            setting = _SETTINGS.get(row.setting, row.setting.partition(".")[0])
+            raise NotAtHandError(
+                f"results of these networks on {setting} (shiftbench eval; then --workspace W --models map.csv)"
+            )
+        own = self._results_of(row)
+        if row.metric == "gap":
+            return Recomputed(self._score(own, "imagenet-200").value - self._score(own, row.setting).value)
+        if row.metric == "AUPR":
+            inside, outside = (_only(own, name) for name in (f"val-on-{row.setting}-classes", row.setting))
+            read = self.run.workspace.read
+            return _from_score(detect(read(inside), read(outside), "max_softmax", published=True).aupr)
+        if row.metric == "mAP":
+            dfr = [name for name in _SETTINGS if name.startswith("dfr.")]
+            parts = [self._score(own, name, "mean_average_precision") for name in (
+                dfr if row.setting == "dfr.ood" else [row.setting])]  # fmt: skip
+            return parts[0] if len(parts) == 1 else Recomputed(fmean(one.value for one in parts))
+        if row.setting.startswith(_CORRUPTED):
+            return Recomputed(self._corruption(own, row))
+        found = self._score(own, row.setting)
+        return found if row.metric == "top1" else found.rest()
+
+    def _results_of(self, row: PublishedValue) -> list[Result]:
+        """The results of the network that a number is about."""
+        assert self.run is not None
+        name = self.names.get((row.paper, row.model)) or self.names.get(("", row.model)) or row.model
+        own = [one for one in self.run.results if name in (one.title, one.classifier)]
+        if not own:
+            raise NotAtHandError("a model of the workspace for each network (a row of --models)")
+        if len({one.title for one in own}) > 1:
+            raise StudyError(f"{name!r} is several models of the workspace", hint="give an id (name@hash) in --models")
+        return own
+
+    def _score(self, own: Sequence[Result], setting: str, metric: str = "top1") -> Recomputed:
+        return self._scored(_only(own, _SETTINGS.get(setting, setting)), metric)
+
+    def _scored(self, result: Result, metric: str) -> Recomputed:
+        assert self.run is not None
+        return _from_score(metrics.get(metric)(self.run.workspace.read(result)))
+
+    def _corruption(self, own: Sequence[Result], row: PublishedValue) -> float:
+        name = row.setting.removeprefix(f"{_CORRUPTED}.")
+        blurs = tuple(one for one in BENCHMARK_CORRUPTIONS if one.endswith("_blur"))
+        types = {_CORRUPTED: BENCHMARK_CORRUPTIONS, "blur-mean": blurs}.get(name, (name,))
+        errors: dict[str, list[float]] = {}
+        for corruption in types:
+            for severity in SEVERITIES:
+                result = self._released_files.get((own[0].title, corruption, severity))
+                if result is None:
+                    raise NotAtHandError(f"results on the released files of imagenet-c.{corruption}.{severity:g}")
+                errors.setdefault(corruption, []).append(1.0 - self._scored(result, "top1").value)
+        if row.metric == "error":
+            return fmean(error for by_severity in errors.values() for error in by_severity)
+        clean = 1.0 - self._score(own, "imagenet").value if row.metric in ("relative CE", "relative mCE") else None
+        return mean_corruption_error(errors, clean) if name == _CORRUPTED else corruption_errors(errors, clean)[name]
+
+    @cached_property
+    def _released_files(self) -> dict[tuple[str, str, float], Result]:
+        """Results on the released files of ImageNet-C, by model, corruption and severity."""
+        found = {}
+        for one in self.run.results if self.run is not None else ():
+            member = self.run.workspace.setting_record(one).member if self.run is not None else None
+            if member is not None and member.family == _CORRUPTED and one.spec.source == "on-disk":
+                found[one.title, member.name, member.level] = one
+        return found
+
+
+def predictions(row: PublishedValue, data: Data) -> Recomputed:
+    """Recomputes the numbers that a workspace can give."""
+    return data.looked_up(row)
+
+
+def _only(own: Sequence[Result], setting: str) -> Result:
+    found = [one for one in own if one.setting == setting]
+    if len(found) != 1:
+        raise NotAtHandError(f"{'one result' if found else 'a result'} on {setting}")
+    return found[0]
+
+
+def _from_score(score: object) -> Recomputed:
+    value, low, high = (float(getattr(score, name)) for name in ("value", "low", "high"))
+    return Recomputed(value, 0.0, low, high)
 
 
 def open_data(
@@ -110,25 +230,31 @@ def open_data(
 ) -> Data:
     """The optional folders, looked into at once, so that a wrong one is a clear error and not a missing number.
 
-    ``testbed``: its public table of results, or the folder that holds it. ``predictions``: a folder
-    (or one above it) with the files of 004's released predictions; see ``prediction_files``. ``workspace`` and
-    ``models``: a workspace, and a table that names its models for the papers' networks; see ``Lookup``.
+    ``testbed``: its public table of results, or the folder that holds it. ``predictions``: a folder (or one above it)
+    with the files of 004's released predictions; see ``prediction_files``. ``workspace`` and ``models``: a workspace,
+    and a table that names its models for the papers' networks.
     """
-    return Data(
-        None if testbed is None else _read_testbed(Path(testbed)),
-        None if predictions is None else prediction_files(Path(predictions)),
-        None if workspace is None else Lookup.open(workspace, models),
-    )
-
-
-def _read_testbed(path: Path) -> Study:
-    if not path.exists():
-        raise StudyError(
-            f"--testbed: no file or folder at {path}", hint="leave the option out to use the built-in tables only"
-        )
-    study = open_table(path)
-    # The paper's groups are those of the package's list, whatever list lies beside the table.
-    return Study(study.results) if is_testbed(study.results) else study
+    for option, at, there in (
+        ("--testbed: no file or folder", testbed, Path.exists),
+        ("--predictions: no folder", predictions, Path.is_dir),
+    ):
+        if at is not None and not there(Path(at)):
+            raise StudyError(f"{option} at {at}", hint="leave the option out to use the built-in tables only")
+    study = None if testbed is None else open_table(Path(testbed))
+    if study is not None and is_testbed(study.results):
+        study = Study(study.results)  # the paper's groups are the package's, whatever list lies beside the table
+    files = None if predictions is None else prediction_files(Path(predictions))
+    run, names = None if workspace is None else StoredResults.open(workspace), {}
+    if run is not None and models is not None:
+        table = TableFile.read(models)
+        if not {"printed", "model"} <= set(table.header):
+            wrong = f"{table.name} is not a table of models"
+            raise StudyError(wrong, found=listed(table.header), expected="the columns printed and model")
+        rows = [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]
+        names = {(row.get("paper", ""), row["printed"]): row["model"] for row in rows}
+        for model in names.values():
+            run.find_model(model)  # a name that the workspace does not have is an error now
+    return Data(study, files, run, names)
 
 
 def prediction_files(folder: Path) -> dict[str, Path]:
@@ -139,7 +265,6 @@ def prediction_files(folder: Path) -> dict[str, Path]:
     ``data/predictions/<set>`` with one .npy or .json of (images, 5) class indices per model, in the order of
     ``image_filenames`` in ``data/datasets/<set>.json``.
     """
-    _check_folder(folder, "--predictions")
     found: dict[str, Path] = {}
     for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         for cifar in sorted(place.glob(_CIFAR_FILE))[:1]:
@@ -153,7 +278,7 @@ def prediction_files(folder: Path) -> dict[str, Path]:
     if not found:
         raise StudyError(
             "no released predictions in that folder",
-            found=_listing(folder),
+            found=listed(sorted(path.name for path in folder.iterdir())) or "an empty folder",
             expected=f"{_CIFAR_FILE}, {_IMAGENET_FILE.format('*')} or the release's folders of .npy files, such as "
             "predictions/imagenetv2-b-33, there or one folder below",
         )
@@ -163,58 +288,33 @@ def prediction_files(folder: Path) -> dict[str, Path]:
 @cache
 def _accuracies(path: Path, setting: str, k: int) -> Mapping[str, float]:
     try:
-        if path.is_dir():
-            right = _from_release(path, setting, k)
-        else:
+        if setting in _CIFAR:
+            key = _CIFAR[setting]
             with np.load(path) as data:
-                right = _cifar_hits(data, setting) if setting in _CIFAR else _imagenet_hits(data, setting, k)
+                right = dict(zip(data["models"], data[key] == data[f"labels_{key}"], strict=True))
+        else:
+            ranked, labels = _ranked_classes(path)
+            right = {}
+            for name, classes in ranked.items():
+                worst_first = name in _WORST_FIRST and setting != "imagenet"
+                first = classes[:, ::-1][:, :k] if worst_first else classes[:, :k]
+                right[name] = (first == labels[:, None]).any(axis=-1)
     except (KeyError, ValueError, OSError) as error:
         raise DatasetError(f"{path.name} can't be read as released predictions", found=str(error)) from error
-    return {_TABLE_NAMES.get(name, name): float(hits.mean()) for name, hits in right.items()}
+    return {_TABLE_NAMES.get(str(name), str(name)): float(hits.mean()) for name, hits in right.items()}
 
 
-def _cifar_hits(data: Mapping[str, AnyArray], setting: str) -> dict[str, AnyArray]:
-    key = _CIFAR[setting]
-    return dict(zip(map(str, data["models"]), data[key] == data[f"labels_{key}"], strict=True))
-
-
-def _imagenet_hits(data: Mapping[str, AnyArray], setting: str, k: int) -> dict[str, AnyArray]:
-    models, labels = map(str, data["models"]), data["labels"]
-    return {
-        name: _hits(name, setting, ranked, labels, k) for name, ranked in zip(models, data["predictions"], strict=True)
-    }
-
-
-def _hits(model: str, setting: str, ranked: AnyArray, labels: AnyArray, k: int) -> AnyArray:
-    """Which images have their label among the first k of (images, 5) predicted classes."""
-    best_first = ranked[:, ::-1] if (model in _WORST_FIRST and setting != "imagenet") else ranked
-    return np.asarray((best_first[:, :k] == labels[:, None]).any(axis=-1))
-
-
-def _from_release(folder: Path, setting: str, k: int) -> dict[str, AnyArray]:
-    listed_images = read_json(folder.parent.parent / "datasets" / f"{folder.name}.json")["image_filenames"]
+def _ranked_classes(path: Path) -> tuple[dict[str, AnyArray], AnyArray]:
+    """By model, (images, 5) predicted classes on one of 004's ImageNet test sets, and the labels."""
+    if path.is_file():
+        with np.load(path) as data:
+            return dict(zip(map(str, data["models"]), data["predictions"], strict=True)), data["labels"]
+    images = read_json(path.parent.parent / "datasets" / f"{path.name}.json")["image_filenames"]
     space = label_space("imagenet-1k")
-    labels = np.array([space.index(wnid) for _, wnid in listed_images])
-    return {
-        path.stem: _hits(path.stem, setting, _ranked(path, len(labels)), labels, k)
-        for path in sorted(folder.iterdir())
-        if path.suffix in _RELEASED
-    }
-
-
-def _ranked(path: Path, images: int) -> AnyArray:
-    found = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.array(read_json(path))
-    if found.ndim != 2 or len(found) != images or found.shape[1] < 5:
-        raise ValueError(f"{path.name}: {found.shape} instead of ({images}, 5)")
-    return np.asarray(found)
-
-
-def _check_folder(folder: Path, option: str) -> None:
-    if not folder.is_dir():
-        raise StudyError(
-            f"{option}: no folder at {folder}", hint="leave the option out to use the built-in tables only"
-        )
-
-
-def _listing(folder: Path) -> str:
-    return listed(sorted(path.name for path in folder.iterdir())) or "an empty folder"
+    ranked = {}
+    for file in sorted(file for file in path.iterdir() if file.suffix in _RELEASED):
+        found = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.array(read_json(file))
+        if found.ndim != 2 or len(found) != len(images) or found.shape[1] < 5:
+            raise ValueError(f"{file.name}: {found.shape} instead of ({len(images)}, 5)")
+        ranked[file.stem] = found
+    return ranked, np.array([space.index(wnid) for _, wnid in images])
