@@ -21,8 +21,8 @@ from shiftbench.arrays import FloatArray
 from shiftbench.published.tables import published
 from shiftbench.studies import Fit, Models, Results, fit, read_models, read_results
 from shiftbench.studies.base import inverse_logit, logit
+from shiftbench.studies.fits import TESTBED_SEED
 from shiftbench.studies.models import ModelInfo
-from shiftbench.studies.resampling import TESTBED_SEED
 from shiftbench.studies.study import Study
 
 DATA = Path(__file__).parents[2] / "shared" / "reference" / "data" / "imagenet-testbed"

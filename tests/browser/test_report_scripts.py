@@ -14,7 +14,7 @@ from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
 from shiftbench.studies import effective_robustness, fit, fit_piecewise, relative_robustness
 from shiftbench.studies.base import SCALES
-from shiftbench.studies.resampling import TESTBED_SEED
+from shiftbench.studies.fits import TESTBED_SEED
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,6 @@ from shiftbench.studies import StudyError, fit
 from shiftbench.studies.base import whole
 from shiftbench.studies.difficulty import (
     Difficulty,
-    Recovered,
     difficulty_of_line,
     implied_difficulty,
     line_of,
@@ -31,9 +32,8 @@ def test_difficulty_model_matches_its_formula() -> None:
     u, v = line_of(first, second)
     exact = fit(first.accuracy(skills), second.accuracy(skills), scale="probit", resamples=0)
     assert (exact.slope, exact.intercept, exact.r2) == pytest.approx((u, v, 1.0))
-    found = simulate_difficulty(skills, first, second, n_first=50_000, n_second=50_000, seed=4, resamples=20).recovered
-    assert (found.u, found.v) == (u, v)
-    assert found.line.slope == pytest.approx(u, abs=0.02) and found.line.intercept == pytest.approx(v, abs=0.02)
+    found = simulate_difficulty(skills, first, second, n_first=50_000, n_second=50_000, seed=4, resamples=20).simulated
+    assert found.slope == pytest.approx(u, abs=0.02) and found.intercept == pytest.approx(v, abs=0.02)
     implied = implied_difficulty(exact, first)
     assert (implied.mean, implied.spread) == pytest.approx((0.6, 0.7))
 
@@ -49,10 +49,10 @@ def test_intervals_cover_u_and_v() -> None:
     for seed in seeds:
         x, y = simulate(skills, FIRST, 2000, seed=seed), simulate(skills, SECOND, 800, seed=seed + 1)
         line = fit(x.mean(axis=1), y.mean(axis=1), scale="probit", unit="fraction")
-        alone.append(Recovered(*line_of(FIRST, SECOND), line))
-    covered, covered_alone = sum(one.recovered.agrees for one in found), sum(one.agrees for one in alone)
+        alone.append(replace(found[0], simulated=line))
+    covered, covered_alone = sum(one.agrees for one in found), sum(one.agrees for one in alone)
     assert covered >= 17 and covered_alone < covered
-    assert found[0].same_line is None and found[0].recovered.line.procedure == "images"
+    assert found[0].same_line is None and found[0].simulated.procedure == "images"
 
 
 def test_real_line_and_its_simulation(testbed: Study) -> None:
@@ -61,10 +61,10 @@ def test_real_line_and_its_simulation(testbed: Study) -> None:
     assert isinstance(line, Fit)
     x = np.array([testbed.results.of(shift.x)[name] for name in line.models]) / whole(testbed.results.unit)
     found = difficulty_of_line(line, x, n_first=50_000, n_second=10_000)
-    assert (found.recovered.u, found.recovered.v) == pytest.approx((line.slope, line.intercept))
-    assert found.same_line and found.recovered.agrees
+    assert line_of(found.first, found.second) == pytest.approx((line.slope, line.intercept))
+    assert found.same_line and found.agrees
     # Skill and sampling alone scatter simulated models about as much as the real ones.
-    assert found.recovered.line.r2 == pytest.approx(line.r2, abs=0.004)
+    assert found.simulated.r2 == pytest.approx(line.r2, abs=0.004)
     assert found.second.mean > 0.3  # harder images
     data = found.as_dict()
     assert data["models"] == 78 and data["fit"]["slope"] == line.slope
@@ -75,8 +75,8 @@ def test_another_first_difficulty_gives_the_same_line() -> None:
     line = fit(x, x - 0.1, scale="probit", resamples=0)
     for first in (Difficulty(0.0, 1.0), Difficulty(-1.0, 2.0)):
         found = difficulty_of_line(line, x, n_first=8000, n_second=8000, first=first)
-        assert (found.recovered.u, found.recovered.v) == pytest.approx((line.slope, line.intercept))
-        assert found.recovered.line.slope == pytest.approx(line.slope, abs=0.08)
+        assert line_of(found.first, found.second) == pytest.approx((line.slope, line.intercept))
+        assert found.simulated.slope == pytest.approx(line.slope, abs=0.08)
 
 
 def test_edges() -> None:

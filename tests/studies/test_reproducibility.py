@@ -154,18 +154,18 @@ def table(unit: str = "percent", **sizes: float) -> Results:
 def test_parts_of_every_model() -> None:
     found = decompose_gaps(table(), "old", "new")
     assert [row.model for row in found.rows] == ["a", "b"] and "c" in found.notes[0]
-    first = found.rows[0].parts
+    first = found.rows[0]
     assert first.total == pytest.approx(0.1) and not first.chance_alone and first.adaptivity is None
     low, high = beta.ppf(0.025, 1600, 401), beta.ppf(0.975, 1601, 400)
     assert first.generalisation == pytest.approx((low - 0.8, high - 0.8))
-    assert found.rows[1].parts.chance_alone  # a point on 2,000 images is chance
+    assert found.rows[1].chance_alone  # a point on 2,000 images is chance
     data = found.rows[0].as_dict()
     assert data["generalisation_low"] == first.generalisation.low and data["adaptivity_low"] is None
 
 
 def test_units_agree() -> None:
     percent, fraction = (
-        [row.parts.systematic.low for row in decompose_gaps(table(unit), "old", "new").rows]
+        [row.systematic.low for row in decompose_gaps(table(unit), "old", "new").rows]
         for unit in ("percent", "fraction")
     )
     assert percent == pytest.approx(fraction)
@@ -174,7 +174,7 @@ def test_units_agree() -> None:
 def test_fresh_images_split_the_rest() -> None:
     found = decompose_gaps(table(), "old", "new", fresh="fresh")
     assert [row.model for row in found.rows] == ["a"]
-    parts = found.rows[0].parts
+    parts = found.rows[0]
     assert (parts.adaptivity, parts.distribution) == pytest.approx((0.01, 0.09))
     assert parts.adaptivity_interval is not None and parts.adaptivity_interval.low < 0.01
 
@@ -193,4 +193,4 @@ def test_no_model_of_004_is_explained_by_chance(reference_data: Path) -> None:
     sizes = {"cifar10": np.asarray(10_000.0), "v6": np.asarray(2_000.0)}
     results = Results(tuple(map(str, data["models"])), ("cifar10", "v6"), values, "fraction", sizes)
     found = decompose_gaps(results, "cifar10", "v6", level=0.99)
-    assert len(found.rows) == 30 and not any(row.parts.chance_alone for row in found.rows)
+    assert len(found.rows) == 30 and not any(row.chance_alone for row in found.rows)

@@ -50,7 +50,7 @@ def test_the_tables_that_we_write_are_read(tmp_path: Path) -> None:
     [
         ("", "empty"),
         ("model,val\n", "empty"),
-        ("name,val\na,1\n", "no column with the models' names"),
+        ("name,val\na,1\n", "no column of model names"),
         ("model,val\na,seventy\n", "line 2, column 'val' is not a number"),
         ("model,val\na,70\na,71\n", "two different rows for one model"),
         ("model,val,val\na,70,71\n", "found:    val"),

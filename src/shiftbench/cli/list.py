@@ -102,7 +102,7 @@ def _datasets(_: str | None) -> Rows:
 def _shifts(_: str | None) -> Rows:
     from shiftbench.studies.testbed import SHIFTS
 
-    return [(one.name, f"{one.y} against {one.x}, {one.min_x:g} % or more") for one in SHIFTS.values()]
+    return [(name, f"{one.y} against {one.x}, {one.min_x:g} % or more") for name, one in SHIFTS.items()]
 
 
 _LISTINGS: dict[str, Callable[[str | None], Rows]] = {

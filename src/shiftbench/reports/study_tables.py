@@ -10,7 +10,7 @@ from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Name, Table
 from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, whole
-from shiftbench.studies.difficulty import DifficultyFit
+from shiftbench.studies.difficulty import DifficultyFit, line_of
 from shiftbench.studies.fits import Correlation, Fit, Line, PiecewiseFit
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
 from shiftbench.studies.image_bootstrap import IMAGES
@@ -366,7 +366,7 @@ def reproducibility_table(result: Reproducibility, original: str, new: str) -> T
 
 def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table:
     """One row per model: its gap, what chance can do, and the rest, split in two where that is possible."""
-    apart = any(row.parts.adaptivity is not None for row in result.rows)
+    apart = any(row.adaptivity is not None for row in result.rows)
     fields = [
         Column("model", "model"),
         Column("original", "original", "number", places=1, times=100.0, optional=True),
@@ -444,9 +444,10 @@ def bin_text(one: FrequencyBin, *, last: bool) -> str:
 
 def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None = None) -> Table:
     """u and v by the formula, in the simulation, and, where there are real models, in their line."""
-    found = result.recovered
-    rows: list[dict[str, object]] = [{"what": "formula", "u": found.u, "v": found.v}]
-    rows.append({"what": "simulated models", **_coefficients(found.line)})
+    simulated = result.simulated
+    u, v = line_of(result.first, result.second)
+    rows: list[dict[str, object]] = [{"what": "formula", "u": u, "v": v}]
+    rows.append({"what": "simulated models", **_coefficients(simulated)})
     if result.line is not None:
         rows.append({"what": "real models", **_coefficients(result.line)})
     fields = [
@@ -461,13 +462,13 @@ def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None 
     lead = [
         *(f"{name}: difficulties Normal({one.mean:.3g}, {one.spread:.3g}²), {n:,} images" for name, one, n in sets),
         f"{len(result.skills)} models with skills from {result.skills.min():.2f} to {result.skills.max():.2f}",
-        "the simulation recovers u and v" if found.agrees else "u or v lies outside the simulation's intervals",
+        "the simulation recovers u and v" if result.agrees else "u or v lies outside the simulation's intervals",
     ]
     if result.same_line is not None:
         lead.append(f"the real line {'agrees' if result.same_line else 'does not agree'} with the simulated one")
     notes = [
         "model s is right on an image of difficulty t with probability Phi(s - t); probit(y) = u probit(x) + v",
-        f"{formatting.level_text(found.line.level)} intervals from {found.line.resamples:,} resamples: of images and "
+        f"{formatting.level_text(simulated.level)} intervals from {simulated.resamples:,} resamples: of images and "
         "models of the simulation, of the models where they are real",
     ]
     if result.line is not None:

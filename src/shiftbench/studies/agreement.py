@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shiftbench.metrics.intervals import Interval
+from shiftbench.arrays import BoolArray
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import StudyError, check_unique, finite_or_none
+from shiftbench.studies.base import StudyError, check_unique, numbered
 from shiftbench.studies.image_bootstrap import common_hits
 
 
@@ -57,8 +58,7 @@ class ModelAgreement:
     level: float
 
     def as_dict(self) -> dict[str, Any]:
-        data = asdict(self)
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
 
 def agreement(
@@ -73,7 +73,7 @@ def agreement(
     matrix = np.asarray(hits, dtype=np.bool_)
     if matrix.ndim != 2 or matrix.shape[0] < 2 or not matrix.shape[1]:
         raise StudyError("agreement needs two models or more on some images", found=f"hits of shape {matrix.shape}")
-    names = list(models) if models is not None else [str(i + 1) for i in range(len(matrix))]
+    names = list(models) if models is not None else numbered(matrix)
     labels = list(ids) if ids is not None else [str(i) for i in range(matrix.shape[1])]
     if len(names) != len(matrix) or len(labels) != matrix.shape[1]:
         raise StudyError("names do not fit the hits", found=f"{len(names)} and {len(labels)} for {matrix.shape}")
@@ -98,20 +98,34 @@ def agreement_of(predictions: Sequence[Predictions], *, level: float = 0.95) -> 
     return agreement(hits, models=[one.classifier for one in predictions], ids=ids, level=level)
 
 
-def cohen_kappa(both_right: float, first_right: float, second_right: float, n: int) -> tuple[float, float, float]:
-    """Observed and chance agreement and kappa from counts; kappa is nan where chance is 1.
+def _pairs(hits: BoolArray, names: Sequence[str], level: float) -> list[PairAgreement]:
+    n = hits.shape[1]
+    # Counts of images that two models both get right, for all pairs at once; float32 is exact up to 2^24.
+    dense: NDArray[Any] = hits.astype(np.float32 if n < 2**24 else np.float64)
+    both = np.asarray(dense @ dense.T, dtype=np.float64)
+    right = np.diag(both)
+    pairs = []
+    for i, j in combinations(range(len(names)), 2):
+        strong, weak = (i, j) if right[i] >= right[j] else (j, i)
+        p, q = right[strong] / n, right[weak] / n
+        observed = (n - right[strong] - right[weak] + 2 * both[i, j]) / n
+        chance = p * q + (1 - p) * (1 - q)
+        kappa = low = high = None
+        if chance < 1:
+            kappa = float((observed - chance) / (1 - chance))
+            low, high = _kappa_interval(kappa, both[i, j], right[strong], right[weak], n, level)
+        pairs.append(
+            PairAgreement(
+                names[strong], names[weak], n, float(observed), float(chance), kappa, low, high,
+                float((right[weak] - both[i, j]) / n), float(right[weak] / n * (1 - right[strong] / n)),
+            )
+        )  # fmt: skip
+    return pairs
 
-    >>> observed, chance, kappa = cohen_kappa(45, 60, 55, 100)
-    >>> round(observed, 3), round(chance, 3), round(kappa, 3)
-    (0.75, 0.51, 0.49)
-    """
-    p, q = first_right / n, second_right / n
-    observed = (n - first_right - second_right + 2 * both_right) / n
-    chance = p * q + (1 - p) * (1 - q)
-    return observed, chance, (observed - chance) / (1 - chance) if chance < 1 else float("nan")
 
-
-def kappa_interval(both: float, first: float, second: float, n: int, level: float) -> Interval | None:
+def _kappa_interval(
+    kappa: float, both: float, first: float, second: float, n: int, level: float
+) -> tuple[float, float]:
     """Large-sample interval of kappa (Fleiss, Cohen and Everitt 1969), cut to [-1, 1].
 
     With cells p_rc, margins p_r. and p_.c, observed o, chance e and kappa k, the variance is
@@ -120,35 +134,11 @@ def kappa_interval(both: float, first: float, second: float, n: int, level: floa
     """
     from scipy.special import ndtri
 
-    _, chance, kappa = cohen_kappa(both, first, second, n)
-    if not np.isfinite(kappa):
-        return None
     cells = np.array([[both, first - both], [second - both, n - first - second + both]]) / n
     rows, columns = cells.sum(axis=1), cells.sum(axis=0)
+    chance = first / n * (second / n) + (1 - first / n) * (1 - second / n)
     agree = sum(cells[r, r] * (1 - (rows[r] + columns[r]) * (1 - kappa)) ** 2 for r in (0, 1))
     differ = (1 - kappa) ** 2 * sum(cells[r, 1 - r] * (columns[r] + rows[1 - r]) ** 2 for r in (0, 1))
     variance = (agree + differ - (kappa - chance * (1 - kappa)) ** 2) / (n * (1 - chance) ** 2)
     half = float(ndtri((1 + level) / 2)) * float(np.sqrt(max(variance, 0.0)))
-    return Interval(max(-1.0, kappa - half), min(1.0, kappa + half))
-
-
-def _pairs(hits: NDArray[np.bool_], names: Sequence[str], level: float) -> list[PairAgreement]:
-    n = hits.shape[1]
-    # Counts of images that two models both get right, for all pairs at once; float32 is exact up to 2^24.
-    dense: NDArray[Any] = hits.astype(np.float32 if n < 2**24 else np.float64)
-    both = np.asarray(dense @ dense.T, dtype=np.float64)
-    right = np.diag(both)
-    pairs = []
-    for i in range(len(names)):
-        for j in range(i + 1, len(names)):
-            strong, weak = (i, j) if right[i] >= right[j] else (j, i)
-            observed, chance, kappa = cohen_kappa(both[i, j], right[strong], right[weak], n)
-            ends = kappa_interval(both[i, j], right[strong], right[weak], n, level)
-            pairs.append(
-                PairAgreement(
-                    names[strong], names[weak], n, float(observed), float(chance), finite_or_none(kappa),
-                    ends.low if ends else None, ends.high if ends else None, float((right[weak] - both[i, j]) / n),
-                    float(right[weak] / n * (1 - right[strong] / n)),
-                )
-            )  # fmt: skip
-    return pairs
+    return max(-1.0, kappa - half), min(1.0, kappa + half)

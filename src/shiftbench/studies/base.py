@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import ShiftbenchError, UnknownNameError, listed
 
 PERCENT, FRACTION = "percent", "fraction"
-UNITS = (PERCENT, FRACTION)
 
 #: Accuracies of many models: an array, or a mapping from the model's name.
 Accuracies = ArrayLike | Mapping[str, float]
@@ -32,13 +31,9 @@ class StudyError(ShiftbenchError):
 
 def whole(unit: str) -> float:
     """The accuracy of a model that is always right: 100 or 1."""
-    check_unit(unit)
+    if unit not in (PERCENT, FRACTION):
+        raise StudyError("unknown unit of accuracies", found=unit, expected=f"{PERCENT} or {FRACTION}")
     return 100.0 if unit == PERCENT else 1.0
-
-
-def check_unit(unit: str) -> None:
-    if unit not in UNITS:
-        raise StudyError("unknown unit of accuracies", found=unit, expected=" or ".join(UNITS))
 
 
 def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) -> str:
@@ -52,18 +47,19 @@ def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) ->
     >>> recognise_unit({"val": [76.1, 69.8], "imagenet-a": [0.0, 1.2]})
     'percent'
     """
-    percent: list[str] = []
-    fraction: list[str] = []
-    for name, column in columns.items():
-        values = np.asarray(column, dtype=np.float64)
-        values = values[~np.isnan(values)]
-        if values.size == 0 or not values.any():
-            continue
-        (percent if values.max() > 1.0 else fraction).append(name)
+    known = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+    known = {name: column[~np.isnan(column)] for name, column in known.items()}
+    percent = [name for name, values in known.items() if values.any() and values.max() > 1.0]
+    fraction = [name for name, values in known.items() if values.any() and values.max() <= 1.0]
     chosen = unit or (PERCENT if percent else FRACTION)
-    check_unit(chosen)
-    for name, column in columns.items():
-        _check_range(name, np.asarray(column, dtype=np.float64), chosen)
+    for name, values in known.items():
+        bad = values[~((values >= 0) & (values <= whole(chosen)))]
+        if len(bad):
+            raise StudyError(
+                f"{name!r} contains invalid accuracies",
+                found=f"{bad[0]:g}" + (f" and {len(bad) - 1} more" if len(bad) > 1 else ""),
+                expected=f"0 to {whole(chosen):g} ({chosen})",
+            )
     if unit is None and percent and fraction:
         raise StudyError(
             "percent and fractions in one table",
@@ -72,16 +68,6 @@ def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) ->
             hint="convert one of them, or, if all of it is percent, pass unit='percent' (--unit percent)",
         )
     return chosen
-
-
-def _check_range(name: str, values: FloatArray, unit: str) -> None:
-    bad = ~np.isnan(values) & ~((values >= 0) & (values <= whole(unit)))
-    if bad.any():
-        raise StudyError(
-            f"{name!r} contains invalid accuracies",
-            found=f"{values[bad][0]:g}" + (f" and {int(bad.sum()) - 1} more" if bad.sum() > 1 else ""),
-            expected=f"0 to {whole(unit):g} ({unit})",
-        )
 
 
 def named_values(
@@ -98,10 +84,11 @@ def named_values(
         names = list(models) if models is not None else list(dict.fromkeys(name for one in mappings for name in one))
         columns = [np.array([float(one.get(name, np.nan)) for name in names]) for one in mappings]
     else:
-        columns = [_column(column) for column in values]
-        names = list(models) if models is not None else [str(i + 1) for i in range(len(columns[0]))]
-    sizes = {len(column) for column in columns} | {len(names)}
-    if len(sizes) != 1:
+        columns = [np.asarray(column, dtype=np.float64) for column in values]
+        if shapes := [column.shape for column in columns if column.ndim != 1]:
+            raise StudyError("accuracies must be one value for each model", found=f"shape {shapes[0]}")
+        names = list(models) if models is not None else numbered(columns[0])
+    if {len(column) for column in columns} != {len(names)}:
         raise StudyError(
             "the arguments differ in length",
             found=f"{', '.join(str(len(column)) for column in columns)} values, {len(names)} names",
@@ -111,14 +98,15 @@ def named_values(
     return names, columns
 
 
+def numbered(rows: Collection[object]) -> list[str]:
+    """Names for models that have none: "1", "2", ..."""
+    return [str(i + 1) for i in range(len(rows))]
+
+
 def check_unique(names: Sequence[str]) -> None:
-    if len(set(names)) == len(names):
-        return
-    seen: set[str] = set()
-    twice = list(dict.fromkeys(name for name in names if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
-    raise StudyError(
-        "duplicate model", found=listed(twice), expected="one row for each model", hint="drop or rename one of them"
-    )
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        hint = "drop or rename one of them"
+        raise StudyError("duplicate model", found=listed(twice), expected="one row for each model", hint=hint)
 
 
 def count_of(n: int, what: str) -> str:
@@ -129,21 +117,14 @@ def count_of(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
+def left_out(why: str, names: Collection[str], what: str = "model") -> list[str]:
+    """A note on what is left out, if anything is."""
+    return [f"{why}: {count_of(len(names), what)} ({listed(names)})"] if names else []
+
+
 def finite_or_none(value: float) -> float | None:
     """For JSON, which has no nan."""
     return float(value) if np.isfinite(value) else None
-
-
-def pair_or_none(low: float, high: float) -> list[float] | None:
-    """An interval for JSON."""
-    return [float(low), float(high)] if np.isfinite(low) and np.isfinite(high) else None
-
-
-def _column(values: Any) -> FloatArray:
-    column = np.asarray(values, dtype=np.float64)
-    if column.ndim != 1:
-        raise StudyError("accuracies must be one value for each model", found=f"shape {column.shape}")
-    return column
 
 
 @dataclass(frozen=True)
@@ -154,9 +135,9 @@ class Scale:
     forward: Callable[[FloatArray], FloatArray]
     inverse: Callable[[FloatArray], FloatArray]
     #: Whether accuracies of exactly 0 and 1 have a finite place on this axis.
-    holds_ends: bool
+    holds_ends: bool = False
 
-    def usable(self, fractions: FloatArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def usable(self, fractions: FloatArray) -> BoolArray:
         """Which accuracies have a finite place on this axis; nan has none."""
         known = ~np.isnan(fractions)
         return known if self.holds_ends else known & (fractions > 0) & (fractions < 1)
@@ -194,22 +175,14 @@ def inverse_probit(value: ArrayLike) -> FloatArray:
     return np.asarray(ndtr(np.asarray(value, dtype=np.float64)))
 
 
-def _same(value: FloatArray) -> FloatArray:
-    return value
-
-
 SCALES = {
-    scale.name: scale
-    for scale in (
-        Scale("logit", logit, inverse_logit, holds_ends=False),
-        Scale("probit", probit, inverse_probit, holds_ends=False),
-        Scale("linear", _same, _same, holds_ends=True),
-    )
+    "logit": Scale("logit", logit, inverse_logit),
+    "probit": Scale("probit", probit, inverse_probit),
+    "linear": Scale("linear", lambda value: value, lambda value: value, holds_ends=True),
 }
 
 
 def get_scale(name: str) -> Scale:
-    try:
-        return SCALES[name]
-    except KeyError:
-        raise UnknownNameError("scale", name, SCALES) from None
+    if name not in SCALES:
+        raise UnknownNameError("scale", name, SCALES)
+    return SCALES[name]

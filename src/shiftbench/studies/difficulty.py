@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from shiftbench.arrays import FloatArray
-from shiftbench.metrics.intervals import Interval
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.studies.base import StudyError, inverse_probit, probit
 from shiftbench.studies.fits import Fit
-from shiftbench.studies.image_bootstrap import image_bootstrap, with_image_intervals
+from shiftbench.studies.image_bootstrap import image_bootstrap
 
 
 @dataclass(frozen=True)
@@ -60,25 +59,11 @@ def line_of(first: Difficulty, second: Difficulty) -> tuple[float, float]:
     return float(np.sqrt(first.spread**2 + 1.0)) / width, (first.mean - second.mean) / width
 
 
-def simulate(skills: ArrayLike, difficulty: Difficulty, n: int, *, seed: int = 0) -> NDArray[np.bool_]:
+def simulate(skills: ArrayLike, difficulty: Difficulty, n: int, *, seed: int = 0) -> BoolArray:
     """(models, images) hits on n images of the model; every model sees the same images."""
     rng = np.random.default_rng(seed)
     ease = np.asarray(skills, dtype=np.float64)[:, None] - rng.normal(difficulty.mean, difficulty.spread, n)[None, :]
     return np.asarray(rng.random(ease.shape) < inverse_probit(ease))
-
-
-@dataclass(frozen=True)
-class Recovered:
-    """A simulated pair of test sets: slope and intercept by the formula, and the fitted line."""
-
-    u: float
-    v: float
-    line: Fit
-
-    @property
-    def agrees(self) -> bool:
-        """Whether both lie in the fit's intervals."""
-        return _inside(self.u, self.line.slope_interval) and _inside(self.v, self.line.intercept_interval)
 
 
 def implied_difficulty(line: Fit, first: Difficulty | None = None) -> Difficulty:
@@ -94,15 +79,15 @@ def implied_difficulty(line: Fit, first: Difficulty | None = None) -> Difficulty
     True
     """
     if line.scale != "probit":
-        raise StudyError(
-            "difficulties follow from a probit line", found=f"a {line.scale} line", expected="scale='probit'"
-        )
+        found = f"a {line.scale} line"
+        raise StudyError("difficulties follow from a probit line", found=found, expected="scale='probit'")
     first = first or Difficulty(0.0, 1.0)
     if not line.slope > 0:
         raise StudyError(
             "no difficulties imply a falling line: a more skilled model is more accurate on every test set",
-            found=f"slope {line.slope:.4f}", expected="a slope above 0",
-        )  # fmt: skip
+            found=f"slope {line.slope:.4f}",
+            expected="a slope above 0",
+        )
     square = (first.spread**2 + 1.0) / line.slope**2 - 1.0
     if square < 0:
         raise StudyError(
@@ -115,11 +100,11 @@ def implied_difficulty(line: Fit, first: Difficulty | None = None) -> Difficulty
 
 @dataclass(frozen=True)
 class DifficultyFit:
-    """Assumed or implied difficulties, slope and intercept by the formula, and the line fitted to simulated models."""
+    """Assumed or implied difficulties of two test sets, and the line fitted to simulated models."""
 
     first: Difficulty
     second: Difficulty
-    recovered: Recovered
+    simulated: Fit
     skills: FloatArray
     n_first: int
     n_second: int
@@ -128,34 +113,32 @@ class DifficultyFit:
     line: Fit | None = None
 
     @property
+    def agrees(self) -> bool:
+        """Whether slope and intercept by the formula lie in the intervals of the simulated line."""
+        ends = (self.simulated.slope_interval, self.simulated.intercept_interval)
+        exact = line_of(self.first, self.second)
+        return all(end is not None and end.low <= one <= end.high for one, end in zip(exact, ends, strict=True))
+
+    @property
     def same_line(self) -> bool | None:
         """Whether the real and the simulated line agree: the intervals of both coefficients overlap."""
         if self.line is None:
             return None
-        mine = self.recovered.line
-        pairs = (
-            (self.line.slope_interval, mine.slope_interval),
-            (self.line.intercept_interval, mine.intercept_interval),
-        )
+        mine, real = self.simulated, self.line
+        pairs = ((real.slope_interval, mine.slope_interval), (real.intercept_interval, mine.intercept_interval))
         if any(a is None or b is None for a, b in pairs):
             return None
         return all(a and b and a.low <= b.high and b.low <= a.high for a, b in pairs)
 
     def as_dict(self) -> dict[str, Any]:
-        recovered = self.recovered
+        u, v = line_of(self.first, self.second)
         return {
             "first": {"mean": self.first.mean, "spread": self.first.spread, "images": self.n_first},
             "second": {"mean": self.second.mean, "spread": self.second.spread, "images": self.n_second},
-            "models": len(self.skills),
-            "skills": [float(self.skills.min()), float(self.skills.max())],
-            "seed": self.seed,
-            "u": recovered.u,
-            "v": recovered.v,
-            "simulated": recovered.line.as_dict(),
-            "agrees": recovered.agrees,
-            "fit": None if self.line is None else self.line.as_dict(),
-            "same_line": self.same_line,
-        }
+            "models": len(self.skills), "skills": [float(self.skills.min()), float(self.skills.max())],
+            "seed": self.seed, "u": u, "v": v, "simulated": self.simulated.as_dict(), "agrees": self.agrees,
+            "fit": None if self.line is None else self.line.as_dict(), "same_line": self.same_line,
+        }  # fmt: skip
 
 
 def simulate_difficulty(
@@ -176,8 +159,7 @@ def simulate_difficulty(
     array = np.asarray(skills, dtype=np.float64)
     hits = [simulate(array, one, n, seed=seed + i) for i, (one, n) in enumerate(((first, n_first), (second, n_second)))]
     found = image_bootstrap(hits[0], hits[1], scale="probit", over_models=True, resamples=resamples, seed=seed)
-    recovered = Recovered(*line_of(first, second), with_image_intervals(found))
-    return DifficultyFit(first, second, recovered, array, n_first, n_second, seed, line)
+    return DifficultyFit(first, second, found.drawn_line, array, n_first, n_second, seed, line)
 
 
 def difficulty_of_line(
@@ -192,7 +174,7 @@ def difficulty_of_line(
     >>> x = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
     >>> line = fit(x, [0.41, 0.52, 0.62, 0.73, 0.86], scale="probit")
     >>> found = difficulty_of_line(line, x, n_first=20_000, n_second=20_000)
-    >>> abs(found.recovered.line.slope - line.slope) < 0.05
+    >>> abs(found.simulated.slope - line.slope) < 0.05
     True
     """
     first = first or Difficulty(0.0, 1.0)
@@ -202,7 +184,3 @@ def difficulty_of_line(
         raise StudyError("skills follow from accuracies between 0 and 1", found=f"{fractions.min():g}")
     skills = first.mean + probit(fractions) * np.sqrt(first.spread**2 + 1.0)
     return simulate_difficulty(skills, first, second, n_first=n_first, n_second=n_second, seed=seed, line=line)
-
-
-def _inside(value: float, ends: Interval | None) -> bool:
-    return ends is not None and ends.low <= value <= ends.high

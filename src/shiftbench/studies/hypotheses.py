@@ -26,9 +26,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import listed
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.paired import holm, mcnemar, normal_p
@@ -95,8 +94,8 @@ class HitData:
     """Right or wrong on the same images for every model."""
 
     dataset: str
-    shifted: Mapping[str, NDArray[np.bool_]]
-    reference: Mapping[str, NDArray[np.bool_]] | None = None
+    shifted: Mapping[str, BoolArray]
+    reference: Mapping[str, BoolArray] | None = None
     metric: str = "top1"
 
 
@@ -137,33 +136,30 @@ def weigh_hypotheses(
         )
     adjusted = holm([np.nan if one.p is None else one.p for one in found])
     made = [replace(one, p_holm=None if one.p is None else float(p)) for one, p in zip(found, adjusted, strict=True)]
-    return [replace(one, verdict=_verdict(one, margin, gap_margin, level)) for one in made]
-
-
-def _verdict(one: Evidence, margin: float, gap_margin: float, level: float) -> str:
-    sure = one.p_holm is None or one.p_holm <= 1.0 - level
     # Published scores have one decimal: a difference that prints as the margin counts as the margin.
-    tiny = 1e-9
-    if sure and one.gain >= margin - tiny and (one.excess is None or one.excess >= gap_margin - tiny):
-        return "+"
-    return "-" if sure and one.gain <= -margin + tiny else "0"
+    least, least_excess = margin - 1e-9, gap_margin - 1e-9
+    for place, one in enumerate(made):
+        if one.p_holm is None or one.p_holm <= 1.0 - level:
+            better = one.gain >= least and (one.excess is None or one.excess >= least_excess)
+            made[place] = replace(one, verdict="+" if better else "-" if one.gain <= -least else "0")
+    return made
 
 
 def _from_scores(name: str, data: ScoredData, pairs: Sequence[tuple[str, str]], level: float) -> Evidence:
     sign = 1.0 if data.higher_is_better else -1.0
     gains = [sign * (data.shifted[model] - data.shifted[base]) for model, base in pairs]
     reference = data.reference or {}
-    both = [
-        (gain, sign * (reference[model] - reference[base]))
+    beyond = [
+        gain - sign * (reference[model] - reference[base])
         for gain, (model, base) in zip(gains, pairs, strict=True)
         if model in reference and base in reference
     ]
-    excess = float(np.mean([gain - usual for gain, usual in both])) if both else None
     gain, low, high, p = float(np.mean(gains)), None, None, None
     if data.draws:
         drawn = sign * np.mean([data.draws[model] - data.draws[base] for model, base in pairs], axis=0)
         low, high = (float(end) for end in percentile_interval(drawn, level))
         p = normal_p(gain, float(drawn.std(ddof=1)))
+    excess = float(np.mean(beyond)) if beyond else None
     return Evidence(name, data.dataset, len(pairs), gain, low, high, p, p, excess, "0", data.metric)
 
 
@@ -171,36 +167,28 @@ def _from_hits(
     name: str, data: HitData, pairs: Sequence[tuple[str, str]], level: float, resamples: int, seed: int
 ) -> Evidence:
     per_image = _differences(data.shifted, pairs, data.dataset)
-    gain = 100.0 * float(per_image.mean())
+    mean, n = float(per_image.mean()), len(per_image)
     low, high = percentile_interval(100.0 * resampled_means(per_image[:, None], resamples=resamples, seed=seed), level)
     excess = None
     if data.reference and all(model in data.reference for pair in pairs for model in pair):
-        excess = gain - 100.0 * float(_differences(data.reference, pairs, data.dataset).mean())
+        excess = 100.0 * mean - 100.0 * float(_differences(data.reference, pairs, data.dataset).mean())
+    spread = float(per_image.std(ddof=1)) if n > 1 else 0.0
     if len(pairs) == 1:
         p = float(mcnemar(int((per_image > 0).sum()), int((per_image < 0).sum())))
+    elif spread == 0.0 and mean:
+        p = min(1.0, 2.0 * 0.5**n)  # every image has the same difference: the sign test
     else:
-        p = _mean_p(per_image)
+        p = normal_p(mean, spread / float(np.sqrt(n)))
     ends = float(low[0]), float(high[0])
-    return Evidence(name, data.dataset, len(pairs), gain, *ends, p, p, excess, "0", data.metric)
+    return Evidence(name, data.dataset, len(pairs), 100.0 * mean, *ends, p, p, excess, "0", data.metric)
 
 
-def _differences(
-    hits: Mapping[str, NDArray[np.bool_]], pairs: Sequence[tuple[str, str]], dataset: str
-) -> NDArray[np.float64]:
+def _differences(hits: Mapping[str, BoolArray], pairs: Sequence[tuple[str, str]], dataset: str) -> FloatArray:
     """For each image, the mean over pairs of right with the change minus right without."""
     sizes = {len(hits[model]) for pair in pairs for model in pair}
     if len(sizes) != 1 or sizes == {0}:
         raise StudyError(f"the models are not on the same images of {dataset!r}", found=f"{sorted(sizes)} images")
-    stacked = [hits[model].astype(np.float64) - hits[base].astype(np.float64) for model, base in pairs]
-    return np.asarray(np.mean(stacked, axis=0))
-
-
-def _mean_p(per_image: NDArray[np.float64]) -> float:
-    """Two-sided p-value of the mean difference per image, by the normal law."""
-    mean, spread = float(per_image.mean()), float(per_image.std(ddof=1)) if len(per_image) > 1 else 0.0
-    if spread == 0.0 and mean:
-        return min(1.0, 2.0 * 0.5 ** len(per_image))  # every image has the same difference: the sign test
-    return normal_p(mean, spread / float(np.sqrt(len(per_image))))
+    return np.asarray(np.mean([hits[model].astype(float) - hits[base].astype(float) for model, base in pairs], axis=0))
 
 
 def hypotheses_from_models(changes: Mapping[str, Sequence[str]], bases: Mapping[str, str]) -> list[Hypothesis]:

@@ -1,8 +1,8 @@
 """Effective robustness with the images resampled, from stored predictions.
 
-One draw takes the images of x and of y anew, once for all models (an image that is hard for one is hard for
-others), computes every accuracy, the line and every rho. Where x and y are the same images, clean and shifted,
-the same draw serves both, so that what they share cancels. The intervals are percentiles over the draws.
+One draw takes the images of x and of y anew, once for all models (an image that is hard for one is hard for others),
+computes every accuracy, the line and every rho. Where x and y are the same images, clean and shifted, the same draw
+serves both, so that what they share cancels. The intervals are percentiles over the draws.
 
 A line can have a knee: both of its sides see the same draws of images, because the draws depend on the seed alone. The
 pivot stays where the accuracies put it: a test set is filtered by a model once, not anew with every draw.
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import listed
@@ -23,8 +23,8 @@ from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.intervals import Interval
 from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import FRACTION, Scale, StudyError, check_unique, get_scale
-from shiftbench.studies.fits import Fit, PiecewiseFit, baseline_mask, fit
+from shiftbench.studies.base import FRACTION, Scale, StudyError, check_unique, get_scale, numbered
+from shiftbench.studies.fits import BaselineModels, Fit, PiecewiseFit, fit
 from shiftbench.studies.robustness import EffectiveRobustness, effective_rows
 from shiftbench.studies.study import ShiftAxes, Study
 
@@ -49,13 +49,21 @@ class ImageBootstrap:
         assert isinstance(self.effective.line, Fit)
         return self.effective.line
 
+    @property
+    def drawn_line(self) -> Fit:
+        """The line, its coefficients with the intervals of the draws."""
+        return replace(
+            self.line, slope_interval=self.slope_interval, intercept_interval=self.intercept_interval,
+            resamples=self.resamples, seed=self.seed, procedure=IMAGES,
+        )  # fmt: skip
+
 
 def image_bootstrap(
-    hits_x: NDArray[np.bool_],
-    hits_y: NDArray[np.bool_],
+    hits_x: BoolArray,
+    hits_y: BoolArray,
     *,
     models: Sequence[str] | None = None,
-    baseline: Sequence[bool] | BoolArray | Sequence[str] | None = None,
+    baseline: BaselineModels | None = None,
     scale: str = "logit",
     paired: bool = False,
     over_models: bool = False,
@@ -76,25 +84,27 @@ def image_bootstrap(
     >>> row.low < row.rho < row.high
     True
     """
-    names = list(models) if models is not None else [str(i + 1) for i in range(len(hits_x))]
-    check_unique(names)
-    _check_shapes(hits_x, hits_y, names, paired)
-    axis, chosen = get_scale(scale), baseline_mask(names, baseline)
+    names = list(models) if models is not None else numbered(hits_x)
+    if any(hits.ndim != 2 or len(hits) != len(names) for hits in (hits_x, hits_y)):
+        found = f"shapes {hits_x.shape} and {hits_y.shape} for {len(names)} models"
+        raise StudyError("hits must be (models, images) for the same models", found=found)
+    if paired and hits_x.shape != hits_y.shape:
+        found = f"{hits_x.shape[1]} and {hits_y.shape[1]} images"
+        raise StudyError("paired settings have the same images", found=found)
     x, y = hits_x.mean(axis=1), hits_y.mean(axis=1)
-    line = fit(x, y, scale=scale, models=names, baseline=chosen, unit=FRACTION, level=level, resamples=0)
+    line = fit(x, y, scale=scale, models=names, baseline=baseline, unit=FRACTION, level=level, resamples=0)
     fitted = np.array([name in set(line.models) for name in names])
     xs = resampled_means(hits_x.T, resamples=resamples, seed=seed)
     ys = resampled_means(hits_y.T, resamples=resamples, seed=seed if paired else seed + 1)
-    lines = _lines(axis, xs[:, fitted], ys[:, fitted], np.random.default_rng(seed + 2) if over_models else None)
+    axis, rng = get_scale(scale), np.random.default_rng(seed + 2) if over_models else None
+    lines = _lines(axis, xs[:, fitted], ys[:, fitted], rng)
     rho = ys - axis.inverse(lines[:, :1] * axis.forward(xs) + lines[:, 1:])
     notes = list(line.notes)
-    lost = int((~np.isfinite(lines[:, 0])).sum())
-    if lost:
+    if lost := int((~np.isfinite(lines[:, 0])).sum()):
         notes.append(f"{lost} of {resamples} draws gave no line (an accuracy of 0 or 1) and were left out")
     if lost > resamples // 2:
         raise StudyError("more than half of the draws give no line", found=notes[-1], hint="use the linear scale")
-    low, high = percentile_interval(rho, level)
-    rows = effective_rows(names, x, y, line.predict(x), low, high, line)
+    rows = effective_rows(names, x, y, *percentile_interval(rho, level), line)
     sources = "images" + (" (the same for x and y)" if paired else "") + (", models" if over_models else "")
     ends = [Interval(*(float(end) for end in percentile_interval(lines[:, i], level))) for i in (0, 1)]
     effective = EffectiveRobustness(line, rows, level, sources, tuple(notes))
@@ -110,16 +120,16 @@ def image_bootstrap_of(x: Sequence[Predictions], y: Sequence[Predictions], **opt
     names = [name for name in by_name[0] if name in by_name[1]]
     if len(names) < 2:
         raise StudyError("fewer than two classifiers have both settings", found=listed(names) or "none")
-    first_x, ids_x = common_hits([by_name[0][name] for name in names])
-    first_y, ids_y = common_hits([by_name[1][name] for name in names])
+    (hits_x, ids_x), (hits_y, ids_y) = (common_hits([side[name] for name in names]) for side in by_name)
     notes: tuple[str, ...] = ()
-    others = set(ids_y)
-    shared = [name for name in ids_x if name in others]
+    places = [{name: i for i, name in enumerate(ids)} for ids in (ids_x, ids_y)]
+    shared = [name for name in ids_x if name in places[1]]
     if shared and ids_x != ids_y:
         notes = (f"x and y share {len(shared):,} images; both accuracies are on those",)
-        first_x, first_y = _pick(first_x, ids_x, shared), _pick(first_y, ids_y, shared)
-        ids_x = ids_y = shared
-    result = image_bootstrap(first_x, first_y, models=names, paired=ids_x == ids_y, **options)
+        hits_x, hits_y = (
+            hits[:, [place[name] for name in shared]] for hits, place in zip((hits_x, hits_y), places, strict=True)
+        )
+    result = image_bootstrap(hits_x, hits_y, models=names, paired=bool(shared), **options)
     return replace(result, effective=replace(result.effective, notes=(*result.effective.notes, *notes)))
 
 
@@ -132,34 +142,25 @@ def image_bootstrap_of_shift(
     is, follows from the study's accuracies; ``options`` are those of ``image_bootstrap``.
     """
     line = study.fit(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, scale=scale, resamples=0)
+    sides = (line,) if isinstance(line, Fit) else (line.below, line.above)
+    found = [image_bootstrap_of(x, y, baseline=side.models, scale=scale, **options) for side in sides]
+    first = found[0].effective
     if isinstance(line, Fit):
-        found = image_bootstrap_of(x, y, baseline=line.models, scale=scale, **options)
-        return replace(found.effective, line=with_image_intervals(found))
-    below, above = (
-        image_bootstrap_of(x, y, baseline=side.models, scale=scale, **options) for side in (line.below, line.above)
-    )
-    knee = PiecewiseFit(line.pivot, with_image_intervals(below), with_image_intervals(above), line.notes)
+        return replace(first, line=found[0].drawn_line)
+    knee = PiecewiseFit(line.pivot, found[0].drawn_line, found[1].drawn_line, line.notes)
     rows = [
         replace(
             low if low.x <= line.pivot else high,
             baseline=low.baseline or high.baseline,
             extrapolated=bool(knee.extrapolates(low.x)),
         )
-        for low, high in zip(below.effective.rows, above.effective.rows, strict=True)
+        for low, high in zip(first.rows, found[1].effective.rows, strict=True)
     ]
-    notes = dict.fromkeys([*below.effective.notes, *above.effective.notes])
-    return replace(below.effective, line=knee, rows=tuple(rows), notes=tuple(notes))
+    notes = dict.fromkeys([*first.notes, *found[1].effective.notes])
+    return replace(first, line=knee, rows=tuple(rows), notes=tuple(notes))
 
 
-def with_image_intervals(found: ImageBootstrap) -> Fit:
-    """The line, its coefficients with the intervals of the draws."""
-    return replace(
-        found.line, slope_interval=found.slope_interval, intercept_interval=found.intercept_interval,
-        resamples=found.resamples, seed=found.seed, procedure=IMAGES,
-    )  # fmt: skip
-
-
-def common_hits(predictions: Sequence[Predictions]) -> tuple[NDArray[np.bool_], list[str]]:
+def common_hits(predictions: Sequence[Predictions]) -> tuple[BoolArray, list[str]]:
     """(classifiers, images) top-1 hits on the images that count for every classifier, and their ids."""
     first = predictions[0]
     hits, valid = [], np.ones(len(first), dtype=bool)
@@ -167,15 +168,9 @@ def common_hits(predictions: Sequence[Predictions]) -> tuple[NDArray[np.bool_], 
         order = aligned(first, one)
         hits.append(one.top[order, 0] == one.labels[order])
         valid &= one.valid[order]
-    ids = [name for name, here in zip(first.ids, valid, strict=True) if here]
-    if not ids:
+    if not valid.any():
         raise StudyError(f"no image of {first.setting!r} counts for all classifiers")
-    return np.array(hits)[:, valid], ids
-
-
-def _pick(hits: NDArray[np.bool_], ids: Sequence[str], wanted: Sequence[str]) -> NDArray[np.bool_]:
-    place = {name: i for i, name in enumerate(ids)}
-    return hits[:, [place[name] for name in wanted]]
+    return np.array(hits)[:, valid], list(compress(first.ids, valid))
 
 
 def _lines(axis: Scale, x: FloatArray, y: FloatArray, rng: np.random.Generator | None) -> FloatArray:
@@ -190,13 +185,3 @@ def _lines(axis: Scale, x: FloatArray, y: FloatArray, rng: np.random.Generator |
         lines = np.column_stack([slope, v.mean(axis=1) - slope * u.mean(axis=1)])
     lines[~np.isfinite(lines).all(axis=1)] = np.nan
     return lines
-
-
-def _check_shapes(x: NDArray[np.bool_], y: NDArray[np.bool_], names: Sequence[str], paired: bool) -> None:
-    if x.ndim != 2 or y.ndim != 2 or len(x) != len(names) or len(y) != len(names):
-        raise StudyError(
-            "hits must be (models, images) for the same models",
-            found=f"shapes {x.shape} and {y.shape} for {len(names)} models",
-        )
-    if paired and x.shape != y.shape:
-        raise StudyError("paired settings have the same images", found=f"{x.shape[1]} and {y.shape[1]} images")

@@ -13,13 +13,13 @@ theirs (``TAGS``). The other four follow from what the methods do (000, section 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import listed
 from shiftbench.metrics.arrays import kept_scores
@@ -34,7 +34,7 @@ from shiftbench.metrics.multilabel import (
 )
 from shiftbench.metrics.paired import aligned
 from shiftbench.runs.results import StoredResults
-from shiftbench.settings.base import Member, Setting, build_suite
+from shiftbench.settings.base import Member, build_suite
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError, check_unique, whole
 from shiftbench.studies.hypotheses import MARGIN, Evidence, HitData, ScoredData
@@ -57,7 +57,6 @@ SUPPORTED, CONTRADICTED, MIXED, NO_EVIDENCE, NOT_TESTED = (
 )  # fmt: skip
 #: Other scores of the same images, not protocols of their own.
 _UNMASKED = ("imagenet-r.unmasked", "imagenet-a.unmasked")
-_MEAN = {"top1": "mean top1", "error": "mean top1"}
 
 
 @dataclass(frozen=True)
@@ -91,47 +90,53 @@ class _Known:
     member: Member | None
     synthetic: bool
 
-    @classmethod
-    def of(cls, setting: Setting) -> _Known:
-        protocol = setting.protocol.name if setting.protocol else setting.name
-        group = setting.member.family if setting.member else protocol
-        synthetic = setting.member is not None or setting.shift.kind != "none"
-        return cls(setting.name, setting.reference or "", setting.metric, group, setting.member, synthetic)
-
 
 @lru_cache(maxsize=1)
 def _published_settings() -> dict[str, _Known]:
     suites = ("many-faces", "imagenet-a", "deepfashion-remixed", "streetview-storefronts")
-    named = [setting for suite in suites for setting in build_suite(suite).settings]
-    return {one.name: _Known.of(one) for one in [*known_settings().values(), *named] if one.reference}
+    found = {}
+    for one in (*known_settings().values(), *(setting for suite in suites for setting in build_suite(suite).settings)):
+        if one.reference:
+            group = one.member.family if one.member else one.protocol.name if one.protocol else one.name
+            synthetic = one.member is not None or one.shift.kind != "none"
+            found[one.name] = _Known(one.name, one.reference, one.metric, group, one.member, synthetic)
+    return found
 
 
-def faces_of(known: Iterable[_Known]) -> list[Face]:
+def _faces(known: Mapping[str, _Known], only: Collection[str], there: Collection[str]) -> list[Face]:
     """The settings under shift, those of one family or protocol together."""
     groups: dict[tuple[str, str, str], list[_Known]] = defaultdict(list)
-    for one in known:
+    for one in known.values():
         if one.name not in _UNMASKED:
             groups[one.group, one.reference, one.metric].append(one)
-    return [_face(name, reference, metric, own) for (name, reference, metric), own in groups.items()]
-
-
-def _face(name: str, reference: str, metric: str, own: Sequence[_Known]) -> Face:
-    places = {(one.member.name, one.member.level): one.name for one in own if one.member}
+    faces = []
     wanted = [(c, level) for c in BENCHMARK_CORRUPTIONS for level in range(1, 6)]
-    if name == "imagenet-c" and set(places) >= set(wanted):
-        # Minus mCE but for a constant: accuracy over the sum of AlexNet's errors, mean over fifteen types.
-        types = len(BENCHMARK_CORRUPTIONS)
-        weights = {places[c, level]: 1 / (types * sum(ALEXNET_ERRORS[c])) for c, level in wanted}
-        return Face(name, weights, "mCE", None, True)
-    shown = metric if len(own) == 1 else _MEAN.get(metric, f"mean {metric}")
-    return Face(name, {one.name: 1 / len(own) for one in own}, shown, reference, any(one.synthetic for one in own))
+    for (name, reference, metric), own in groups.items():
+        places = {(one.member.name, one.member.level): one.name for one in own if one.member}
+        if name == "imagenet-c" and set(places) >= set(wanted):
+            # Minus mCE but for a constant: accuracy over the sum of AlexNet's errors, mean over fifteen types.
+            types = len(BENCHMARK_CORRUPTIONS)
+            weights = {places[c, level]: 1 / (types * sum(ALEXNET_ERRORS[c])) for c, level in wanted}
+            faces.append(Face(name, weights, "mCE", None, True))
+            continue
+        shown = metric if len(own) == 1 else "mean top1" if metric == "error" else f"mean {metric}"
+        weights = {one.name: 1 / len(own) for one in own}
+        faces.append(Face(name, weights, shown, reference, any(one.synthetic for one in own)))
+    chosen = [one for one in faces if not only or one.name in only or set(one.weights) & set(only)]
+    if not chosen:
+        raise StudyError(
+            "no shift that has a reference",
+            found=f"settings {listed(sorted(there))}",
+            expected=listed(list(only)) or "such as imagenet-r and val-on-imagenet-r-classes",
+        )
+    return chosen
 
 
 def faces_of_table(results: Results, only: Collection[str] = ()) -> tuple[list[Face], list[ScoredData | HitData]]:
     """The protocols that a table of accuracies has, by the names of published settings, with scores in points."""
     there = set(results.settings)
-    known = [one for name, one in _published_settings().items() if {name, one.reference} <= there]
-    found = _chosen(faces_of(known), only, there)
+    known = {name: one for name, one in _published_settings().items() if {name, one.reference} <= there}
+    found = _faces(known, only, there)
     points = 100.0 / whole(results.unit)
 
     def scores(weights: Mapping[str, float]) -> dict[str, float]:
@@ -157,57 +162,41 @@ def faces_of_run(run: StoredResults, only: Collection[str] = ()) -> tuple[list[F
         group = record.member.family if record.member else published.group if published else result.setting
         synthetic = record.member is not None or spec.shift.kind != "none"
         known[result.setting] = _Known(result.setting, spec.reference, spec.metric, group, record.member, synthetic)
-    found = _chosen(faces_of(known.values()), only, run.settings)
+    found = _faces(known, only, run.settings)
     return found, [measured(run, one) for one in found]
-
-
-def _chosen(found: list[Face], only: Collection[str], there: Collection[str]) -> list[Face]:
-    chosen = [one for one in found if not only or one.name in only or set(one.weights) & set(only)]
-    if not chosen:
-        raise StudyError(
-            "no shift that has a reference",
-            found=f"settings {listed(sorted(there))}",
-            expected=listed(list(only)) or "such as imagenet-r and val-on-imagenet-r-classes",
-        )
-    return chosen
 
 
 def measured(run: StoredResults, face: Face) -> ScoredData | HitData:
     """The models of a run in the settings of a face: hits where one setting is judged image by image, else its score
     under draws of the images."""
-    read = {name: _predictions(run, name) for name in face.weights}
-    usual = _predictions(run, face.reference) if face.reference in run.settings else []
+
+    def predictions(setting: str) -> list[Predictions]:
+        found = [run.workspace.read(one) for one in run.results if one.setting == setting]
+        check_unique([one.classifier for one in found])
+        return found
+
+    def hits(read: Sequence[Predictions]) -> dict[str, BoolArray]:
+        return dict(zip([one.classifier for one in read], common_hits(read)[0], strict=True))
+
+    read = {name: predictions(name) for name in face.weights}
+    usual = predictions(face.reference) if face.reference in run.settings else []
     [first, *others] = read.values()
     if not others and first[0].spec.judged_by_image:
-        return HitData(face.name, _hits(first), _hits(usual) if usual else None, face.metric)
+        return HitData(face.name, hits(first), hits(usual) if usual else None, face.metric)
     shared = set.intersection(*({one.classifier for one in own} for own in read.values()))
+    # Settings that show the same images share draws; mAP is not a mean over images, and is drawn by itself.
+    together: dict[object, list[list[Predictions]]] = defaultdict(list)
+    for name, own in read.items():
+        together[tuple(own[0].ids) if own[0].spec.judged_by_image else name].append(own)
     values, draws = defaultdict[str, float](float), defaultdict[str, FloatArray](lambda: np.zeros(RESAMPLES))
-    for seed, own in enumerate(_on_the_same_images(read)):
-        for model, value, drawn in _drawn(own, face.weights, shared, seed):
+    for seed, same_images in enumerate(together.values()):
+        for model, value, drawn in _drawn(same_images, face.weights, shared, seed):
             values[model] += value
             draws[model] = draws[model] + drawn
     reference = None
     if usual:
         reference = {model: value for model, value, _ in _drawn([usual], {usual[0].setting: 1.0}, None, 0)}
     return ScoredData(face.name, dict(values), reference, metric=face.metric, draws=dict(draws))
-
-
-def _predictions(run: StoredResults, setting: str | None) -> list[Predictions]:
-    found = [run.workspace.read(one) for one in run.results if one.setting == setting]
-    check_unique([one.classifier for one in found])
-    return found
-
-
-def _hits(read: Sequence[Predictions]) -> dict[str, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    return dict(zip([one.classifier for one in read], common_hits(read)[0], strict=True))
-
-
-def _on_the_same_images(read: Mapping[str, list[Predictions]]) -> list[list[list[Predictions]]]:
-    """Settings that show the same images share draws; mAP is not a mean over images, and is drawn by itself."""
-    groups: dict[object, list[list[Predictions]]] = defaultdict(list)
-    for name, own in read.items():
-        groups[tuple(own[0].ids) if own[0].spec.judged_by_image else name].append(own)
-    return list(groups.values())
 
 
 def _drawn(

@@ -26,9 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.arrays import BoolArray
-from shiftbench.errors import listed
 from shiftbench.studies.base import StudyError
-from shiftbench.studies.results import NAME_COLUMNS, find_column, read_rows
+from shiftbench.studies.results import NAME_COLUMNS, TableFile
 
 STANDARD, LOW_ACCURACY = "standard", "low_accuracy"
 
@@ -42,7 +41,7 @@ _ALIASES = {
     "intervention": ("intervention",),
     "changes": ("changes", "tags"),
 }
-_YES, _NO = {"1", "true", "yes", "y"}, {"0", "false", "no", "n"}
+_MARKS = {"": None, **dict.fromkeys(("1", "true", "yes", "y"), True), **dict.fromkeys(("0", "false", "no", "n"), False)}
 
 
 @dataclass(frozen=True)
@@ -106,24 +105,27 @@ class Models(Mapping[str, ModelInfo]):
         Those of the category, unless their ``baseline`` mark is 0 or their lower-cased name contains one of
         ``exclude``.
         """
-        parts = [part.lower() for part in exclude]
-        return np.array([self._fits(name, category, parts) for name in names], dtype=bool)
-
-    def _fits(self, name: str, category: str, parts: Sequence[str]) -> bool:
-        info = self.rows.get(name)
-        if info is None or info.category.lower() != category.lower() or info.baseline is False:
-            return False
-        return not any(part in name.lower() for part in parts)
-
-    def others(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
-        """The models known to be of another category, except controls of low accuracy and those whose lower-cased
-        name contains one of ``exclude``; models that the table does not list are not counted."""
-        parts, left_out = [part.lower() for part in exclude], {category.lower(), LOW_ACCURACY}
         return np.array(
             [
                 name in self.rows
-                and self.category(name).lower() not in left_out
-                and not any(part in name.lower() for part in parts)
+                and self.rows[name].category.lower() == category.lower()
+                and self.rows[name].baseline is not False
+                and not any(part.lower() in name.lower() for part in exclude)
+                for name in names
+            ],
+            dtype=bool,
+        )
+
+    def others(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
+        """The models known to be of another category, except controls of low accuracy.
+
+        Those whose lower-cased name contains one of ``exclude`` and models that the table does not list do not count.
+        """
+        return np.array(
+            [
+                name in self.rows
+                and self.rows[name].category.lower() not in (category.lower(), LOW_ACCURACY)
+                and not any(part.lower() in name.lower() for part in exclude)
                 for name in names
             ],
             dtype=bool,
@@ -141,33 +143,22 @@ def read_models(path: str | Path) -> Models:
     Args:
         path: The file.
     """
-    path = Path(path)
-    header, rows = read_rows(path)
-    lowered = [name.strip().lower() for name in header]
-    name_at = find_column(lowered, NAME_COLUMNS)
-    if name_at is None:
-        raise StudyError(f"{path.name} has no column 'model'", found=listed(header))
-    at = {ours: find_column(lowered, aliases) for ours, aliases in _ALIASES.items()}
+    table = TableFile.read(path)
+    name_at = table.column("'model'", NAME_COLUMNS)
+    at = {ours: table.find(aliases) for ours, aliases in _ALIASES.items()}
+    used = {name_at, *at.values()}
     found: dict[str, ModelInfo] = {}
-    for number, row in enumerate(rows, start=2):
+    for line, row in enumerate(table.rows, start=2):
         cells = ["" if cell is None else str(cell).strip() for cell in row]
         name = cells[name_at]
         if name in found:
-            raise StudyError(f"{path.name} has a duplicate model", found=f"{name!r}, the second in line {number}")
+            raise StudyError(f"{table.name} has a duplicate model", found=f"{name!r}, the second in line {line}")
         known = {ours: cells[i] if i is not None else "" for ours, i in at.items()}
-        used = {name_at, *(i for i in at.values() if i is not None)}
-        extra = {lowered[i]: cell for i, cell in enumerate(cells) if i not in used}
-        found[name] = ModelInfo(
-            name, known["category"], known["base_model"], known["intervention"], known["size"],
-            known["training_data"], _mark(path, number, known["baseline"]),
-            tuple(word.strip() for word in known["changes"].split(";") if word.strip()), extra,
-        )  # fmt: skip
+        mark, changes = known.pop("baseline").lower(), known.pop("changes").split(";")
+        if mark not in _MARKS:
+            wrong = f"{table.name}, line {line}: invalid baseline mark"
+            raise StudyError(wrong, found=repr(mark), expected="1 or 0")
+        extra = {title: cell for i, (title, cell) in enumerate(zip(table.lowered, cells, strict=True)) if i not in used}
+        tags = tuple(word.strip() for word in changes if word.strip())
+        found[name] = ModelInfo(name, **known, baseline=_MARKS[mark], changes=tags, extra=extra)
     return Models(found)
-
-
-def _mark(path: Path, line: int, text: str) -> bool | None:
-    if not text:
-        return None
-    if text.lower() in _YES | _NO:
-        return text.lower() in _YES
-    raise StudyError(f"{path.name}, line {line}: invalid baseline mark", found=repr(text), expected="1 or 0")

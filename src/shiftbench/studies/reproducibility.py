@@ -5,22 +5,31 @@ The table of 004 (tables 1, 11 to 20), and the parts of the gap between the two 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import listed
 from shiftbench.metrics.intervals import Interval, clopper_pearson
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.base import Accuracies, StudyError, check_unique, count_of, named_values, recognise_unit, whole
+from shiftbench.studies.base import (
+    Accuracies,
+    StudyError,
+    check_unique,
+    count_of,
+    left_out,
+    named_values,
+    recognise_unit,
+    whole,
+)
 from shiftbench.studies.image_bootstrap import common_hits
-from shiftbench.studies.results import Results, find_column, read_number, read_rows
+from shiftbench.studies.results import Results, TableFile
 from shiftbench.studies.robustness import accuracy_interval
 
 
@@ -83,47 +92,65 @@ def reproducibility(
     names, (old, fresh) = named_values([original, new], models)
     unit = recognise_unit({"original": old, "new": fresh}, unit)
     known = ~(np.isnan(old) | np.isnan(fresh))
-    lost = [name for name, here in zip(names, known, strict=True) if not here]
-    notes = [f"left out, a value is missing: {count_of(len(lost), 'model')} ({listed(lost)})"] if lost else []
+    notes = left_out("left out, a value is missing", list(compress(names, ~known)))
     sizes = [np.broadcast_to(np.asarray(n, dtype=np.float64), known.shape)[known] for n in (n_original, n_new)]
-    names, old, fresh = [n for n, here in zip(names, known, strict=True) if here], old[known], fresh[known]
+    names, old, fresh = list(compress(names, known)), old[known], fresh[known]
     if not names:
         raise StudyError("no model has both accuracies", found="; ".join(notes))
     ends = [accuracy_interval(v, n, unit, level) for v, n in zip((old, fresh), sizes, strict=True)]
-    ranks, new_ranks = _ranks(old, names), _ranks(fresh, names)
+    order, new_order = (np.lexsort((names, -values)).tolist() for values in (old, fresh))
+    new_rank = {i: place for place, i in enumerate(new_order, start=1)}
     rows = [
-        Reproduced(ranks[i], name, float(old[i]), float(ends[0][0][i]), float(ends[0][1][i]), float(fresh[i]),
-                   float(ends[1][0][i]), float(ends[1][1][i]), float(old[i] - fresh[i]), new_ranks[i],
-                   ranks[i] - new_ranks[i])
-        for i, name in enumerate(names)
+        Reproduced(rank, names[i], float(old[i]), float(ends[0][0][i]), float(ends[0][1][i]), float(fresh[i]),
+                   float(ends[1][0][i]), float(ends[1][1][i]), float(old[i] - fresh[i]), new_rank[i],
+                   rank - new_rank[i])
+        for rank, i in enumerate(order, start=1)
     ]  # fmt: skip
-    return Reproducibility(unit, tuple(sorted(rows, key=lambda row: row.rank)), level, tuple(notes))
-
-
-def _ranks(values: FloatArray, names: Sequence[str]) -> dict[int, int]:
-    order = sorted(range(len(values)), key=lambda i: (-values[i], names[i]))
-    return {i: place for place, i in enumerate(order, start=1)}
+    return Reproducibility(unit, tuple(rows), level, tuple(notes))
 
 
 @dataclass(frozen=True)
 class GapParts:
     """original - new = adaptivity + distribution + generalisation (004 section 2), as fractions."""
 
-    total: float
+    original: float
+    new: float
+    #: Accuracy on fresh images of the original distribution, where it is known.
+    fresh: float | None
     #: What random sampling of the new images alone can add or take: the reach of its interval.
     generalisation: Interval
-    #: The rest: adaptivity and distribution together.
+    #: The rest: adaptivity and distribution together; apart only with fresh images.
     systematic: Interval
-    #: The two apart, where accuracy on fresh images of the original distribution is known.
-    adaptivity: float | None = None
     adaptivity_interval: Interval | None = None
-    distribution: float | None = None
     distribution_interval: Interval | None = None
+    model: str = ""
+
+    @property
+    def total(self) -> float:
+        return self.original - self.new
+
+    @property
+    def adaptivity(self) -> float | None:
+        return None if self.fresh is None else self.original - self.fresh
+
+    @property
+    def distribution(self) -> float | None:
+        return None if self.fresh is None else self.fresh - self.new
 
     @property
     def chance_alone(self) -> bool:
         """Whether sampling error could explain the whole gap."""
         return self.systematic.low <= 0.0 <= self.systematic.high
+
+    def as_dict(self) -> dict[str, Any]:
+        row = {
+            "model": self.model, "original": self.original, "new": self.new, "fresh": self.fresh, "gap": self.total,
+            "chance_alone": self.chance_alone, "adaptivity": self.adaptivity, "distribution": self.distribution,
+        }  # fmt: skip
+        for name in ("generalisation", "systematic", "adaptivity_interval", "distribution_interval"):
+            ends, short = getattr(self, name), name.removesuffix("_interval")
+            row |= {f"{short}_low": ends.low if ends else None, f"{short}_high": ends.high if ends else None}
+        return row
 
 
 def decompose_gap(
@@ -150,17 +177,16 @@ def decompose_gap(
     for name, value in (("original", original), ("new", new), ("fresh", fresh if fresh is not None else 0.5)):
         if not 0.0 <= value <= 1.0:
             raise StudyError(f"the {name} accuracy must be a fraction", found=value, expected="0 to 1")
-    total = original - new
     low, high = clopper_pearson(new * n_new, n_new, level)
     generalisation = Interval(low - new, high - new)
     systematic = _difference((original, *clopper_pearson(original * n_original, n_original, level)), (new, low, high))
     if fresh is None or n_fresh is None:
-        return GapParts(total, generalisation, systematic)
+        return GapParts(original, new, None, generalisation, systematic)
     ends = clopper_pearson(fresh * n_fresh, n_fresh, level)
     # The models were chosen on the original images, so those are no sample: only the fresh ones carry chance.
     adaptivity = Interval(original - ends.high, original - ends.low)
     distribution = _difference((fresh, *ends), (new, low, high))
-    return GapParts(total, generalisation, systematic, original - fresh, adaptivity, fresh - new, distribution)
+    return GapParts(original, new, fresh, generalisation, systematic, adaptivity, distribution)
 
 
 def _difference(a: tuple[float, float, float], b: tuple[float, float, float]) -> Interval:
@@ -170,33 +196,10 @@ def _difference(a: tuple[float, float, float], b: tuple[float, float, float]) ->
 
 
 @dataclass(frozen=True)
-class ModelGap:
-    """One model's gap; accuracies are fractions."""
-
-    model: str
-    original: float
-    new: float
-    fresh: float | None
-    parts: GapParts
-
-    def as_dict(self) -> dict[str, Any]:
-        parts = self.parts
-        row: dict[str, Any] = {
-            "model": self.model, "original": self.original, "new": self.new, "fresh": self.fresh, "gap": parts.total,
-            "chance_alone": parts.chance_alone, "adaptivity": parts.adaptivity, "distribution": parts.distribution,
-        }  # fmt: skip
-        for name in ("generalisation", "systematic", "adaptivity_interval", "distribution_interval"):
-            ends = getattr(parts, name)
-            short = name.removesuffix("_interval")
-            row |= {f"{short}_low": ends.low if ends else None, f"{short}_high": ends.high if ends else None}
-        return row
-
-
-@dataclass(frozen=True)
 class Gaps:
     """All models, the largest gap first."""
 
-    rows: tuple[ModelGap, ...]
+    rows: tuple[GapParts, ...]
     level: float
     notes: tuple[str, ...] = ()
 
@@ -207,7 +210,13 @@ def decompose_gaps(results: Results, original: str, new: str, *, fresh: str | No
     ``fresh`` is a setting with new images of the original distribution: with it, adaptivity and distribution are
     separated, for the models that have it. The table must have the numbers of images.
     """
-    sides = [_side(results, name) for name in (original, new, *([fresh] if fresh else []))]
+    sides = []
+    for setting in (original, new, *([fresh] if fresh else [])):
+        values, n = results.column(setting) / whole(results.unit), results.size(setting)
+        if n is None:
+            hint = "give --n-x, --n-y, --n-fresh, or a column n in a long table"
+            raise StudyError(f"unknown number of images behind {setting!r}", hint=hint)
+        sides.append((values, np.broadcast_to(n, values.shape)))
     rows, lost = [], []
     for i, model in enumerate(results.models):
         known = [(float(values[i]), int(n[i])) for values, n in sides if np.isfinite(values[i]) and np.isfinite(n[i])]
@@ -217,23 +226,11 @@ def decompose_gaps(results: Results, original: str, new: str, *, fresh: str | No
         (old, n_old), (young, n_new) = known[:2]
         third, n_third = known[2] if fresh else (None, None)
         parts = decompose_gap(old, young, n_original=n_old, n_new=n_new, fresh=third, n_fresh=n_third, level=level)
-        rows.append(ModelGap(model, old, young, third, parts))
-    notes = [f"left out, a value is missing: {count_of(len(lost), 'model')} ({listed(lost)})"] if lost else []
+        rows.append(replace(parts, model=model))
+    notes = left_out("left out, a value is missing", lost)
     if not rows:
         raise StudyError("no model has both accuracies", found="; ".join(notes))
-    return Gaps(tuple(sorted(rows, key=lambda row: -row.parts.total)), level, tuple(notes))
-
-
-def _side(results: Results, setting: str) -> tuple[FloatArray, FloatArray]:
-    """The models' accuracies in a setting as fractions, and the numbers of images behind them."""
-    values = results.column(setting) / whole(results.unit)
-    known = results.size(setting)
-    if known is None:
-        raise StudyError(
-            f"unknown number of images behind {setting!r}",
-            hint="give --n-x, --n-y, --n-fresh, or a column n in a long table",
-        )
-    return values, np.asarray(np.broadcast_to(known, values.shape), dtype=np.float64)
+    return Gaps(tuple(sorted(rows, key=lambda row: -row.total)), level, tuple(notes))
 
 
 #: The bins of selection frequency in 004.
@@ -248,54 +245,39 @@ def read_frequencies(path: str | Path, column: str | None = None) -> dict[str, f
 
     ``column`` names the column of shares if it has another name.
     """
-    path = Path(path)
-    header, rows = read_rows(path)
-    lowered = [name.strip().lower() for name in header]
-    id_at = find_column(lowered, ID_COLUMNS)
-    if id_at is None:
-        raise StudyError(
-            f"{path.name} has no column of image ids",
-            found=listed(header),
-            expected=f"a column {' or '.join(ID_COLUMNS)}",
-        )
-    at, over = _share_columns(path, lowered, column)
+    table = TableFile.read(path)
+    id_at = table.column("of image ids", ID_COLUMNS)
+    share_at = table.find([column.lower()] if column else SHARE_COLUMNS)
+    selected, people = table.find(["selected"]), table.find(COUNT_COLUMNS)
+    counted = column is None and share_at is None and selected is not None
+    at = selected if counted else share_at
+    if at is None or (counted and people is None):
+        counts = f"selected and {' or '.join(COUNT_COLUMNS)}"
+        wanted = repr(column) if column else f"{' or '.join(SHARE_COLUMNS)}, or {counts}"
+        wrong = f"{table.name} has no column of selection frequencies"
+        raise StudyError(wrong, found=listed(table.lowered, 8), expected=wanted)
     found: dict[str, float] = {}
-    for line, row in enumerate(rows, start=2):
-        name = str(row[id_at]).strip()
-        value = read_number(path, line, header[at], row[at])
-        if over is not None:
-            people = read_number(path, line, header[over], row[over])
-            value = value / people if people > 0 else float("nan")
+    for line, row in enumerate(table.rows, start=2):
+        name, value = str(row[id_at]).strip(), table.number(line, at)
+        if counted and people is not None:
+            value = value / n if (n := table.number(line, people)) > 0 else float("nan")
         if np.isnan(value):
             continue
         if not 0.0 <= value <= 1.0:
             raise StudyError(
-                f"{path.name}, line {line}: invalid selection frequency",
+                f"{table.name}, line {line}: invalid selection frequency",
                 found=f"{value:g}",
                 expected="a share of people, 0 to 1",
                 hint="divide percent by 100",
             )
-        if found.get(name, value) != value:
-            raise StudyError(f"{path.name} has two frequencies for one image", found=f"{name!r}, line {line}")
-        found[name] = value
+        if found.setdefault(name, value) != value:
+            raise StudyError(f"{table.name} has two frequencies for one image", found=f"{name!r}, line {line}")
     return found
-
-
-def _share_columns(path: Path, lowered: Sequence[str], column: str | None) -> tuple[int, int | None]:
-    """The column of shares, or those of the counts whose quotient is the share."""
-    at = find_column(lowered, (column.lower(),) if column else SHARE_COLUMNS)
-    if at is not None:
-        return at, None
-    selected, people = find_column(lowered, ("selected",)), find_column(lowered, COUNT_COLUMNS)
-    if column is None and selected is not None and people is not None:
-        return selected, people
-    wanted = repr(column) if column else f"{' or '.join(SHARE_COLUMNS)}, or selected and {' or '.join(COUNT_COLUMNS)}"
-    raise StudyError(f"{path.name} has no column of selection frequencies", found=listed(lowered, 8), expected=wanted)
 
 
 def matched_frequencies(
     frequencies: Mapping[str, float], ids: Sequence[str]
-) -> tuple[NDArray[np.bool_], FloatArray, list[str]]:
+) -> tuple[BoolArray, FloatArray, list[str]]:
     """Which of the images have a frequency, these frequencies in their order, and notes on what does not match.
 
     >>> here, shares, notes = matched_frequencies({"a": 0.7, "z": 1.0}, ["a", "b"])
@@ -349,7 +331,7 @@ def accuracy_by_frequency(
     limits = np.asarray(edges, dtype=np.float64)
     place = np.minimum(np.searchsorted(limits, shares, side="right") - 1, len(limits) - 2)
     bins = []
-    for i, (low_edge, high_edge) in enumerate(itertools.pairwise(limits)):
+    for i, (low_edge, high_edge) in enumerate(pairwise(limits)):
         here = place == i
         n = int(here.sum())
         if not n:
@@ -384,24 +366,18 @@ def bins_of(
     level: float = 0.95,
 ) -> BinnedAccuracies:
     """Of predictions in one setting, on the images that count for all of them and have a frequency."""
-    _check_edges(edges)
-    names = [one.classifier for one in predictions]
-    check_unique(names)
-    hits, ids = common_hits(predictions)
-    here, shares, notes = matched_frequencies(frequencies, ids)
-    hits = hits[:, here]
-    by_model = {
-        name: accuracy_by_frequency(row, shares, edges=edges, level=level)
-        for name, row in zip(names, hits, strict=True)
-    }
-    return BinnedAccuracies(by_model, accuracy_by_frequency(hits, shares, edges=edges, level=level), tuple(notes))
-
-
-def _check_edges(edges: Sequence[float]) -> None:
-    rising = all(low < high for low, high in itertools.pairwise(edges))
+    rising = all(low < high for low, high in pairwise(edges))
     if len(edges) < 2 or not rising or edges[0] != 0.0 or edges[-1] != 1.0:
         raise StudyError(
             "invalid bins of selection frequency",
             found=", ".join(f"{edge:g}" for edge in edges),
             expected="edges increasing from 0 to 1, such as 0, 0.2, 0.4, 0.6, 0.8, 1",
         )
+    names = [one.classifier for one in predictions]
+    check_unique(names)
+    hits, ids = common_hits(predictions)
+    here, shares, notes = matched_frequencies(frequencies, ids)
+    mean, *single = (
+        accuracy_by_frequency(some, shares, edges=edges, level=level) for some in (hits[:, here], *hits[:, here])
+    )
+    return BinnedAccuracies(dict(zip(names, single, strict=True)), mean, tuple(notes))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import UnknownNameError, listed
-from shiftbench.studies.base import FRACTION, StudyError, check_unique, count_of, recognise_unit, whole
+from shiftbench.studies.base import FRACTION, StudyError, check_unique, left_out, recognise_unit, whole
 
 NAME_COLUMNS = ("model", "classifier")
 #: Marks of a missing accuracy.
@@ -59,16 +60,20 @@ class Results:
     def keep(self, rows: BoolArray) -> Results:
         """Some of the models."""
         sizes = {name: n[rows] if n.ndim else n for name, n in self.sizes.items()}
-        models = tuple(name for name, here in zip(self.models, rows, strict=True) if here)
-        return replace(self, models=models, values=self.values[rows], sizes=sizes)
+        return replace(self, models=tuple(compress(self.models, rows)), values=self.values[rows], sizes=sizes)
 
     def joined(self, other: Results) -> Results:
-        """The same with the models of another table below, in this one's unit; settings that only one has are
-        missing for the other's models."""
+        """The same with the models of another table below, in this one's unit.
+
+        Settings that only one has are missing for the other's models.
+        """
         check_unique([*self.models, *other.models])
-        settings = (*self.settings, *(name for name in other.settings if name not in self.settings))
-        factor = whole(self.unit) / whole(other.unit)
-        blocks = [_spread(one, settings) * times for one, times in ((self, 1.0), (other, factor))]
+        settings = tuple(dict.fromkeys([*self.settings, *other.settings]))
+        blocks = []
+        for one, times in ((self, 1.0), (other, whole(self.unit) / whole(other.unit))):
+            lacking = np.full(len(one.models), np.nan)
+            columns = [one.column(name) if name in one.settings else lacking for name in settings]
+            blocks.append(np.column_stack(columns) * times)
         sizes = {}
         for name in settings:
             parts = [np.broadcast_to(one.sizes.get(name, np.asarray(np.nan)), len(one.models)) for one in (self, other)]
@@ -84,12 +89,6 @@ class Results:
         return replace(self, settings=(*(self.settings[i] for i in kept), *columns), values=values)
 
 
-def _spread(table: Results, settings: Sequence[str]) -> FloatArray:
-    """A table's values under a longer list of settings, nan where it has none."""
-    missing = np.full(len(table.models), np.nan)
-    return np.column_stack([table.column(name) if name in table.settings else missing for name in settings])
-
-
 def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[str, float] | None = None) -> Results:
     """A table of results from a .csv or .parquet file.
 
@@ -103,20 +102,8 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
         unit: ``"percent"`` or ``"fraction"``; default: recognised from the values.
         sizes: Numbers of images by setting.
     """
-    path = Path(path)
-    header, rows = read_rows(path)
-    lowered = [name.strip().lower() for name in header]
-    name_at = find_column(lowered, NAME_COLUMNS)
-    if name_at is None:
-        raise StudyError(
-            f"{path.name} has no column with the models' names",
-            found=listed(header),
-            expected=f"a column {' or '.join(map(repr, NAME_COLUMNS))}",
-        )
-    if "setting" in lowered and "value" in lowered:
-        read = _from_long(path, lowered, rows, name_at)
-    else:
-        read = _from_wide(path, header, rows, name_at)
+    table = TableFile.read(path)
+    read = _from_long(table) if {"setting", "value"} <= set(table.lowered) else _from_wide(table)
     return _checked(read, unit, sizes or {})
 
 
@@ -149,8 +136,7 @@ def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: s
 
 
 def _pivot(cells: Mapping[tuple[str, str], tuple[float, float]]) -> Results:
-    models = tuple(dict.fromkeys(model for model, _ in cells))
-    settings = tuple(dict.fromkeys(setting for _, setting in cells))
+    models, settings = (tuple(dict.fromkeys(names)) for names in zip(*cells, strict=True)) if cells else ((), ())
     values, sizes = np.full((2, len(models), len(settings)), np.nan)
     row, column = {m: i for i, m in enumerate(models)}, {s: i for i, s in enumerate(settings)}
     for (model, setting), (value, n) in cells.items():
@@ -168,108 +154,111 @@ def _checked(read: Results, unit: str | None, sizes: Mapping[str, float]) -> Res
     return replace(read, unit=found, sizes=every)
 
 
-def _from_wide(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]], name_at: int) -> Results:
-    settings = tuple(name.strip() for i, name in enumerate(header) if i != name_at)
-    if len(set(settings)) != len(settings):
-        twice = [name for name in dict.fromkeys(settings) if settings.count(name) > 1]
-        raise StudyError(f"{path.name} has a duplicate setting", found=listed(twice))
+def _from_wide(table: TableFile) -> Results:
+    name_at = table.column("of model names", NAME_COLUMNS)
+    settings = tuple(name.strip() for i, name in enumerate(table.header) if i != name_at)
+    if twice := [name for name in dict.fromkeys(settings) if settings.count(name) > 1]:
+        raise StudyError(f"{table.name} has a duplicate setting", found=listed(twice))
     seen: dict[str, FloatArray] = {}
     again = []
-    for number, row in enumerate(rows, start=2):
+    for line, row in enumerate(table.rows, start=2):
         name = str(row[name_at]).strip()
-        cells = [cell for i, cell in enumerate(row) if i != name_at]
-        values = np.array([read_number(path, number, s, c) for s, c in zip(settings, cells, strict=True)])
+        values = np.array([table.number(line, i) for i in range(len(row)) if i != name_at])
         if name in seen:
             if not np.array_equal(seen[name], values, equal_nan=True):
                 raise StudyError(
-                    f"{path.name} has two different rows for one model",
-                    found=f"{name!r}, the second in line {number}",
+                    f"{table.name} has two different rows for one model",
+                    found=f"{name!r}, the second in line {line}",
                     hint="drop or rename one of them",
                 )
             again.append(name)
         seen[name] = values
-    notes = (f"repeated rows read once: {count_of(len(again), 'model')} ({listed(again)})",) if again else ()
     values = np.array(list(seen.values())).reshape(len(seen), len(settings))
-    return Results(tuple(seen), settings, values, FRACTION, notes=notes)
+    return Results(tuple(seen), settings, values, FRACTION, notes=tuple(left_out("repeated rows read once", again)))
 
 
-def _from_long(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]], name_at: int) -> Results:
-    at = {name: header.index(name) for name in ("setting", "value", "n", "metric") if name in header}
-    metrics = {str(row[at["metric"]]) for row in rows} if "metric" in at else set()
+def _from_long(table: TableFile) -> Results:
+    name_at, setting_at = table.column("of model names", NAME_COLUMNS), table.lowered.index("setting")
+    value_at, (n_at, metric_at) = table.lowered.index("value"), (table.find(["n"]), table.find(["metric"]))
+    several = metric_at is not None and len({str(row[metric_at]) for row in table.rows}) > 1
     cells: dict[tuple[str, str], tuple[float, float]] = {}
-    for number, row in enumerate(rows, start=2):
-        setting = str(row[at["setting"]]).strip()
-        if len(metrics) > 1:  # top-1 and top-5 of one setting are two columns
-            setting = f"{setting}:{row[at['metric']]}"
-        value = read_number(path, number, setting, row[at["value"]])
-        n = read_number(path, number, "n", row[at["n"]]) if "n" in at else float("nan")
+    for line, row in enumerate(table.rows, start=2):
+        setting = str(row[setting_at]).strip()
+        if several and metric_at is not None:  # top-1 and top-5 of one setting are two columns
+            setting = f"{setting}:{row[metric_at]}"
+        found = table.number(line, value_at), float("nan") if n_at is None else table.number(line, n_at)
         key = (str(row[name_at]).strip(), setting)
-        if key in cells and cells[key] != (value, n):
-            raise StudyError(f"{path.name} has two values for one model and setting", found=f"{key[0]}, {key[1]}")
-        cells[key] = value, n
+        if cells.setdefault(key, found) != found:
+            raise StudyError(f"{table.name} has two values for one model and setting", found=f"{key[0]}, {key[1]}")
     return _pivot(cells)
 
 
-def read_number(path: Path, line: int, column: str, cell: object) -> float:
-    """The number in a cell; nan if it is empty or marked as missing."""
-    if cell is None:
-        return float("nan")
-    if isinstance(cell, int | float):
-        return float(cell)
-    text = str(cell).strip()
-    if text.lower() in _MISSING:
-        return float("nan")
-    try:
-        return float(text.removesuffix("%"))
-    except ValueError:
-        raise StudyError(
-            f"{path.name}, line {line}, column {column!r} is not a number",
-            found=repr(text),
-            expected="a number, or an empty cell if it is missing",
-        ) from None
+@dataclass(frozen=True)
+class TableFile:
+    """A .parquet file, or any other as CSV: a header, and rows of the same length."""
 
+    name: str
+    header: list[str]
+    rows: list[Sequence[object]]
 
-def find_column(lowered: Sequence[str], names: Sequence[str]) -> int | None:
-    """The first of the names that a header in lower case has."""
-    return next((lowered.index(name) for name in names if name in lowered), None)
+    @classmethod
+    def read(cls, path: str | Path) -> TableFile:
+        import csv
 
+        path = Path(path)
+        if not path.is_file():
+            raise StudyError(f"no table at {path}", expected="a .csv or .parquet file")
+        try:
+            if path.suffix.lower() in (".parquet", ".pq"):
+                from pyarrow.parquet import read_table
 
-def read_rows(path: Path) -> tuple[list[str], list[list[object]]]:
-    """Header and rows of a .parquet file, or of any other file as CSV."""
-    import csv
-
-    if not path.is_file():
-        raise StudyError(f"no table at {path}", expected="a .csv or .parquet file")
-    try:
-        header, rows = _parquet_rows(path) if path.suffix.lower() in (".parquet", ".pq") else _csv_rows(path)
-    except (OSError, ValueError, csv.Error) as error:  # Arrow's and Unicode's errors are values, too
-        raise StudyError(
-            f"{path.name} can't be read as a table",
-            found=str(error).splitlines()[0],
-            expected=".csv (UTF-8) or .parquet",
-        ) from error
-    if not header:
-        raise StudyError(f"{path.name} is empty")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
+                table = read_table(path)
+                lines = [table.column_names, *zip(*(column.to_pylist() for column in table.columns), strict=True)]
+            else:  # utf-8-sig: spreadsheets put a mark before the first name
+                with path.open(newline="", encoding="utf-8-sig") as stream:
+                    lines = [line for line in csv.reader(stream) if line]
+        except (OSError, ValueError, csv.Error) as error:  # Arrow's and Unicode's errors are values, too
             raise StudyError(
-                f"{path.name}, line {number} and the header differ in length", found=len(row), expected=len(header)
-            )
-    return header, rows
+                f"{path.name} can't be read as a table",
+                found=str(error).splitlines()[0],
+                expected=".csv (UTF-8) or .parquet",
+            ) from error
+        if not lines or not lines[0]:
+            raise StudyError(f"{path.name} is empty")
+        for line, row in enumerate(lines, start=1):
+            if len(row) != len(lines[0]):
+                wrong = f"{path.name}, line {line} and the header differ in length"
+                raise StudyError(wrong, found=len(row), expected=len(lines[0]))
+        return cls(path.name, [str(cell) for cell in lines[0]], lines[1:])
 
+    @property
+    def lowered(self) -> list[str]:
+        return [name.strip().lower() for name in self.header]
 
-def _parquet_rows(path: Path) -> tuple[list[str], list[list[object]]]:
-    import pyarrow.parquet as parquet
+    def find(self, names: Sequence[str]) -> int | None:
+        """Place of the first of the names that the header has, whatever its case."""
+        return next((self.lowered.index(name) for name in names if name in self.lowered), None)
 
-    table = parquet.read_table(path)
-    columns = [column.to_pylist() for column in table.columns]
-    return list(table.column_names), [list(row) for row in zip(*columns, strict=True)]
+    def column(self, what: str, names: Sequence[str]) -> int:
+        at = self.find(names)
+        if at is None:
+            expected = f"a column {' or '.join(map(repr, names))}"
+            raise StudyError(f"{self.name} has no column {what}", found=listed(self.header), expected=expected)
+        return at
 
-
-def _csv_rows(path: Path) -> tuple[list[str], list[list[object]]]:
-    import csv
-
-    # utf-8-sig: spreadsheets put a mark before the first name
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        lines: list[list[object]] = [list(line) for line in csv.reader(stream) if line]
-    return [str(cell) for cell in lines[0]] if lines else [], lines[1:]
+    def number(self, line: int, at: int) -> float:
+        """The number in a cell; nan if it is empty or marked as missing. The header is line 1."""
+        cell = self.rows[line - 2][at]
+        if isinstance(cell, int | float):
+            return float(cell)
+        text = "" if cell is None else str(cell).strip()
+        if text.lower() in _MISSING:
+            return float("nan")
+        try:
+            return float(text.removesuffix("%"))
+        except ValueError:
+            raise StudyError(
+                f"{self.name}, line {line}, column {self.header[at]!r} is not a number",
+                found=repr(text),
+                expected="a number, or an empty cell if it is missing",
+            ) from None

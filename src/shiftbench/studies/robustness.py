@@ -19,24 +19,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.studies.base import (
     Accuracies,
     StudyError,
-    count_of,
     finite_or_none,
+    left_out,
     named_values,
     recognise_unit,
     whole,
 )
-from shiftbench.studies.fits import Line, fit
+from shiftbench.studies.fits import BaselineModels, Line, fit
 
 
 @dataclass(frozen=True)
@@ -81,16 +82,19 @@ class EffectiveRobustness:
         return {row.model: row.rho for row in self.rows}
 
     def __getitem__(self, model: str) -> Effective:
-        for row in self.rows:
-            if row.model == model:
-                return row
-        raise StudyError(f"no effective robustness of {model!r}", found=f"{len(self.rows)} other models")
+        found = next((row for row in self.rows if row.model == model), None)
+        if found is None:
+            raise StudyError(f"no effective robustness of {model!r}", found=f"{len(self.rows)} other models")
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        rows = [{k: finite_or_none(v) if isinstance(v, float) else v for k, v in asdict(r).items()} for r in self.rows]
-        return {"fit": self.line.as_dict(), "level": self.level, "sources": self.sources, "models": rows,
-                "notes": list(self.notes)}  # fmt: skip
+        return {"fit": self.line.as_dict(), "level": self.level, "sources": self.sources,
+                "models": _as_dicts(self.rows), "notes": list(self.notes)}  # fmt: skip
+
+
+def _as_dicts(rows: Sequence[Effective | Relative]) -> list[dict[str, Any]]:
+    return [{k: finite_or_none(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in rows]
 
 
 def effective_robustness(
@@ -99,7 +103,7 @@ def effective_robustness(
     line: Line | None = None,
     *,
     models: Sequence[str] | None = None,
-    baseline: Sequence[bool] | BoolArray | Sequence[str] | None = None,
+    baseline: BaselineModels | None = None,
     n_x: ArrayLike | None = None,
     n_y: ArrayLike | None = None,
     level: float = 0.95,
@@ -143,33 +147,21 @@ def effective_robustness(
             hint=f"if the accuracies are in that unit, pass unit={line.unit!r}",
         )
     known = ~(np.isnan(xs) | np.isnan(ys))
-    notes = []
     sizes = [None if n is None else np.broadcast_to(np.asarray(n, float), known.shape)[known] for n in (n_x, n_y)]
-    if not known.all():
-        missing = [name for name, here in zip(names, known, strict=True) if not here]
-        notes.append(f"no rho, a value is missing: {count_of(len(missing), 'model')} ({listed(missing)})")
-    kept = [name for name, here in zip(names, known, strict=True) if here]
+    kept, notes = list(compress(names, known)), left_out("no rho, a value is missing", list(compress(names, ~known)))
     unsized = [n for i, n in enumerate(kept) if any(size is not None and np.isnan(size[i]) for size in sizes)]
     if unsized:
         notes.append(f"no interval of rho, the number of images is not known: {listed(unsized)}")
-    x_known, y_known = xs[known], ys[known]
-    expected = line.predict(x_known)
-    low, high, sources = _rho_interval(x_known, y_known, expected, line, sizes[0], sizes[1], level)
-    rows = effective_rows(kept, x_known, y_known, expected, low, high, line)
+    low, high, sources = _rho_interval(xs[known], ys[known], line, sizes[0], sizes[1], level)
+    rows = effective_rows(kept, xs[known], ys[known], low, high, line)
     return EffectiveRobustness(line, rows, level, sources, tuple(notes))
 
 
 def effective_rows(
-    names: Sequence[str],
-    x: FloatArray,
-    y: FloatArray,
-    expected: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-    line: Line,
+    names: Sequence[str], x: FloatArray, y: FloatArray, low: FloatArray, high: FloatArray, line: Line
 ) -> tuple[Effective, ...]:
     """One entry per model."""
-    fitted, outside = set(line.models), line.extrapolates(x)
+    fitted, outside, expected = set(line.models), line.extrapolates(x), line.predict(x)
     return tuple(
         Effective(name, float(x[i]), float(y[i]), float(expected[i]), float(y[i] - expected[i]), float(low[i]),
                   float(high[i]), name in fitted, bool(outside[i]))
@@ -178,16 +170,10 @@ def effective_rows(
 
 
 def _rho_interval(
-    x: FloatArray,
-    y: FloatArray,
-    expected: FloatArray,
-    line: Line,
-    n_x: FloatArray | None,
-    n_y: FloatArray | None,
-    level: float,
+    x: FloatArray, y: FloatArray, line: Line, n_x: FloatArray | None, n_y: FloatArray | None, level: float
 ) -> tuple[FloatArray, FloatArray, str]:
     """Zou and Donner's rule over whatever sources are known; nan where none is."""
-    size = whole(line.unit)
+    size, expected = whole(line.unit), line.predict(x)
     down, up = np.zeros(len(x)), np.zeros(len(x))
     sources = []
     if n_y is not None:
@@ -198,8 +184,7 @@ def _rho_interval(
         low, high = accuracy_interval(x, n_x, line.unit, level)
         # The ends of the axis have no logit; as far as the line is concerned just inside is the same.
         ends = [line.predict(np.clip(end, 1e-12 * size, (1 - 1e-12) * size)) for end in (low, high)]
-        b_low, b_high = np.minimum(*ends), np.maximum(*ends)
-        down, up = down + (b_high - expected) ** 2, up + (expected - b_low) ** 2
+        down, up = down + (np.maximum(*ends) - expected) ** 2, up + (expected - np.minimum(*ends)) ** 2
         sources.append("images of x")
     band = line.band(x, level=level)
     if band is not None:
@@ -214,10 +199,8 @@ def _rho_interval(
 
 def accuracy_interval(value: FloatArray, n: FloatArray, unit: str, level: float) -> tuple[FloatArray, FloatArray]:
     """Clopper-Pearson with k = accuracy * n as it comes, because published accuracies are rounded."""
-    size = whole(unit)
-    unknown = np.isnan(value) | np.isnan(n)
-    share = np.where(unknown, 0.0, value / size)
-    total = np.where(unknown, 1.0, n)
+    size, unknown = whole(unit), np.isnan(value) | np.isnan(n)
+    share, total = np.where(unknown, 0.0, value / size), np.where(unknown, 1.0, n)
     low, high = clopper_pearson(share * total, total, level)
     return np.where(unknown, np.nan, low * size), np.where(unknown, np.nan, high * size)
 
@@ -257,8 +240,8 @@ class RelativeRobustness:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        rows = [{k: finite_or_none(v) if isinstance(v, float) else v for k, v in asdict(r).items()} for r in self.rows]
-        return {"unit": self.unit, "level": self.level, "models": rows, "notes": list(self.notes)}
+        rows, notes = _as_dicts(self.rows), list(self.notes)
+        return {"unit": self.unit, "level": self.level, "models": rows, "notes": notes}
 
 
 def relative_robustness(
@@ -303,7 +286,7 @@ def relative_robustness(
         down = np.hypot(ys[i] - lows[i], highs[j] - ys[j])
         up = np.hypot(highs[i] - ys[i], ys[j] - lows[j])
         rows.append(Relative(name, base[name], float(ys[i]), float(ys[j]), tau, float(tau - down), float(tau + up)))
-    notes = [f"no tau, model or base has no value: {count_of(len(lost), 'pair')} ({listed(lost)})"] if lost else []
+    notes = left_out("no tau, model or base has no value", lost, "pair")
     return RelativeRobustness(unit, tuple(rows), level, tuple(notes))
 
 

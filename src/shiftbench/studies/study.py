@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,7 @@ from shiftbench.studies.robustness import (
     effective_robustness,
     relative_robustness,
 )
-
-
-@dataclass(frozen=True)
-class ShiftAxes:
-    """A setting and the reference it is compared with."""
-
-    x: str
-    y: str
-    min_x: float | None = None
-    #: In percent or as a fraction; "auto" takes the x of a baseline model with y = 0, if there is one.
-    pivot: float | str | None = None
+from shiftbench.studies.testbed import ShiftAxes as ShiftAxes
 
 
 class Study:
@@ -86,8 +77,7 @@ class Study:
 
     @property
     def others(self) -> BoolArray:
-        """The models of every other category, controls of low accuracy left out: those whose robustness is in
-        question."""
+        """The models whose robustness is in question: every other category, controls of low accuracy left out."""
         if self.models is None:
             raise StudyError("the categories of the models are unknown", hint="give a table of models (--models FILE)")
         return self.models.others(self.results.models, self.category, exclude=self.exclude)
@@ -100,22 +90,16 @@ class Study:
         self, x: str, y: str, *, min_x: float | None = None, pivot: float | str | None = None, **options: Any
     ) -> Line:
         """The line of the baseline models with x of at least ``min_x`` (above 1 it is percent)."""
-        results = self.results
+        results, chosen = self.results, self.baseline
         xs, ys = results.column(x), results.column(y)
-        chosen = self.baseline
         if min_x is not None:
             with np.errstate(invalid="ignore"):
                 chosen = chosen & (xs >= self._in_unit(min_x))
         options = {"models": results.models, "baseline": chosen, "unit": results.unit, **options}
-        if pivot == "auto":
-            pivot = None
-            if not (chosen & (ys == 0)).any():
-                return fit(xs, ys, **options)
-        elif pivot is None:
+        if pivot is None or (pivot == "auto" and not (chosen & (ys == 0)).any()):
             return fit(xs, ys, **options)
-        else:
-            pivot = self._in_unit(float(pivot))
-        return fit_piecewise(xs, ys, pivot=pivot, **options)
+        knee = None if pivot == "auto" else self._in_unit(float(pivot))
+        return fit_piecewise(xs, ys, pivot=knee, **options)
 
     def effective(
         self,
@@ -170,15 +154,13 @@ class Study:
         return self.effective(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, scale=scale, resamples=0).rho
 
     def _correlate(self, first: dict[str, float], second: dict[str, float], level: float) -> Correlation:
-        over = [name for name, here in zip(self.results.models, self.others, strict=True) if here]
-        return correlate(first, second, models=[name for name in over if name in first or name in second], level=level)
+        over = [name for name in compress(self.results.models, self.others) if name in first or name in second]
+        return correlate(first, second, models=over, level=level)
 
     def shift(self, name: str, x: str = "val") -> ShiftAxes:
         """A shift by name: one of the testbed's (``imagenetv2``), ``Y@X``, or a setting against ``x``."""
         if name in testbed.SHIFTS:
-            known = testbed.SHIFTS[name]
-            pivot = "auto" if known.pivot is not None else None
-            return ShiftAxes(known.x, known.y, known.min_x, pivot)
+            return testbed.SHIFTS[name]
         y, _, reference = name.partition("@")
         for setting in (y, reference or x):
             self.results.column(setting)
@@ -186,8 +168,7 @@ class Study:
 
     def _in_unit(self, value: float) -> float:
         """A threshold that people give in percent or as a fraction, in the table's unit."""
-        fraction = value / 100.0 if value > 1.0 else value
-        return fraction * whole(self.results.unit)
+        return (value / 100.0 if value > 1.0 else value) * whole(self.results.unit)
 
 
 def unlisted(study: Study) -> list[str]:
@@ -206,7 +187,7 @@ def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes) -> None:
         if not lost:
             continue
         row = results.values[results.models.index(lost[0])]
-        there = [name for name, value in zip(results.settings, row, strict=True) if not np.isnan(value)]
+        there = list(compress(results.settings, ~np.isnan(row)))
         nearest = get_close_matches(setting, there, n=2, cutoff=0.5)
         raise StudyError(
             f"{listed(lost)} can't be placed: no result on {setting}",
@@ -235,16 +216,11 @@ def group_means(
 ) -> list[GroupMean]:
     """Mean rho and tau in percentage points over the models of each group, for every shift, the baseline included.
 
-    Models whose rho or tau is unknown do not count. The interval is for the mean over models like these:
-    mean +- t(n - 1) s / sqrt(n); of a single model there is none.
-
-    Args:
-        study: The accuracies, and the table of the models.
-        shifts: By name, as from ``Study.shift``.
-        by: Column of the table of models that makes the groups.
-        scale: ``"logit"``, ``"probit"`` or ``"linear"``.
-        level: Confidence level of the intervals.
+    ``by`` is the column of the table of models that makes the groups. Models whose rho or tau is unknown do not count.
+    The interval is for the mean over models like these: mean +- t(n - 1) s / sqrt(n); of a single model there is none.
     """
+    from scipy.stats import t
+
     if study.models is None:
         raise StudyError("the categories of the models are unknown", hint="give a table of models (--models FILE)")
     groups: dict[str, list[str]] = {}
@@ -261,16 +237,11 @@ def group_means(
         for group, names in groups.items():
             for measure, values in (("rho", rho), ("tau", tau)):
                 known = points * np.array([values[name] for name in names if name in values])
-                if len(known):
-                    found.append(GroupMean(shift, group, measure, len(known), *_mean(known, level)))
+                if not len(known):
+                    continue
+                mean, half = float(known.mean()), float("nan")
+                if len(known) > 1:
+                    width = t.ppf((1 + level) / 2, len(known) - 1) * known.std(ddof=1)
+                    half = float(width / np.sqrt(len(known)))
+                found.append(GroupMean(shift, group, measure, len(known), mean, mean - half, mean + half))
     return found
-
-
-def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]], level: float) -> tuple[float, float, float]:
-    from scipy.stats import t
-
-    mean, n = float(values.mean()), len(values)
-    if n < 2:
-        return mean, float("nan"), float("nan")
-    half = float(t.ppf((1 + level) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n))
-    return mean, mean - half, mean + half

@@ -21,9 +21,8 @@ from shiftbench.store.prediction_files import read_made_by
 from shiftbench.store.spec import ClassifierRecord, ResultSpec
 from shiftbench.store.workspace import Result
 from shiftbench.studies.base import count_of
-from shiftbench.studies.fits import RESAMPLES
+from shiftbench.studies.fits import RESAMPLES, TESTBED_SEED
 from shiftbench.studies.models import LOW_ACCURACY
-from shiftbench.studies.resampling import TESTBED_SEED
 from shiftbench.studies.testbed import SHIFTS
 
 if TYPE_CHECKING:
@@ -256,7 +255,7 @@ def _published(published: Published) -> MethodsEntry:
         else "the numbers of images are unknown, so there are no intervals",
     ]
     if published.is_testbed:
-        least = ", ".join(f"{shift.name} {shift.min_x:g} %" for shift in SHIFTS.values())
+        least = ", ".join(f"{name} {shift.min_x:g} %" for name, shift in SHIFTS.items())
         items.append(f"named shifts show and fit only models with at least this x: {least}")
     return _section("Published results", items=items)
 
