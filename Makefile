@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # What some tests need besides Python packages; without it they are skipped, and named at the end of the run.
 SYSTEM := 'chromium|chromium-browser|google-chrome=chromium' 'initdb|/usr/lib/postgresql/*/bin/initdb=postgresql' \
     '/usr/share/wordnet/data.noun=wordnet-base'
+# What the soak needs besides.
+SOAK_SYSTEM := 'slurmctld=slurm-wlm'
 # For example: make unit PYTEST_OPTIONS="tests/shifts -x"
 PYTEST_OPTIONS ?=
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
@@ -42,6 +44,7 @@ unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(PYTEST_OPTIONS)
 
 soak: $(VENV)/.dev
+	bash scripts/system-packages $(SOAK_SYSTEM)
 	SHIFTBENCH_COUNTS=$(CURDIR)/.counts.json $(BIN)/pytest -m "soak or reliability" $(PYTEST_OPTIONS)
 	$(BIN)/python scripts/reliability.py .counts.json
 
