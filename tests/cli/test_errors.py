@@ -70,7 +70,7 @@ def test_a_workspace_in_a_place_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_workspace_deleted_or_replaced_during_a_run_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 
-    from shiftbench.io.errors import GoneError
+    from shiftbench.io.paths import GoneError
     from shiftbench.runs.compute import _BlockComputation
 
     data, root = colour_folder(tmp_path / "data", per_class=12), tmp_path / "w"

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from shiftbench.io.atomic import UnwritableError, read_json, write_json
+from shiftbench.io.atomic import read_json, write_json
 from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.ray_executor import RayExecutor
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import run_small, stored

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import ClassifierError, argument
+from shiftbench.errors import ClassifierError, argument, required
 from shiftbench.io.hashing import digest
-from shiftbench.io.opencv import opencv
 from shiftbench.labels.space import Scores
 from shiftbench.registry import Registry
 
@@ -67,7 +66,7 @@ class Clahe(Defence):
     name = "clahe"
 
     def __call__(self, images: Pixels) -> Pixels:
-        cv2 = opencv("the defence 'clahe'")
+        cv2 = required("cv2", "opencv", "the defence 'clahe'", "opencv-python-headless")
         # An own object for each call: it keeps state and is not safe in several threads.
         equaliser = cv2.createCLAHE(self.clip_limit, (self.tiles, self.tiles))
         out = np.empty_like(images)
@@ -98,7 +97,7 @@ class NonLocalMeans(Defence):
         return np.stack([self._one(image) for image in images]) if len(images) else images.copy()
 
     def _one(self, image: Pixels) -> Pixels:
-        cv2 = opencv("the defence 'denoise'")
+        cv2 = required("cv2", "opencv", "the defence 'denoise'", "opencv-python-headless")
         bgr = np.ascontiguousarray(image[..., ::-1])
         planes = cv2.cvtColor(bgr, cv2.COLOR_LBGR2LAB)
         light, green, blue = (noise_level(planes[..., plane]) for plane in range(3))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import numpy as np
 from PIL import Image
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import BadImageError, ClassifierError
-from shiftbench.io.opencv import has_opencv, opencv
+from shiftbench.errors import BadImageError, ClassifierError, required
 
 #: Pillow's filters, which average over the pixels that a smaller image merges; OpenCV's, of which only "area" does.
 Interpolation = Literal[
@@ -99,7 +99,7 @@ class Geometry:
                 raise BadImageError(f"an image can't be used: {reason}", found=reason)
             pixels = np.ascontiguousarray(pixels)
             if self.interpolation in _OPENCV:
-                cv2 = opencv(f"the interpolation {self.interpolation!r}")
+                cv2 = required("cv2", "opencv", f"the interpolation {self.interpolation!r}", "opencv-python-headless")
                 pixels = np.asarray(cv2.resize(pixels, target, interpolation=getattr(cv2, _OPENCV[self.interpolation])))
             else:  # fromarray needs no copy of a contiguous array; reducing_gap stays off, it changes pixels
                 pixels = np.asarray(Image.fromarray(pixels).resize(target, _RESAMPLING[self.interpolation]))
@@ -132,7 +132,7 @@ class Geometry:
 
 def available_interpolations() -> tuple[Interpolation, ...]:
     """Those that run here: OpenCV's need its extra."""
-    return tuple(one for one in INTERPOLATIONS if one not in _OPENCV or has_opencv())
+    return tuple(one for one in INTERPOLATIONS if one not in _OPENCV or find_spec("cv2"))
 
 
 def centre_crop(

@@ -28,9 +28,7 @@ from shiftbench.datasets.images import MAX_PIXELS, decode, read_file
 from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
-from shiftbench.io.errors import UnreachableError, UnwritableError
-from shiftbench.io.objects import ObjectPath
-from shiftbench.io.paths import Location, is_object, local
+from shiftbench.io.paths import Location, ObjectPath, UnreachableError, UnwritableError, is_object, local
 from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.space import Labels, LabelSets, LabelSpace
 

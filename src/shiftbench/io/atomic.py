@@ -12,8 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from shiftbench.io.errors import UnwritableError as UnwritableError
-from shiftbench.io.paths import Location, is_object, local
+from shiftbench.io.paths import Location, UnwritableError, is_object, local
+
+#: The place is full or closed: nothing else could be written there either.
+_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
 def write_atomically(
@@ -34,11 +36,8 @@ def write_atomically(
             made = Path(folder) / path.name
             write(made)
             path.upload(made)
-    else:
-        _write_beside(local(path), write, durable, exclusive)
-
-
-def _write_beside(path: Path, write: Callable[[Path], object], durable: bool, exclusive: bool) -> None:
+        return
+    path = local(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,10 +68,6 @@ def _linked(temporary: Path, path: Path) -> bool:
         return False
     temporary.unlink()
     return True
-
-
-#: The place is full or closed: nothing else could be written there either.
-_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
 def write_bytes(path: Location, data: bytes) -> None:

@@ -6,8 +6,6 @@ import hashlib
 import json
 from pathlib import Path
 
-_CHUNK = 1 << 20
-
 
 def digest(*parts: object) -> str:
     """16 hex digits over the parts, in order; anything that JSON can write, or bytes.
@@ -38,6 +36,6 @@ def file_digest(path: str | Path) -> str:
         return digest(*(value for file in files for value in (file.relative_to(path).as_posix(), file_digest(file))))
     state = hashlib.blake2b(digest_size=16)
     with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
+        while chunk := stream.read(1 << 20):
             state.update(chunk)
     return state.hexdigest()

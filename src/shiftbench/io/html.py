@@ -14,7 +14,6 @@ from shiftbench.arrays import Pixels
 
 #: Longest side of a small image, in pixels.
 LONGEST = 112
-_QUALITY = 50
 _STYLE = """<style>
 .shiftbench{line-height:1.4;overflow-x:auto}
 .shiftbench table{border-collapse:collapse;margin:.3em 0 .6em;font-variant-numeric:tabular-nums;color:inherit}
@@ -34,17 +33,14 @@ _STYLE = """<style>
 
 
 def block(*parts: str) -> str:
-    """One output of a notebook; the parts are HTML."""
     return f'<div class="shiftbench">{_STYLE}{"".join(parts)}</div>'
 
 
 def text(value: object) -> str:
-    """Any value as HTML."""
     return escape(str(value))
 
 
 def title(name: str, about: str = "") -> str:
-    """A heading; ``about`` follows in small type."""
     return f'<div class="title">{text(name)}{f" {small(about)}" if about else ""}</div>'
 
 
@@ -83,8 +79,7 @@ def grid(figures: Iterable[str]) -> str:
 
 def figure(pixels: Pixels, caption: str, about: str = "") -> str:
     """A small image with its caption; ``about`` is shown where the mouse rests on it."""
-    url = image_url(thumbnail(pixels))
-    image = f'<img src="{url}" alt="{text(caption)}" title="{text(about)}">'
+    image = f'<img src="{image_url(thumbnail(pixels))}" alt="{text(caption)}" title="{text(about)}">'
     return f"<figure>{image}<figcaption>{text(caption)}</figcaption></figure>"
 
 
@@ -94,7 +89,6 @@ def missing_figure(caption: str, about: str = "") -> str:
 
 
 def image_url(webp: bytes) -> str:
-    """The image itself as a URL."""
     return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"
 
 
@@ -105,5 +99,5 @@ def thumbnail(pixels: Pixels) -> bytes:
     image = Image.fromarray(pixels)
     image.thumbnail((LONGEST, LONGEST), Image.Resampling.LANCZOS)
     file = io.BytesIO()
-    image.save(file, "WEBP", quality=_QUALITY, method=4)
+    image.save(file, "WEBP", quality=50, method=4)
     return file.getvalue()

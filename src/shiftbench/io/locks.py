@@ -18,7 +18,7 @@ from shiftbench.io.paths import Location, is_object, local
 
 #: Not a warning, which the command line shows when the run is over.
 _log = logging.getLogger(__name__)
-#: Seconds between two looks at whether to go on waiting, and after which the user is told whom a run waits for.
+#: Seconds between two looks at whether to go on waiting, and until the user learns whom a run waits for.
 _LOOK, _SILENT = 0.5, 5.0
 
 
@@ -52,8 +52,11 @@ def file_lock(
         yield wait is not False
         return
     try:
+        program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+        since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
         with suppress(OSError):
-            place.write_text(_owner(), encoding="utf-8")
+            owner = f"process {os.getpid()} ({program}) on {socket.gethostname()}, since {since}"
+            place.write_text(owner, encoding="utf-8")
         yield True
     finally:
         # While it is held: who waits for the removed file notices, and makes a new one.
@@ -63,33 +66,24 @@ def file_lock(
 
 
 def _acquired(lock: FileLock, path: Path, wait: bool | float, while_waiting: Callable[[], object]) -> bool:
-    began, told = time.monotonic(), False
+    began, reported = time.monotonic(), False
     while True:
-        try:
+        with suppress(Timeout):
             lock.acquire(timeout=0 if wait is False else _LOOK)
-        except Timeout:
-            if wait is False:
-                return False
-        else:
             return True
+        if wait is False:
+            return False
         while_waiting()
         waited = time.monotonic() - began
         if wait is not True and waited >= wait:
             _log.warning("not waiting any longer for %s: its work is done here as well", _holder(path))
             return False
-        if waited >= _SILENT and not told:
-            told = True
+        if waited >= _SILENT and not reported:
+            reported = True
             _log.warning("waiting for %s (%s); Ctrl-C gives up, and what is done is kept", _holder(path), path)
 
 
-def _owner() -> str:
-    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
-    since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-    return f"process {os.getpid()} ({program}) on {socket.gethostname()}, since {since}"
-
-
 def _holder(path: Path) -> str:
-    try:
+    with suppress(OSError, ValueError):
         return path.read_text(encoding="utf-8")[:200] or "another process"
-    except (OSError, ValueError):
-        return "another process"
+    return "another process"

@@ -1,21 +1,71 @@
-"""Locations: a path on a local or shared file system, or a URL in an object store."""
+"""Locations: a path on a local or shared file system, or a URL in an object store such as ``s3://bucket/folder``.
+
+An object store is no file system: a name either has all its bytes or does not exist, there is no rename, there are
+no locks, folders are only parts of names, and every question is a request. So ``ObjectPath`` has the part of
+pathlib's interface that this package uses, over Arrow's file systems, with few requests: ``glob`` makes one listing,
+whatever the pattern, and what it finds knows its own size and kind from it. Nothing is remembered beyond that: another
+machine may write there.
+"""
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
 from os import PathLike
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, TypeVar
 
 from shiftbench.errors import StoreError
-from shiftbench.io.objects import SCHEMES, ObjectPath
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
     from typing_extensions import TypeIs
 
+#: s3 is what the tests run against; the others have the same interface in Arrow.
+SCHEMES = ("s3", "gs", "abfs")
+#: A smaller file is fetched whole, with one request, whatever is read of it; of a larger one so many bytes at once.
+_FETCHED_WHOLE, _AT_LEAST = 1 << 20, 1 << 16
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_NO_NAMES = {"", ".", ".."}
+T = TypeVar("T")
+
+
+class UnwritableError(StoreError):
+    """The disk is full, or closed to us. What was written before is whole."""
+
+    problem = "can't be written"
+    hint_for_people = "make room or give write access, and do the same again: what is done is kept"
+
+    def __init__(self, path: object, why: str = "") -> None:
+        if isinstance(path, str):  # made anew from its one text when it comes out of another process
+            super().__init__(path)
+        else:
+            super().__init__(f"{path} {self.problem}", found=why, hint=self.hint_for_people)
+
+
+class UnreachableError(UnwritableError):
+    """An object store that does not answer, or not to us; no fault of the one file that was asked for."""
+
+    problem = "can't be reached"
+    hint_for_people = (
+        "look at the address, the bucket and the credentials (docs/workspace.md), and do the same again: "
+        "what is done is kept"
+    )
+
+
+class GoneError(UnwritableError):
+    """The workspace of a run was deleted or replaced by another while the run went on."""
+
+    problem = "was deleted or replaced while this run used it; nothing more is written there"
+    hint_for_people = "rerun the same command; it starts in a new workspace"
 
 
 class FileState(Protocol):
@@ -76,16 +126,12 @@ def place(where: str | Location) -> Location:
     if isinstance(where, str):
         return ObjectPath.parse(where) if _URL.match(where) else Path(where)
     if isinstance(where, Path) and where.parts[:1] and where.parts[0] in {f"{scheme}:" for scheme in SCHEMES}:
-        raise _flattened(where)
+        raise StoreError(
+            "a URL was converted to a path and lost a slash",
+            found=str(where),
+            hint="pass it as text: 's3://bucket/folder'",
+        )
     return where
-
-
-def _flattened(path: Path) -> StoreError:
-    return StoreError(
-        "a URL was converted to a path and lost a slash",
-        found=str(path),
-        hint="pass it as text: 's3://bucket/folder'",
-    )
 
 
 def is_object(path: object) -> TypeIs[ObjectPath]:
@@ -110,3 +156,330 @@ def remove_tree(folder: Location) -> None:
         folder.remove_tree()
     else:
         shutil.rmtree(local(folder), ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class ObjectState:
+    """What a store reports about an object, in the terms of ``os.stat_result``."""
+
+    st_size: int
+    st_mtime_ns: int
+
+    @property
+    def st_mtime(self) -> float:
+        return self.st_mtime_ns / 1e9
+
+
+#: Stands for the state of a folder, which has none.
+_FOLDER = ObjectState(0, 0)
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """The names below a folder at one moment; only those right below it where it is not ``deep``."""
+
+    root: PurePosixPath
+    deep: bool
+    #: By full names, those of folders too.
+    found: dict[str, ObjectState]
+
+    @cached_property
+    def folders(self) -> dict[str, list[str]]:
+        """The names right in each folder."""
+        inside: dict[str, list[str]] = {}
+        for name in self.found:
+            inside.setdefault(name.rpartition("/")[0], []).append(name)
+        return inside
+
+
+class ObjectPath:
+    """An object or a "folder" of them; has no ``__fspath__``, so that nothing takes it for a local path."""
+
+    __slots__ = ("_key", "_listing", "_scheme", "name", "parts", "stem", "suffix")
+
+    def __init__(self, scheme: str, key: PurePosixPath, listing: _Listing | None = None) -> None:
+        self._scheme, self._key, self._listing = scheme, key, listing
+        self.name, self.stem, self.suffix, self.parts = key.name, key.stem, key.suffix, key.parts
+
+    @classmethod
+    def parse(cls, url: str) -> ObjectPath:
+        """
+        >>> ObjectPath.parse("s3://bucket/runs/") / "a.json"
+        s3://bucket/runs/a.json
+        """
+        scheme, _, rest = url.partition("://")
+        if "@" in rest.partition("/")[0]:  # not shown: it may hold a password
+            raise StoreError(
+                f"a {scheme} URL names no user and no password",
+                expected=f"{scheme}://BUCKET/FOLDER",
+                hint="give credentials by the environment or a profile: docs/workspace.md",
+            )
+        parts = rest.rstrip("/").split("/")
+        if scheme not in SCHEMES or not parts[0] or _NO_NAMES & set(parts) or "?" in rest:
+            raise StoreError(
+                "that is no place in an object store",
+                found=url.partition("?")[0],  # a query may hold a token
+                expected=f"{' or '.join(f'{known}://' for known in SCHEMES)}, a bucket, and a folder in it",
+            )
+        return cls(scheme, PurePosixPath(*parts))
+
+    def __str__(self) -> str:
+        return f"{self._scheme}://{self._key}"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectPath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __lt__(self, other: ObjectPath) -> bool:
+        return self._key < other._key
+
+    def __reduce__(self) -> tuple[type[ObjectPath], tuple[str, PurePosixPath]]:
+        return ObjectPath, (self._scheme, self._key)  # without the listing: a worker needs the place alone
+
+    def _at(self, key: PurePosixPath) -> ObjectPath:
+        return ObjectPath(self._scheme, key, self._listing)
+
+    def __truediv__(self, more: str | os.PathLike[str]) -> ObjectPath:
+        if ".." in PurePosixPath(more).parts or PurePosixPath(more).is_absolute():
+            raise StoreError(f"a name leads out of {self}", found=str(more), expected="a name below it")
+        return self._at(self._key / more)
+
+    def with_name(self, name: str) -> ObjectPath:
+        return self._at(self._key.with_name(name))
+
+    def with_suffix(self, suffix: str) -> ObjectPath:
+        return self._at(self._key.with_suffix(suffix))
+
+    def relative_to(self, other: ObjectPath) -> PurePosixPath:
+        return self._key.relative_to(other._key)
+
+    def resolve(self) -> ObjectPath:
+        return self
+
+    @property
+    def parent(self) -> ObjectPath:
+        return self._at(self._key.parent)
+
+    @property
+    def parents(self) -> list[ObjectPath]:
+        return [self._at(key) for key in list(self._key.parents)[:-1]]
+
+    def exists(self) -> bool:
+        return self._look() is not None
+
+    def is_file(self) -> bool:
+        return self._look() not in (None, _FOLDER)
+
+    def is_dir(self) -> bool:
+        return self._look() == _FOLDER
+
+    def stat(self) -> ObjectState:
+        state = self._look()
+        if state is None or state == _FOLDER:
+            raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
+        return state
+
+    def _look(self) -> ObjectState | None:
+        key, known = self._key, self._listing
+        if known is None or not (key.parent == known.root or (known.deep and known.root in (key, *key.parents))):
+            return self._ask(lambda store, name: _state(store.get_file_info(name)))
+        if key == known.root:
+            return _FOLDER if known.found else None
+        return known.found.get(str(key))
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        return iter(self._below(deep=False))
+
+    def glob(self, pattern: str) -> Iterator[ObjectPath]:
+        """As pathlib's, without ``**``; sorted, and with a single listing."""
+        parts = pattern.split("/")
+        first = next((i for i, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts) - 1)
+        base, wild = self / "/".join(parts[:first]) if first else self, parts[first:]
+        for path in base._below(deep=len(wild) > 1):
+            found = path.parts[len(base.parts) :]
+            if len(found) == len(wild) and all(map(fnmatchcase, found, wild)):
+                yield path
+
+    def rglob(self, pattern: str) -> Iterator[ObjectPath]:
+        return (path for path in self._below(deep=True) if fnmatchcase(path.name, pattern))
+
+    def _below(self, *, deep: bool) -> list[ObjectPath]:
+        """What lies in this folder, or anywhere below it; the paths keep what the listing reported."""
+        listing, _ = self._list(deep=deep)
+        names = listing.folders.get(str(self._key), [])
+        if deep:
+            names = [name for name in listing.found if name.startswith(f"{self._key}/")]
+        return sorted(ObjectPath(self._scheme, PurePosixPath(name), listing) for name in names)
+
+    def as_listed_now(self) -> ObjectPath:
+        """The same place; questions about what lies there are answered from one listing of all of it.
+
+        For what does not change while it is used: a dataset of a thousand folders is a few requests, not thousands.
+        Names that are no paths are refused: written to a disk, they could lead anywhere.
+        """
+        listing, odd = self._list(deep=True)
+        if odd:
+            raise StoreError(
+                f"{self} holds names that are no paths",
+                found=repr(min(odd)),
+                expected="names without '..', '.' and empty parts",
+                hint="rename these objects, or leave them out",
+            )
+        # An object has nothing below it: it is asked about by itself, as are its neighbours.
+        return self if not listing.found else ObjectPath(self._scheme, self._key, listing)
+
+    def _list(self, *, deep: bool) -> tuple[_Listing, set[str]]:
+        """A listing, and the names in it that are no paths: with "..", ".", or nothing between two slashes."""
+        known = self._listing
+        if known is not None and (self._key == known.root or (known.deep and known.root in self._key.parents)):
+            return known, set()
+        from pyarrow.fs import FileSelector
+
+        found = self._ask(
+            lambda store, key: store.get_file_info(FileSelector(key, recursive=deep, allow_not_found=True))
+        )
+        states = {info.path: _state(info) or _FOLDER for info in found}
+        odd = {name for name in states if _NO_NAMES & set(name.split("/"))}
+        return _Listing(self._key, deep, {name: states[name] for name in states if name not in odd}), odd
+
+    def read_bytes(self) -> bytes:
+        def read(store: FileSystem, key: str) -> bytes:
+            with store.open_input_file(key) as file:
+                data: bytes = file.read()
+            return data
+
+        return self._ask(read)
+
+    def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self.read_bytes().decode(encoding, errors)
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        """To read bytes; a large object is fetched in the parts that are asked for."""
+        if mode != "rb":
+            raise ValueError(f"objects are opened to read bytes only, and written by write_atomically; not {mode!r}")
+        file: Any = self._ask(lambda store, key: store.open_input_file(key))
+        if file.size() > _FETCHED_WHOLE:
+            return io.BufferedReader(_Parts(self, file), _AT_LEAST)
+        with file:
+            return io.BytesIO(self._ask(lambda store, key: file.read()))
+
+    def upload(self, file: Path) -> None:
+        """Put a local file here, whole or not at all: nobody sees it before the store has all of it.
+
+        A stream that is left half-way is closed, and that would end the upload as if all were there. So all is
+        given at once, by a thread of its own, which Ctrl-C does not reach.
+        """
+        from pyarrow import memory_map
+
+        def put(store: FileSystem, key: str) -> None:
+            # Nothing can be mapped of an empty file.
+            data = memory_map(str(file)).read_buffer() if file.stat().st_size else b""
+            with store.open_output_stream(key) as target:
+                target.write(data)
+
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                self._ask(lambda store, key: pool.submit(put, store, key).result())
+        except FileNotFoundError as error:
+            raise UnwritableError(self, error.strerror or str(error)) from error
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        try:
+            self._ask(lambda store, key: store.delete_file(key))
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def remove_tree(self) -> None:
+        """Remove all that lies below; nothing where nothing does."""
+        try:
+            self._ask(lambda store, key: store.delete_dir(key))
+        except FileNotFoundError:
+            return
+
+    def _ask(self, question: Callable[[FileSystem, str], T]) -> T:
+        """Ask the store; that an object is not there is an answer, everything else is the store's trouble."""
+        try:
+            return question(_file_system(self._scheme, self._key.parts[0], os.getpid()), str(self._key))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            message = str(error)
+            for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+                secret = os.environ.get(name)
+                message = message.replace(secret, "***") if secret else message
+            message = re.sub(r"//[^/@\s]+@", "//***@", message)
+            if re.search(r"\b(NO_SUCH_KEY|RESOURCE_NOT_FOUND)\b", message):  # removed by another, between two requests
+                raise FileNotFoundError(errno.ENOENT, message, str(self)) from error
+            raise UnreachableError(self, message) from error
+
+
+class _Parts(io.RawIOBase):
+    """A large object; every read is a request of its own, with the errors of any other."""
+
+    def __init__(self, path: ObjectPath, file: Any) -> None:
+        self._path, self._file, self._position = path, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size()}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), max(0, self._file.size() - self._position))
+        data: bytes = self._path._ask(lambda store, key: self._file.read_at(wanted, self._position)) if wanted else b""
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _state(info: Any) -> ObjectState | None:
+    from pyarrow.fs import FileType
+
+    if info.type == FileType.NotFound:
+        return None
+    # One nanosecond at least: an empty object of no known date is no folder.
+    return ObjectState(info.size, info.mtime_ns or 1) if info.type == FileType.File else _FOLDER
+
+
+@lru_cache(maxsize=64)
+def _file_system(scheme: str, bucket: str, process: int) -> FileSystem:
+    """Arrow's client for a bucket; ``process`` because no client survives a fork.
+
+    Credentials of S3 are found as the AWS tools find them: environment, profile, role. Small objects are one PUT.
+    """
+    from pyarrow.fs import FileSystem
+
+    if scheme != "s3":
+        return FileSystem.from_uri(f"{scheme}://{bucket}")[0]
+    try:
+        from pyarrow.fs import S3FileSystem, resolve_s3_region
+    except ImportError as error:
+        raise StoreError("this build of Arrow knows no S3", hint="pip install --force-reinstall pyarrow") from error
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region is None:  # Amazon knows where a bucket is; other servers do not care
+        region = resolve_s3_region(bucket) if endpoint is None else "us-east-1"
+    return S3FileSystem(
+        endpoint_override=endpoint,
+        region=region,
+        allow_delayed_open=True,
+        # Without them, a client that lost one part of several ends the upload with the others.
+        background_writes=True,
+        connect_timeout=10,
+        request_timeout=60,
+    )

@@ -14,9 +14,9 @@ import re
 import sys
 import tomllib
 import types
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -34,7 +34,10 @@ Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
 Count = Annotated[int, Meta(ge=1)]
 
 #: How msgspec names a type, and how TOML's users do.
-_WORDS = {"object": "table", "array": "list", "str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+_WORDS = {
+    "object": "table", "array": "list", "str": "string", "int": "integer", "float": "number", "bool": "boolean",
+    "null": "nothing",
+}  # fmt: skip
 
 
 def parse_toml(text: str, source: object, error: type[ShiftbenchError] = ShiftbenchError) -> dict[str, Any]:
@@ -82,7 +85,7 @@ def decode(
       found:    0
       expected: integer >= 1
     """
-    _check_names(_shape(cast(Hashable, kind)), document, path, what, error)
+    _check_names(_shape(kind), document, path, what, error)
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as problem:
@@ -125,10 +128,7 @@ def check_options(
     {'strength': 1.0, 'copies': 1}
     """
     arguments = _arguments(factory, tuple(given))
-    if arguments is None:
-        return dict(options)
-    decoded = decode(options, arguments, what, error)
-    return {field: getattr(decoded, field) for field in decoded.__struct_fields__}
+    return dict(options) if arguments is None else msgspec.structs.asdict(decode(options, arguments, what, error))
 
 
 @functools.cache
@@ -163,9 +163,7 @@ def _decodable(hint: Any) -> Any:
     return hint
 
 
-@functools.cache
-def _shape(kind: Hashable) -> shapes.Type:
-    return shapes.type_info(kind)
+_shape: Callable[[Any], shapes.Type] = functools.cache(shapes.type_info)
 
 
 def _check_names(shape: shapes.Type, value: object, path: str, what: str, error: type[ShiftbenchError]) -> None:
@@ -203,23 +201,17 @@ def _explained(
         return error(f"missing key in {what}", found=f"no {_join(where, missing[1])}", expected=missing[1])
     # "Expected `int`, got `str`", "Expected `int` >= 1", "Expected `array` of length 2, got 1"
     expected = re.sub(r", got .*|^Expected ", "", message)
-    expected = re.sub(r"`([^`]*)`", lambda kinds: _kinds(kinds[1]), expected)
+    expected = re.sub(
+        r"`([^`]*)`", lambda kinds: " or ".join(_WORDS.get(k, k) for k in kinds[1].split(" | ")), expected
+    )
     expected = expected.replace(f"number <= {_LARGEST}", "finite number")
     title = f"invalid value of {where} in {what}" if where else f"invalid {what}"
-    return error(title, found=repr(_value_at(document, place.removesuffix("`"))), expected=expected)
-
-
-def _kinds(names: str) -> str:
-    return " or ".join(_WORDS.get(name, "nothing" if name == "null" else name) for name in names.split(" | "))
-
-
-def _value_at(document: object, place: str) -> object:
-    """What stands at msgspec's ``.train.milestones[1]``; values under any key (``[...]``) are not distinguished."""
-    for key, position in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", place):
+    # What is at msgspec's ``.train.milestones[1]``; values under any key (``[...]``) are not distinguished.
+    for key, position in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", place.removesuffix("`")):
         if position == "...":
             break
         document = document[key or int(position)]  # type: ignore[index]
-    return document
+    return error(title, found=repr(document), expected=expected)
 
 
 def _join(path: str, key: str) -> str:

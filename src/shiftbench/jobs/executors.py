@@ -11,15 +11,16 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures import Executor as Pool
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import reduction
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, Literal
 
 from shiftbench.errors import explain
-from shiftbench.io.atomic import UnwritableError
+from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Problem
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
@@ -82,22 +83,23 @@ class _StoppedError(BaseException):
     """Raised in a worker thread, between two writes, after the run was interrupted."""
 
 
-class ThreadExecutor(Executor):
-    """Threads of this process. Decoding, shifts and inference release the GIL, and models are loaded once.
-
-    Args:
-        workers: Number of threads.
-    """
-
+class _LocalExecutor(Executor):
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
     def wanted_workers(self) -> int:
         return self.workers
 
+
+class ThreadExecutor(_LocalExecutor):
+    """Threads of this process. Decoding, shifts and inference release the GIL, and models are loaded once.
+
+    Args:
+        workers: Number of threads.
+    """
+
     def run(self, job: Job[Any], items: Sequence[Hashable], advance: Advance) -> list[Failure]:
-        stop = threading.Event()
-        lock = threading.Lock()
+        stop, lock, agenda = threading.Event(), threading.Lock(), Agenda(items)
 
         def guarded_report(count: int) -> None:
             if stop.is_set():
@@ -108,7 +110,6 @@ class ThreadExecutor(Executor):
         def compute(item: Hashable, waits: bool) -> list[Problem] | None:
             return job.compute(item, guarded_report, wait=waits)
 
-        agenda = Agenda(items)
         with ThreadPoolExecutor(self.workers, thread_name_prefix="shiftbench") as pool:
             try:
                 _drive(pool, compute, agenda, self.workers)
@@ -119,45 +120,40 @@ class ThreadExecutor(Executor):
         return agenda.failures
 
 
-class ProcessExecutor(Executor):
+class ProcessExecutor(_LocalExecutor):
     """Worker processes, each of which loads the job with its datasets and models.
 
     Args:
         workers: Number of processes.
     """
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-
-    def wanted_workers(self) -> int:
-        return self.workers
-
     def run(self, job: Job[Any], items: Sequence[Hashable], advance: Advance) -> list[Failure]:
         agenda = Agenda(items)
         while agenda:
-            for item in self._attempt(job, agenda, advance, self.workers):
+            for item in _attempt(job, agenda, advance, self.workers):
                 # One of them ended the pool: run one by one, that item fails and the others succeed.
-                self._compute_alone(job, item, agenda, advance)
+                alone = Agenda([item])
+                while alone:
+                    for lost in _attempt(job, alone, advance, 1):
+                        alone.lose(lost, _DIED)
+                agenda.failures += alone.failures
+                agenda.answered += alone.answered
             if not agenda.answered and len(agenda.failures) >= TRIES:
                 agenda.give_up("every worker process dies, whatever its item")
         return agenda.failures
 
-    def _compute_alone(self, job: Job[Any], item: Hashable, agenda: Agenda, advance: Advance) -> None:
-        alone = Agenda([item])
-        while alone:
-            for lost in self._attempt(job, alone, advance, 1):
-                alone.lose(lost, _DIED)
-        agenda.failures += alone.failures
-        agenda.answered += alone.answered
 
-    def _attempt(self, job: Job[Any], agenda: Agenda, advance: Advance, workers: int) -> list[Hashable]:
-        """The items that were being computed when the pool broke; none if all are done."""
-        spawn = multiprocessing.get_context("spawn")
-        counts: Any = spawn.Queue()
-        forwarder = _Forwarder(counts, advance)
-        written = _pickled(job)
+def _attempt(job: Job[Any], agenda: Agenda, advance: Advance, workers: int) -> list[Hashable]:
+    """The items that were being computed when the pool of processes broke; none if all are done."""
+    spawn = multiprocessing.get_context("spawn")
+    counts: Any = spawn.Queue()
+    # The job goes in a file: with a pipe, Python would wait forever for a worker that dies before it reads. The file
+    # has no name, so nothing is left of a killed run.
+    with tempfile.TemporaryFile(prefix="shiftbench-job-") as written, _forwarding(counts, advance):
+        pickle.dump(job, written)
+        written.flush()
         # What is sent as _Inherited arrives as a descriptor.
-        arguments: Any = (_Inherited(written), counts, os.getpid())
+        arguments: Any = (_Inherited(written.fileno()), counts, os.getpid())
         pool = ProcessPoolExecutor(workers, spawn, _start_worker, arguments)
         try:
             return _drive(pool, _compute_in_worker, agenda, workers)
@@ -167,8 +163,6 @@ class ProcessExecutor(Executor):
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-            forwarder.close()
-            written.close()
 
 
 def _drive(
@@ -196,55 +190,40 @@ def _drive(
     return []
 
 
-class _Forwarder:
-    """Forwards the workers' counts to the progress bar of the parent."""
+@contextmanager
+def _forwarding(counts: Any, advance: Advance) -> Iterator[None]:
+    """Inside, the workers' counts reach the progress bar of the parent."""
+    closing = threading.Event()
 
-    def __init__(self, counts: Any, advance: Advance) -> None:
-        self._counts, self._advance = counts, advance
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._forward, daemon=True)
-        self._thread.start()
-
-    def _forward(self) -> None:
+    def forward() -> None:
         while True:
             try:
-                self._advance(self._counts.get(timeout=0.2))
+                advance(counts.get(timeout=0.2))
             except queue.Empty:
-                if self._closing.is_set():
+                if closing.is_set():
                     return
 
-    def close(self) -> None:
-        self._closing.set()
-        self._thread.join()
+    thread = threading.Thread(target=forward, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        closing.set()
+        thread.join()
 
 
 _worker_job: Job[Any] | None = None
 _worker_counts: Any = None
 
 
-def _pickled(job: Job[Any]) -> BinaryIO:
-    """In a file: with a pipe, Python would wait forever for a worker that dies before it reads.
-
-    The file has no name, so nothing is left of a killed run.
-    """
-    file = cast(BinaryIO, tempfile.TemporaryFile(prefix="shiftbench-job-"))  # noqa: SIM115
-    try:
-        pickle.dump(job, file)
-        file.flush()
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
 class _Inherited:
     """An open file, for the processes that are started with it."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
 
     def __reduce__(self) -> Any:
-        return _opened, (reduction.DupFd(self._file.fileno()),)
+        return _opened, (reduction.DupFd(self._descriptor),)
 
 
 def _opened(descriptor: Any) -> int:
@@ -284,6 +263,4 @@ def find_executor(executor: ExecutorName | Executor, workers: int | None) -> Exe
 
 
 def local_executor(name: str, workers: int | None) -> Executor:
-    """Threads or processes on this machine."""
-    count = worker_count(workers)
-    return ProcessExecutor(count) if name == "processes" else ThreadExecutor(count)
+    return (ProcessExecutor if name == "processes" else ThreadExecutor)(worker_count(workers))

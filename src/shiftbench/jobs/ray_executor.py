@@ -17,14 +17,14 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from shiftbench.errors import ShiftbenchError, explain
-from shiftbench.io.atomic import UnwritableError
+from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Problem, Reader
 from shiftbench.jobs.executors import Agenda
 from shiftbench.jobs.progress import Advance
@@ -82,10 +82,6 @@ class Resources:
             amounts["memory"] = int(amounts["memory"] * 1e9)
         return replace(default or cls(), **amounts)
 
-    def options(self) -> dict[str, Any]:
-        """As Ray takes them."""
-        return {"num_cpus": self.cpus, "num_gpus": self.gpus, "memory": self.memory}
-
     def __str__(self) -> str:
         memory = f", {self.memory / 1e9:g} GB of memory" if self.memory else ""
         return f"{self.cpus:g} CPUs, {self.gpus:g} GPUs{memory}"
@@ -126,7 +122,10 @@ class RayExecutor(Executor):
     def kept(self) -> Iterator[None]:
         """Connected to the cluster, or with Ray started here; nests."""
         ray = _import_ray()
-        started_here = _connect(ray, self.address, self._cpus())
+        needs = [self.resources] if isinstance(self.resources, Resources) else self.resources.values()
+        each = max((own.cpus for own in needs), default=1.0)
+        here = max(1, round(worker_count(self.workers) * each)) + self.reader_cpus
+        started_here = _connect(ray, self.address, here)
         try:
             yield
         finally:
@@ -151,12 +150,6 @@ class RayExecutor(Executor):
         needs = _needs_of("", self.resources)
         with self.kept():
             return sum(_room(machine, needs) for machine in _machines(_import_ray()).values())
-
-    def _cpus(self) -> int:
-        """For a Ray that is started here."""
-        needs = [self.resources] if isinstance(self.resources, Resources) else self.resources.values()
-        each = max((own.cpus for own in needs), default=1.0)
-        return max(1, round(worker_count(self.workers) * each)) + self.reader_cpus
 
 
 class _Reader:
@@ -201,6 +194,8 @@ def _reading(ray: ModuleType, reader: Reader | None, cpus: int) -> Iterator[_Rea
     if reader is None:
         yield None
         return
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
     nodes = [node for node, machine in _machines(ray).items() if machine.get("CPU", 0.0) > cpus]
     if not nodes:
         raise RayError(
@@ -209,24 +204,18 @@ def _reading(ray: ModuleType, reader: Reader | None, cpus: int) -> Iterator[_Rea
             expected=f"more than {cpus} CPUs",
             hint="request less with --reader-cpus",
         )
-    readers = {node: _reader_on(ray, node, cpus).remote() for node in nodes}
+    actor = ray.remote(_Reader)
+    # A reader that dies is restarted, and its calls are repeated.
+    common = {"num_cpus": cpus, "max_concurrency": _SERVED, "max_restarts": -1, "max_task_retries": TRIES}
+    readers = {
+        node: actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True), **common).remote()
+        for node in nodes
+    }
     try:
         yield _Readers(readers, ray.put(reader))
     finally:
-        for actor in readers.values():
-            ray.kill(actor)
-
-
-def _reader_on(ray: ModuleType, node: str, cpus: int) -> Any:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return ray.remote(_Reader).options(
-        num_cpus=cpus,
-        max_concurrency=_SERVED,
-        max_restarts=-1,  # a reader that dies is restarted, and its calls are repeated
-        max_task_retries=TRIES,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
-    )
+        for one in readers.values():
+            ray.kill(one)
 
 
 class _Worker:
@@ -259,15 +248,14 @@ class _Group:
     def __init__(
         self, ray: ModuleType, job: Job[Any], items: Sequence[Hashable], needs: Resources, workers: int | None
     ) -> None:
-        self._job = ray.put(job.threaded(max(1, int(needs.cpus))))
-        self._actor = ray.remote(_Worker).options(scheduling_strategy="SPREAD", **needs.options())
+        loaded = ray.put(job.threaded(max(1, int(needs.cpus))))
+        resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "memory": needs.memory}
+        actor = ray.remote(_Worker).options(scheduling_strategy="SPREAD", **resources)
+        self.new_worker: Callable[[], Any] = lambda: actor.remote(loaded)
         self.agenda, self.needs, self.workers = Agenda(items), needs, workers
         #: Workers that wait for a place or load their job; and items that are being computed.
         self.starting = self.computing = 0
         self.failed_starts = 0
-
-    def new_worker(self) -> Any:
-        return self._actor.remote(self._job)
 
     def lacking(self) -> int:
         """Workers to ask for: those that are wanted; by default one more than there is room for, for machines that
@@ -298,53 +286,47 @@ class _Drive:
         self.done = Counter("shiftbench_done", "Predictions or other results that are done.")
 
     def run(self) -> list[Failure]:
-        began, told = time.monotonic(), False
+        began, reported = time.monotonic(), False
         try:
             for group in self.groups:
                 # All that fit now start at the same time.
                 room = 0 if group.workers else sum(_room(own, group.needs) for own in _machines(self.ray).values())
-                for _ in range(min(room, len(group.agenda)) or group.lacking()):
-                    self._start_worker(group)
-            while self._unfinished():
+                self._start_workers(group, min(room, len(group.agenda)) or group.lacking())
+            # Workers that are still starting do not count.
+            while any(group.agenda or group.computing for group in self.groups):
                 for group in self.groups:
-                    for _ in range(group.lacking()):
-                        self._start_worker(group)
+                    self._start_workers(group, group.lacking())
                 finished, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_LOOK)
                 for answer in finished:
                     self._take(self.running.pop(answer), answer)
                 waited = time.monotonic() - began
-                if not self.placed and waited >= min(_SILENT, self.patience):
-                    told = told or self._tell()
-                    if waited >= self.patience:
-                        raise self._no_place()
+                if self.placed or waited < min(_SILENT, self.patience):
+                    continue
+                error = RayError(
+                    "no machine of the cluster can hold a worker",
+                    found="; ".join(map(_describe, _machines(self.ray).values())),
+                    expected=f"{' and '.join(dict.fromkeys(str(group.needs) for group in self.groups))} on one machine",
+                    hint="request less with --cpus, --gpus and --memory, or add a machine",
+                )
+                if not reported:
+                    found = error.found or "none"
+                    _log.warning("waiting for a machine with %s; the cluster has %s", error.expected, found)
+                    reported = True
+                if waited >= self.patience:
+                    raise error
             return [failure for group in self.groups for failure in group.agenda.failures]
         finally:
             for task in self.running.values():
                 self.ray.kill(task.worker)
 
-    def _tell(self) -> bool:
-        error = self._no_place()
-        _log.warning("waiting for a machine with %s; the cluster has %s", error.expected, error.found or "none")
-        return True
-
-    def _no_place(self) -> RayError:
-        return RayError(
-            "no machine of the cluster can hold a worker",
-            found="; ".join(map(_describe, _machines(self.ray).values())),
-            expected=f"{' and '.join(dict.fromkeys(str(group.needs) for group in self.groups))} on one machine",
-            hint="request less with --cpus, --gpus and --memory, or add a machine",
-        )
-
-    def _unfinished(self) -> bool:
-        """Whether any item is left or being computed; workers that are still starting do not count."""
-        return any(group.agenda or group.computing for group in self.groups)
-
-    def _start_worker(self, group: _Group) -> None:
-        worker = group.new_worker()
-        group.starting += 1
-        self.running[worker.ready.remote()] = _Task(group, worker, None)
+    def _start_workers(self, group: _Group, count: int) -> None:
+        for _ in range(count):
+            worker = group.new_worker()
+            group.starting += 1
+            self.running[worker.ready.remote()] = _Task(group, worker, None)
 
     def _take(self, task: _Task, answer: Any) -> None:
+        """The answer of a worker, which then gets its next item; one without further items is ended."""
         group = task.group
         if task.item is None:
             group.starting -= 1
@@ -363,30 +345,22 @@ class _Drive:
             group.failed_starts, self.placed = 0, True
             task = replace(task, node=result)
         else:
-            self._note(group.agenda, task.item, *result)
-        self._hand_out(task)
-
-    def _note(
-        self, agenda: Agenda, item: Hashable, problems: list[Problem] | None, count: int, why: str | None
-    ) -> None:
-        self.advance(count)
-        if count:
-            self.done.inc(count)
-        if why is None:
-            agenda.take(item, problems)
-        else:
-            agenda.lose(item, why)
-
-    def _hand_out(self, task: _Task) -> None:
-        """The next item for a worker; one without further items is ended."""
-        if not task.group.agenda:
+            problems, count, why = result
+            self.advance(count)
+            if count:
+                self.done.inc(count)
+            if why is None:
+                group.agenda.take(task.item, problems)
+            else:
+                group.agenda.lose(task.item, why)
+        if not group.agenda:
             self.ray.kill(task.worker)
             return
-        item, waits = task.group.agenda.next()
-        task.group.computing += 1
+        item, waits = group.agenda.next()
+        group.computing += 1
         # The name is what Ray's dashboard shows.
-        answer = task.worker.compute.options(name=str(item)).remote(item, waits)
-        self.running[answer] = replace(task, item=item)
+        next_answer = task.worker.compute.options(name=str(item)).remote(item, waits)
+        self.running[next_answer] = replace(task, item=item)
 
     def _worker_died(self, task: _Task, error: Exception) -> None:
         if task.item is not None and task.node not in _machines(self.ray):
@@ -404,11 +378,6 @@ class _Drive:
 
 
 def _needs_of(name: str, needs: Needs) -> Resources:
-    """
-    >>> needs = {"vit-*": Resources(gpus=1)}
-    >>> _needs_of("vit-large", needs).gpus, _needs_of("alexnet", needs).gpus
-    (1, 0.0)
-    """
     if isinstance(needs, Resources):
         return needs
     return next((own for pattern, own in needs.items() if fnmatch.fnmatchcase(name, pattern)), Resources())
@@ -428,7 +397,9 @@ def _connect(ray: ModuleType, address: str | None, cpus: int) -> bool:
         if address is None:
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         else:
-            _check_address(address)
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            if host:  # fail early if nothing answers there: Ray itself retries for minutes
+                socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
             ray.init(address=address, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
         raise RayError(
@@ -442,19 +413,8 @@ def _connect(ray: ModuleType, address: str | None, cpus: int) -> bool:
     return True
 
 
-def _check_address(address: str) -> None:
-    """Fail early if nothing answers at HOST:PORT: Ray itself retries for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
-
-
 def _room(machine: Mapping[str, float], needs: Resources) -> int:
-    """Number of workers that a machine can hold.
-
-    >>> _room({"CPU": 8.0, "GPU": 2.0}, Resources(cpus=2, gpus=1))
-    2
-    """
+    """Number of workers that a machine can hold."""
     wanted = {"CPU": needs.cpus, "GPU": needs.gpus, "memory": needs.memory or 0.0}
     return min((int(machine.get(kind, 0.0) / amount) for kind, amount in wanted.items() if amount), default=1)
 

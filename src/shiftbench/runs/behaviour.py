@@ -19,9 +19,9 @@ from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ResultWarning, StoreError
-from shiftbench.io.errors import UnwritableError
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import UnwritableError
 from shiftbench.store.spec import ClassifierRecord
 from shiftbench.store.workspace import Workspace
 

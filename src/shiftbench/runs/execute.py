@@ -17,9 +17,8 @@ from shiftbench.classifiers.policy import assumed_warning
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.inspection import copy_remarks
 from shiftbench.errors import BadImageError, ClassifierError, ResultWarning, ShiftbenchError, argument
-from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import is_object
+from shiftbench.io.paths import UnwritableError, is_object
 from shiftbench.jobs.base import Block, Executor, Failure, Shard
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.space import LabelSpace

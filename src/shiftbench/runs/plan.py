@@ -16,8 +16,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import SettingError, StoreError, argument
-from shiftbench.io.errors import UnreachableError
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, UnreachableError
 from shiftbench.jobs.base import Block
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace, Projection

@@ -15,9 +15,8 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 
 from shiftbench.errors import StoreError, explain
-from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location, local, remove_tree
+from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, remove_tree
 from shiftbench.jobs.progress import Advance
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
 from shiftbench.store.run_records import RunHistory, clear_locks, read_run, read_runs

@@ -26,9 +26,8 @@ import msgspec
 
 from shiftbench._version import __version__
 from shiftbench.errors import ShiftbenchError, StoreError, listed, warn_user
-from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location, is_object
+from shiftbench.io.paths import Location, UnreachableError, UnwritableError, is_object
 
 if TYPE_CHECKING:
     from shiftbench.store.workspace import Result, Workspace

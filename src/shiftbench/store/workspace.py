@@ -37,9 +37,8 @@ from numpy.typing import NDArray
 
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_json
-from shiftbench.io.errors import GoneError
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location, is_object, local, place, remove_tree
+from shiftbench.io.paths import GoneError, Location, is_object, local, place, remove_tree
 from shiftbench.jobs.base import Block
 from shiftbench.labels.space import Labels, LabelSets, LabelSpace, relabel_sets, single_labels
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block

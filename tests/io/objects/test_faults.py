@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import BadImageError, DatasetError, StoreError
-from shiftbench.io.atomic import UnwritableError, write_atomically, write_json
-from shiftbench.io.errors import UnreachableError
-from shiftbench.io.paths import place
+from shiftbench.io.atomic import write_atomically, write_json
+from shiftbench.io.paths import UnreachableError, UnwritableError, place
 from shiftbench.store.maintenance import verify
 from shiftbench.store.prediction_files import PredictionBlock, read_block, write_block
 from shiftbench.store.spec import ResultSpec
