@@ -11,7 +11,7 @@ import pytest
 
 from shiftbench.native import kernel
 from shiftbench.native.build import FOLDER, libraries, sources
-from shiftbench.shifts.corruptions.kernels import fill_uniform, to_unit, weighted_sum
+from shiftbench.native.loops import fill_uniform, to_unit, weighted_sum
 
 DIGEST = """
 import hashlib, sys, numpy

@@ -28,8 +28,7 @@ from shiftbench.errors import ClassifierError, DatasetError, MissingExtraError, 
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attacked, AutoAttack, check_attack, fgsm, published_attacks
-from shiftbench.shifts.attacks.base import attack_batch
-from shiftbench.shifts.attacks.objective import Norm, lengths, project, steepest, unit_start
+from shiftbench.shifts.attacks.objective import Norm, Victim, lengths, project, steepest, unit_start
 from tests.classifiers.networks import SMALL, Small
 
 PETS = LabelSpace("pets", ("cat", "dog", "fish"))
@@ -68,7 +67,7 @@ class Pictures:
         self.ids = [dataset.ids[int(row)] for row in rows]
 
     def accuracy(self, attack: Attack | AutoAttack, count: int | None = None, seed: int = 0) -> float:
-        scores = attack.scores(
+        scores, _ = attack.scores_and_images(
             self.classifier, self.images[:count], self.labels[:count], image_ids=self.ids[:count], seed=seed
         )
         return float((scores.argmax(axis=1) == self.labels[:count]).mean())
@@ -205,7 +204,7 @@ def test_the_testbeds_settings() -> None:
         "pgd.l2.eps0.5": ("l2", 0.5, 100, 0.05, 1),
     }
     assert all(ATTACKS[name].describe() != attack.describe() for name, attack in published_attacks().items())
-    assert attack_batch(64) == 8 and attack_batch(8) == 1 and attack_batch(3) == 1
+    assert [Victim.of(small(batch_size=size)).batch_size for size in (64, 8, 3)] == [8, 1, 1]
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -278,7 +277,7 @@ def test_the_network_is_left_as_it_was() -> None:
 
 
 def test_no_images_give_no_scores() -> None:
-    found = FAST["linf"].scores(small(), IMAGES[:0], LABELS[:0], image_ids=[], seed=0)
+    found, _ = FAST["linf"].scores_and_images(small(), IMAGES[:0], LABELS[:0], image_ids=[], seed=0)
     assert found.shape == (0, 3)
 
 
@@ -401,8 +400,8 @@ def test_away_from_the_prediction_some_images_become_right(cifar: Pictures) -> N
     assert not predicted.needs_labels and strong.needs_labels
     assert cifar.accuracy(strong) == 0
     nobody = np.full(16, -1, np.int32)
-    blind = predicted.scores(cifar.classifier, cifar.images, nobody, image_ids=cifar.ids, seed=0)
-    seeing = predicted.scores(cifar.classifier, cifar.images, cifar.labels, image_ids=cifar.ids, seed=0)
+    blind, _ = predicted.scores_and_images(cifar.classifier, cifar.images, nobody, image_ids=cifar.ids, seed=0)
+    seeing, _ = predicted.scores_and_images(cifar.classifier, cifar.images, cifar.labels, image_ids=cifar.ids, seed=0)
     assert np.array_equal(blind, seeing)
 
 
@@ -431,8 +430,10 @@ def test_autoattack_is_as_strong_as_pgd_and_draws_by_image(cifar: Pictures) -> N
     attack = AutoAttack("autoattack", "linf", 0.5 / 255, steps=8, queries=20)
     state = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
     rows = {"image_ids": cifar.ids[:4], "seed": 0}
-    whole = attack.scores(cifar.classifier, cifar.images[:4], cifar.labels[:4], **rows)  # type: ignore[arg-type]
-    back = attack.scores(cifar.classifier, cifar.images[1:2], cifar.labels[1:2], image_ids=cifar.ids[1:2], seed=0)
+    whole, _ = attack.scores_and_images(cifar.classifier, cifar.images[:4], cifar.labels[:4], **rows)  # type: ignore[arg-type]
+    back, _ = attack.scores_and_images(
+        cifar.classifier, cifar.images[1:2], cifar.labels[1:2], image_ids=cifar.ids[1:2], seed=0
+    )
     assert np.array_equal(whole[1], back[0])
     assert (random.getstate(), np.random.get_state()[1].tolist()) == state  # type: ignore[index]  # noqa: NPY002
     pgd = replace(ATTACKS["pgd.linf.eps0.5"], steps=8, step_size=0.15 / 255)

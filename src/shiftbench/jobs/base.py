@@ -27,10 +27,7 @@ Reader = Callable[[Any, Sequence[Any]], Iterator[Any]]
 Item = TypeVar("Item", bound=Hashable)
 #: The resources of a worker, as the executor defines them.
 Demand = TypeVar("Demand", bound=Hashable)
-
-
-#: Anything that is shared out.
-Entry = TypeVar("Entry")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Shard:
             )
         return cls(number, count)
 
-    def of(self, items: Sequence[Entry]) -> Sequence[Entry]:
+    def of(self, items: Sequence[T]) -> Sequence[T]:
         """Every ``count``-th one of all items, finished or not, so that every job finds the same division."""
         return items[self.number - 1 :: self.count]
 
@@ -118,7 +115,10 @@ class Problem:
     images: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.who} failed{_which(self.images)}: {self.why}"
+        which = f" on {len(self.images)} images, {self.images[0]!r} to {self.images[-1]!r}" if self.images else ""
+        if len(self.images) == 1:
+            which = f" on image {self.images[0]!r}"
+        return f"{self.who} failed{which}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -181,15 +181,3 @@ class Executor(ABC):
     def kept(self) -> Iterator[None]:
         """Around several runs: workers that take long to start are kept from one to the next."""
         yield
-
-
-def _which(images: Sequence[str]) -> str:
-    """
-    >>> _which(["a.png"]), _which(["a.png", "b.png", "c.png"])
-    (" on image 'a.png'", " on 3 images, 'a.png' to 'c.png'")
-    """
-    if not images:
-        return ""
-    return (
-        f" on image {images[0]!r}" if len(images) == 1 else f" on {len(images)} images, {images[0]!r} to {images[-1]!r}"
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -76,9 +76,7 @@ class Images(Protocol):
 
     @property
     def fingerprint(self) -> str: ...
-
     def __len__(self) -> int: ...
-
     def read(self, index: int) -> _Decoded: ...
 
 
@@ -131,7 +129,7 @@ class PerImage:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.place is not None:
-            self.__dict__["rows"] = _mapped(self.place)
+            self.__dict__["rows"] = np.load(self.place, mmap_mode="r", allow_pickle=False)
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ def per_image(
     options = options or ComputeOptions()
     executor = options.executor
 
-    def run(computations: Sequence[Computation], stores: Sequence[MemoryBlocks | FileBlocks]) -> list[PerImage]:
+    def run(computations: Sequence[Computation], stores: Sequence[_Blocks]) -> list[PerImage]:
         blocks = cut(len(dataset), size, what) if computations else []
         # A few blocks of numbers are computed before a worker elsewhere has started; images may need its GPU.
         here = isinstance(dataset, Numbers) and len(blocks) <= _FEW
@@ -172,17 +170,17 @@ def per_image(
             run_items(job, blocks, None if here else executor, advance, options.workers)
         if not blocks:
             return [PerImage(one.compute([], np.empty(0, np.int64)), {}) for one in computations]
-        return [_joined(store, blocks, len(dataset)) for store in stores]
+        return [store.joined(blocks) for store in stores]
 
     if options.folder is None:
         if executor is not None:
             raise StoreError("an executor needs a folder to keep blocks in")
-        return run(computations, [MemoryBlocks() for _ in computations])
+        return run(computations, [_Blocks(None) for _ in computations])
     folder = Path(options.folder).absolute()  # as other workers, with working directories of their own, find it
     keys = [digest(_FORMAT, dataset.fingerprint, one.identity, size) for one in computations]
     with file_lock(folder / f"{dataset.fingerprint}.lock", wait=True):
         missing = [i for i, key in enumerate(keys) if _kept(folder, key) is None]
-        wanted, stores = [computations[i] for i in missing], [FileBlocks(folder / keys[i]) for i in missing]
+        wanted, stores = [computations[i] for i in missing], [_Blocks(folder / keys[i]) for i in missing]
         for i, done in zip(missing, run(wanted, stores), strict=True):
             _keep(folder, keys[i], done)
             shutil.rmtree(folder / keys[i], ignore_errors=True)
@@ -200,106 +198,82 @@ def kept_rows(rows: Rows, folder: str | Path | None) -> PerImage:
 
 
 @dataclass(frozen=True)
-class BlockRows:
-    """The rows of a block, and why images of it can't be used."""
+class _Blocks:
+    """The blocks of one result until they are joined: in memory, or a NumPy archive each in a folder."""
 
-    rows: Rows
-    problems: dict[int, str]
+    folder: Path | None
+    in_memory: dict[Block, PerImage] = field(default_factory=dict)
 
-
-class MemoryBlocks(dict[Block, BlockRows]):
-    """The blocks of one result until they are joined."""
-
-    def read(self, block: Block) -> BlockRows | None:
-        return self.get(block)
-
-    def write(self, block: Block, found: BlockRows) -> None:
-        self[block] = found
-
-    def room(self, shape: tuple[int, ...], like: Rows) -> Rows:
-        """For the joined rows."""
-        return np.empty(shape, like.dtype)
-
-
-@dataclass(frozen=True)
-class FileBlocks:
-    """A NumPy archive per block; the joined rows, which may be larger than memory, are a file as well."""
-
-    folder: Path
-
-    def read(self, block: Block) -> BlockRows | None:
+    def read(self, block: Block) -> PerImage | None:
         """None if it is not there, or damaged."""
+        if self.folder is None:
+            return self.in_memory.get(block)
         try:
-            with np.load(self._path(block), allow_pickle=False) as arrays:
+            with np.load(self.folder / f"{block.name}.npz", allow_pickle=False) as arrays:
                 rows, bad, why = arrays["rows"], arrays["bad"], arrays["why"]
         except Exception:  # NumPy and zipfile raise nearly every kind of exception for a torn file
             return None
-        return None if len(rows) != len(block) else BlockRows(rows, dict(zip(bad.tolist(), why.tolist(), strict=True)))
+        return None if len(rows) != len(block) else PerImage(rows, dict(zip(bad.tolist(), why.tolist(), strict=True)))
 
-    def write(self, block: Block, found: BlockRows) -> None:
+    def write(self, block: Block, found: PerImage) -> None:
         """Without waiting for the disk: the archive has a checksum, and a torn one is computed again."""
+        if self.folder is None:
+            self.in_memory[block] = found
+            return
         bad, why = np.array(list(found.problems), np.int64), np.array(list(found.problems.values()), np.str_)
 
         def save(temporary: Path) -> None:
             with temporary.open("wb") as file:
                 np.savez(file, rows=found.rows, bad=bad, why=why)
 
-        write_atomically(self._path(block), save, durable=False)
+        write_atomically(self.folder / f"{block.name}.npz", save, durable=False)
 
-    def room(self, shape: tuple[int, ...], like: Rows) -> Rows:
-        return open_memmap(self.folder / _WHOLE, mode="w+", dtype=like.dtype, shape=shape)
-
-    def _path(self, block: Block) -> Path:
-        return self.folder / f"{block.name}.npz"
+    def joined(self, blocks: Sequence[Block]) -> PerImage:
+        """The rows of a folder, which may be more than memory holds, go to a file as well."""
+        rows: Rows = np.empty(0)
+        problems: dict[int, str] = {}
+        for block in blocks:
+            found = self.read(block)
+            if found is None:
+                raise StoreError(f"{block} is lost or damaged", hint="rerun the same command; it resumes")
+            if block is blocks[0]:
+                shape, dtype = (blocks[-1].stop, *found.rows.shape[1:]), found.rows.dtype
+                if self.folder is None:
+                    rows = np.empty(shape, dtype)
+                else:
+                    rows = open_memmap(self.folder / _WHOLE, mode="w+", dtype=dtype, shape=shape)
+            rows[block.slice] = found.rows
+            problems |= found.problems
+        return PerImage(rows, problems)
 
 
 @dataclass(frozen=True)
 class _Computations(Job[Block]):
     dataset: Images | Numbers
     computations: Sequence[Computation]
-    stores: Sequence[MemoryBlocks | FileBlocks]
+    stores: Sequence[_Blocks]
 
     def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem]:
         pairs = zip(self.computations, self.stores, strict=True)
         missing = [(one, store) for one, store in pairs if store.read(item) is None]
-        if missing:
-            pixels, readable, problems = self._read(item)
+        pixels: list[Pixels] = []
+        problems: dict[int, str] = {}
+        indices = range(item.start, item.stop)
+        if missing and not isinstance(self.dataset, Numbers):
+            for index in indices:
+                try:
+                    pixels.append(self.dataset.read(index).pixels)
+                except BadImageError as error:
+                    problems[index] = str(error.found or error.message)
+        readable = np.array([index for index in indices if index not in problems], np.int64)
         for computation, store in missing:
             rows = found = computation.compute(pixels, readable)
             if problems:
                 rows = np.zeros((len(item), *found.shape[1:]), found.dtype)
                 rows[readable - item.start] = found
-            store.write(item, BlockRows(rows, problems))
+            store.write(item, PerImage(rows, problems))
         advance(len(item))
         return []
-
-    def _read(self, block: Block) -> tuple[list[Pixels], NDArray[np.int64], dict[int, str]]:
-        """The images that can be read, their indices, and why the others can't; of numbers only the indices."""
-        pixels: list[Pixels] = []
-        problems: dict[int, str] = {}
-        indices = range(block.start, block.stop)
-        for index in indices:
-            try:
-                if not isinstance(self.dataset, Numbers):
-                    pixels.append(self.dataset.read(index).pixels)
-            except BadImageError as error:
-                problems[index] = str(error.found or error.message)
-        return pixels, np.array([index for index in indices if index not in problems], np.int64), problems
-
-
-def _joined(store: MemoryBlocks | FileBlocks, blocks: Sequence[Block], count: int) -> PerImage:
-    rows: Rows | None = None
-    problems: dict[int, str] = {}
-    for block in blocks:
-        found = store.read(block)
-        if found is None:
-            raise StoreError(f"{block} is lost or damaged", hint="rerun the same command; it resumes")
-        if rows is None:
-            rows = store.room((count, *found.rows.shape[1:]), found.rows)
-        rows[block.slice] = found.rows
-        problems |= found.problems
-    assert rows is not None
-    return PerImage(rows, problems)
 
 
 def _keep(folder: Path, key: str, done: PerImage) -> None:
@@ -323,12 +297,7 @@ def _kept(folder: Path, key: str) -> PerImage | None:
     place = folder / f"{key}.npy"
     try:
         problems = read_json(folder / f"{key}.json")["problems"]
-        rows = _mapped(place)
+        rows = np.load(place, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, KeyError):
         return None
     return PerImage(rows, {int(index): why for index, why in problems.items()}, place)
-
-
-def _mapped(place: Path) -> Rows:
-    rows: Rows = np.load(place, mmap_mode="r", allow_pickle=False)
-    return rows

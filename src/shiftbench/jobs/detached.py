@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -44,7 +45,7 @@ class DetachedJob(msgspec.Struct, kw_only=True):
 
     @property
     def log(self) -> Path:
-        return _folder() / f"{self.id}.log"
+        return _file(self.id, "log")
 
     @property
     def command(self) -> str:
@@ -56,50 +57,40 @@ class DetachedJob(msgspec.Struct, kw_only=True):
         if self.exit_code is not None:
             codes: dict[int, JobStatus] = {0: "done", _INTERRUPTED: "cancelled", -signal.SIGINT: "cancelled"}
             return codes.get(self.exit_code, "failed")
-        with file_lock(_lock(self.id), wait=False) as free:
+        with file_lock(_file(self.id, "lock"), wait=False) as free:
             return "lost" if free else "running"
 
 
-def _folder() -> Path:
-    return cache_folder("jobs")
-
-
-def _lock(job_id: str) -> Path:
-    return _folder() / f"{job_id}.lock"
+def _file(job_id: str, kind: Literal["log", "lock", "json"]) -> Path:
+    return cache_folder("jobs") / f"{job_id}.{kind}"
 
 
 def start_job(arguments: Sequence[str]) -> DetachedJob:
     """Run ``shiftbench`` with these arguments in a session of its own."""
     for old in [job for job in detached_jobs() if job.status != "running"][_KEPT:]:
-        for path in _folder().glob(f"{old.id}.*"):
+        for path in cache_folder("jobs").glob(f"{old.id}.*"):
             path.unlink(missing_ok=True)
     job_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
-    log = _folder() / f"{job_id}.log"
+    log = _file(job_id, "log")
     with log.open("wb") as output:
         keeper = subprocess.Popen(
             [sys.executable, "-m", __name__, job_id, *arguments],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     limit = time.monotonic() + _START
-    while not _record(job_id).exists():
+    while not _file(job_id, "json").exists():
         if keeper.poll() is not None or time.monotonic() > limit:
             raise ShiftbenchError("the job did not start", found=log.read_text(errors="replace")[-500:])
         time.sleep(_LOOK)
     return find_job(job_id)
 
 
-def _record(job_id: str) -> Path:
-    return _folder() / f"{job_id}.json"
-
-
 def detached_jobs() -> list[DetachedJob]:
     """The jobs of this user on this machine, the last one first."""
     found = []
-    for path in sorted(_folder().glob("*.json"), reverse=True):
-        try:
+    for path in sorted(cache_folder("jobs").glob("*.json"), reverse=True):
+        with suppress(OSError, msgspec.MsgspecError):
             found.append(msgspec.json.decode(path.read_bytes(), type=DetachedJob))
-        except (OSError, msgspec.MsgspecError):
-            continue
     return found
 
 
@@ -139,13 +130,13 @@ def _keep(job_id: str, arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: None)
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    with file_lock(_lock(job_id), wait=True):
+    with file_lock(_file(job_id, "lock"), wait=True):
         job = DetachedJob(id=job_id, arguments=arguments, folder=str(Path.cwd()), started=started, process=os.getpid())
         command = [sys.executable, "-c", "from shiftbench.cli import main; main()", *arguments]
         with subprocess.Popen(command) as process:
-            write_bytes(_record(job_id), msgspec.json.encode(job))
+            write_bytes(_file(job_id, "json"), msgspec.json.encode(job))
             job.exit_code = process.wait()
-        write_bytes(_record(job_id), msgspec.json.encode(job))
+        write_bytes(_file(job_id, "json"), msgspec.json.encode(job))
 
 
 if __name__ == "__main__":

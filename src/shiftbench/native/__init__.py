@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, wraps
 from typing import ParamSpec, get_args, get_type_hints
 
@@ -32,41 +32,32 @@ def kernel(declaration: Callable[P, None]) -> Callable[P, None]:
     Parameters are ``int``, ``bool``, ``float``, ``np.uint64`` or C-contiguous arrays ``NDArray[...]`` of at most three
     axes; arguments are positional. Other arguments are a ``TypeError`` or ``BufferError``: the C code could not tell.
     """
-    bound: list[tuple[int, bytes]] = []
+    name, names = declaration.__name__, list(inspect.signature(declaration).parameters)
+
+    @cache
+    def bound() -> tuple[int, bytes]:
+        """The address of the C function, and a letter for the type of each parameter (see call.c)."""
+        hints = get_type_hints(declaration)
+        types = [_SCALARS.get(hints[one]) or np.dtype(get_args(get_args(hints[one])[1])[0]).char for one in names]
+        address = ctypes.cast(getattr(_library(), name.lstrip("_")), ctypes.c_void_p).value
+        assert address is not None
+        return address, "".join(types).encode()
 
     @wraps(declaration)
     def call(*arguments: P.args, **unused: P.kwargs) -> None:
-        if not bound:
-            bound.append(_bind(declaration))
-        address, types = bound[0]
-        result = _library().call(address, types, arguments)
+        result = _library().call(*bound(), arguments)
+        if result > 0:
+            raise MemoryError
         if result:
-            raise MemoryError if result > 0 else TypeError(_mismatch(declaration, arguments, -1 - result))
+            index = -1 - result
+            found = arguments[index] if index < len(arguments) else None
+            if isinstance(found, np.ndarray):
+                found = f"an array of {found.dtype} {found.shape}"
+            raise TypeError(
+                f"{name}: {names[index]} must be {declaration.__annotations__[names[index]]}, found {found}"
+            )
 
     return call
-
-
-def _bind(declaration: Callable[..., None]) -> tuple[int, bytes]:
-    """The address of the C function, and a letter for the type of each parameter (see call.c)."""
-    function = getattr(_library(), declaration.__name__.lstrip("_"))
-    hints = get_type_hints(declaration)
-    types = [_SCALARS.get(hints[name]) or _format(hints[name]) for name in inspect.signature(declaration).parameters]
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    assert address is not None
-    return address, "".join(types).encode()
-
-
-def _format(array: object) -> str:
-    """The letter for the items of ``NDArray[...]``."""
-    return str(np.dtype(get_args(get_args(array)[1])[0]).char)
-
-
-def _mismatch(declaration: Callable[..., None], arguments: Sequence[object], index: int) -> str:
-    name = list(inspect.signature(declaration).parameters)[index]
-    found = arguments[index] if index < len(arguments) else None
-    if isinstance(found, np.ndarray):
-        found = f"an array of {found.dtype} {found.shape}"
-    return f"{declaration.__name__}: {name} must be {declaration.__annotations__[name]}, found {found}"
 
 
 @cache

@@ -63,19 +63,16 @@ def build(folder: Path = FOLDER, *options: str, machine: str | None = None) -> l
     command = compiler()
     if command is None:
         raise RuntimeError("no C compiler found: install gcc or clang, or `pip install ziglang`")
-    wanted = libraries(machine)
-    parts = {folder / name: folder / f".{name}.{os.getpid()}" for name in wanted}
-    commands = [[*command, *FLAGS, *options, *version] for version in wanted.values()]
-    started = [_start(one, part) for one, part in zip(commands, parts.values(), strict=True)]
-    messages = [process.communicate()[1] for process in started]
-    if any(process.returncode for process in started):
-        raise RuntimeError("\n".join([f"{' '.join(command)} failed:", *messages]))
-    for target, part in parts.items():
-        part.replace(target)
-    return list(parts)
-
-
-def _start(command: list[str], target: Path) -> subprocess.Popen[str]:
     files = [str(path) for path in sources() if path.suffix == ".c"]
-    whole = [*command, *files, "-lm", "-o", str(target)]
-    return subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    started = {}
+    for name, version in libraries(machine).items():
+        part = folder / f".{name}.{os.getpid()}"
+        whole = [*command, *FLAGS, *options, *version, *files, "-lm", "-o", str(part)]
+        process = subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        started[folder / name] = part, process
+    messages = [process.communicate()[1] for _, process in started.values()]
+    if any(process.returncode for _, process in started.values()):
+        raise RuntimeError("\n".join([f"{' '.join(command)} failed:", *messages]))
+    for target, (part, _) in started.items():
+        part.replace(target)
+    return list(started)

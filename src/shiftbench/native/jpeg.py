@@ -22,22 +22,12 @@ _LUMA = (
 _CHROMA = (17, 18, 24, 47, *[99] * 4, 18, 21, 26, 66, *[99] * 4, 24, 26, 56, *[99] * 5, 47, 66, *[99] * 38)
 
 
+# The pixels of an image (H, W, 3) after it was written and read.
 @kernel
-def jpeg_round_trip(
-    image: NDArray[np.uint8], luma: NDArray[np.int32], chroma: NDArray[np.int32], out: NDArray[np.uint8]
-) -> None:
-    """The pixels of an image (H, W, 3) after it was written and read."""
-
-
+def jpeg_round_trip(image: Pixels, luma: Table, chroma: Table, out: Pixels) -> None: ...
+# The bytes of a file with optimised Huffman codes; their number goes into ``size``.
 @kernel
-def jpeg_file(
-    image: NDArray[np.uint8],
-    luma: NDArray[np.int32],
-    chroma: NDArray[np.int32],
-    out: NDArray[np.uint8],
-    size: NDArray[np.int64],
-) -> None:
-    """The bytes of a file with optimised Huffman codes; their number goes into ``size``."""
+def jpeg_file(image: Pixels, luma: Table, chroma: Table, out: Pixels, size: NDArray[np.int64]) -> None: ...
 
 
 @lru_cache(maxsize=100)

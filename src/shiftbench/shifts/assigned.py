@@ -132,8 +132,10 @@ class Assigned(Shift):
             return super().scores_in(view, asked)
         scores = np.zeros((len(view.ids), len(view.classifier.space)), np.float32)
         for place, rows in self._rows_by_place(view.ids).items():
-            part = cast("BlockView", _Part(view, rows))
-            scores[rows] = self.members[place].scores_in(part, _AskedPart.of(asked, rows))
+            position = {row: i for i, row in enumerate(asked.used)}
+            own = {i: position[row] for i, row in enumerate(rows) if row in position}
+            part = _AskedPart(asked.setting, list(own), asked.labels[list(own.values())], asked.classes)
+            scores[rows] = self.members[place].scores_in(cast("BlockView", _Part(view, rows)), part)
         return scores
 
 
@@ -155,23 +157,17 @@ class _Part:
 @dataclass(frozen=True)
 class _AskedPart:
     setting: str
+    #: Positions among the rows of the part.
     used: Sequence[int]
     labels: Labels
     classes: Sequence[int] | None
-
-    @classmethod
-    def of(cls, whole: Asked, rows: Sequence[int]) -> _AskedPart:
-        """``used`` are positions among the rows."""
-        position = {row: i for i, row in enumerate(whole.used)}
-        own = {i: position[row] for i, row in enumerate(rows) if row in position}
-        return cls(whole.setting, list(own), whole.labels[list(own.values())], whole.classes)
 
     def show(self, images: Pixels) -> None:
         return  # the run keeps images of whole blocks only
 
 
 @shift_kinds.register("assigned")
-def _assigned(record: Mapping[str, Any]) -> Shift:
+def _rebuilt(record: Mapping[str, Any]) -> Shift:
     """It shifts images once ``for_images`` gave it those of the run."""
     members = tuple(rebuild_shift(member) for member in record["members"])
     return Assigned(str(record["name"]), members, ShiftAssignment(**record["assignment"]))

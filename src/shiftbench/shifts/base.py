@@ -155,16 +155,16 @@ class SequenceShift(Shift):
 
     def scores_in(self, view: BlockView, asked: Asked) -> Scores:
         """All frames of one image at a time: a whole block of frames would not fit into memory."""
-        by_image = view.shared(self.sequence, lambda: [self._of_one(view, i) for i in range(len(view.ids))])
+
+        def of_one(image: Pixels, image_id: str) -> Scores:
+            with view.blamed_on(f"sequence {self.sequence!r}", [image_id]):
+                crop = view.square() or min(image.shape[:2])
+                frames = self.frames(image, image_id=image_id, seed=view.seed, crop=crop)
+            return view.scores(frames, [image_id] * len(frames))
+
+        by_image = view.shared(self.sequence, lambda: list(map(of_one, view.images, view.ids)))
         rows = [frames[self.index] for frames in by_image]
         return np.stack(rows) if rows else np.empty((0, len(view.classifier.space)), np.float32)
-
-    def _of_one(self, view: BlockView, position: int) -> Scores:
-        image, image_id = view.images[position], view.ids[position]
-        with view.blamed_on(f"sequence {self.sequence!r}", [image_id]):
-            crop = view.square() or min(image.shape[:2])
-            frames = self.frames(image, image_id=image_id, seed=view.seed, crop=crop)
-        return view.scores(frames, [image_id] * len(frames))
 
 
 @dataclass(frozen=True)
@@ -191,16 +191,11 @@ shift_kinds: Registry[ShiftBuilder] = Registry(
         "shiftbench.shifts.corruptions.api",
         "shiftbench.shifts.compose",
         "shiftbench.shifts.assigned",
-        "shiftbench.shifts.compose",
         "shiftbench.shifts.perturbations",
         "shiftbench.shifts.attacks.attack",
     ),
 )
-
-
-@shift_kinds.register("none")
-def _no_shift(record: Mapping[str, Any]) -> Shift:
-    return NoShift()
+shift_kinds.add("none", lambda record: NoShift())
 
 
 def rebuild_shift(record: Mapping[str, Any], description: Mapping[str, Any] | None = None) -> Shift:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +38,6 @@ class ThenJpeg(Shift):
         return {"shift": "then-jpeg", "first": self.first.record(), "quality": self.quality}
 
 
-@shift_kinds.register("then-jpeg")
-def _then_jpeg(record: Mapping[str, Any]) -> Shift:
-    return ThenJpeg(rebuild_shift(record["first"]), record["quality"])
-
-
 @dataclass(frozen=True)
 class Greyscale(Shift):
     """0.299 R + 0.587 G + 0.114 B in all three channels, rounded to grey levels.
@@ -63,9 +57,8 @@ class Greyscale(Shift):
         return {"shift": "greyscale", "weights": [0.299, 0.587, 0.114], "rounding": "nearest 8-bit level"}
 
 
-@shift_kinds.register("greyscale")
-def _greyscale(record: Mapping[str, Any]) -> Shift:
-    return Greyscale()
+shift_kinds.add("then-jpeg", lambda record: ThenJpeg(rebuild_shift(record["first"]), record["quality"]))
+shift_kinds.add("greyscale", lambda record: Greyscale())
 
 
 def luma(image: Pixels) -> Pixels:

@@ -7,18 +7,16 @@ probability counts how often it does. The published clips are compressed as vide
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import ShiftError
-from shiftbench.io.opencv import opencv
+from shiftbench.errors import ShiftError, required
 from shiftbench.registry import Registry
-from shiftbench.shifts.base import SequenceShift, Shift, shift_kinds
+from shiftbench.shifts.base import SequenceShift, shift_kinds
 from shiftbench.shifts.corruptions import GENERATOR_VERSION
 from shiftbench.shifts.corruptions.blur import gaussian_blur_levels, to_float32, trail
 from shiftbench.shifts.corruptions.noise import gaussian_noise, shot_noise, speckle_noise
@@ -73,13 +71,22 @@ def perturbation_frames(
     make = PERTURBATIONS.get(name)
     if difficulty not in (1, 2, 3):
         raise ShiftError("invalid difficulty", found=repr(difficulty), expected="1, 2 or 3")
-    array = _checked(image, crop)
-    draws: Draws
-    if rng is None:
-        draws = KeyedDraws(derive_key(seed, "perturbation", name, difficulty, image_id))
-    else:
-        draws = PublishedDraws(rng)
-    return np.stack(list(make(array, crop, difficulty, draws)))
+    if not (isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3):
+        raise ShiftError(
+            "perturbation sequences start from one 8-bit colour image",
+            found=f"{type(image).__name__} {getattr(image, 'shape', '')} {getattr(image, 'dtype', '')}",
+            expected="a uint8 array (H, W, 3)",
+        )
+    if min(image.shape[:2]) < crop:
+        raise ShiftError(
+            "the image is smaller than the frames to cut from it",
+            found=f"{image.shape[0]} x {image.shape[1]} px",
+            expected=f"at least {crop} px on each side, 256 for ImageNet-P",
+            hint="resize the shorter side to 256 first, or pass a smaller crop",
+        )
+    key = derive_key(seed, "perturbation", name, difficulty, image_id)
+    draws: Draws = KeyedDraws(key) if rng is None else PublishedDraws(rng)
+    return np.stack(list(make(np.ascontiguousarray(image), crop, difficulty, draws)))
 
 
 def centre_crop(image: Pixels, side: int) -> Pixels:
@@ -149,10 +156,18 @@ def _snow(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[P
 @PERTURBATIONS.register("tilt")
 def _tilt(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
     """Turned out of the image plane about both axes, seen from a distance of one diagonal."""
-    cv2 = opencv("the perturbation 'tilt'")
+    cv2 = required("cv2", "opencv", "the perturbation 'tilt'", "opencv-python-headless")
     height, width = image.shape[:2]
+    focal = math.hypot(width, height)
+    to_space = np.array([[1, 0, -width / 2], [0, 1, -height / 2], [0, 0, 1], [0, 0, 1]])
+    away = np.eye(4)
+    away[2, 3] = focal
+    to_plane = np.array([[focal, 0, width / 2, 0], [0, focal, height / 2, 0], [0, 0, 1, 0]])
     for i in range(FRAMES):
-        turned = cv2.warpPerspective(image, _tilt_matrix(height, width, math.radians(i - 15)), (width, height))
+        c, s = math.cos(math.radians(i - 15)), math.sin(math.radians(i - 15))
+        about_x = np.array([[1, 0, 0, 0], [0, c, -s, 0], [0, s, c, 0], [0, 0, 0, 1]])
+        about_y = np.array([[c, 0, -s, 0], [0, 1, 0, 0], [s, 0, c, 0], [0, 0, 0, 1]])
+        turned = cv2.warpPerspective(image, to_plane @ away @ about_x @ about_y @ to_space, (width, height))
         yield centre_crop(np.asarray(turned, np.uint8), crop)
 
 
@@ -192,37 +207,6 @@ def _affine(
     return np.array(moved)
 
 
-def _tilt_matrix(height: int, width: int, angle: float) -> NDArray[np.float64]:
-    focal = math.hypot(width, height)
-    c, s = math.cos(angle), math.sin(angle)
-    to_space = np.array([[1, 0, -width / 2], [0, 1, -height / 2], [0, 0, 1], [0, 0, 1]])
-    about_x = np.array([[1, 0, 0, 0], [0, c, -s, 0], [0, s, c, 0], [0, 0, 0, 1]])
-    about_y = np.array([[c, 0, -s, 0], [0, 1, 0, 0], [s, 0, c, 0], [0, 0, 0, 1]])
-    away = np.eye(4)
-    away[2, 3] = focal
-    to_plane = np.array([[focal, 0, width / 2, 0], [0, focal, height / 2, 0], [0, 0, 1, 0]])
-    return np.asarray(to_plane @ away @ about_x @ about_y @ to_space)
-
-
-def _checked(image: Pixels, crop: int) -> Pixels:
-    fits = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3
-    if not fits:
-        raise ShiftError(
-            "perturbation sequences start from one 8-bit colour image",
-            found=f"{type(image).__name__} {getattr(image, 'shape', '')} {getattr(image, 'dtype', '')}",
-            expected="a uint8 array (H, W, 3)",
-        )
-    if min(image.shape[:2]) < crop:
-        raise ShiftError(
-            "the image is smaller than the frames to cut from it",
-            found=f"{image.shape[0]} x {image.shape[1]} px",
-            expected=f"at least {crop} px on each side, 256 for ImageNet-P",
-            hint="resize the shorter side to 256 first, or pass a smaller crop",
-        )
-    return np.ascontiguousarray(image)
-
-
-_LONGER = {"translate": 41}
 _NOISE = frozenset({"gaussian_noise", "shot_noise", "speckle_noise"})
 
 
@@ -246,7 +230,6 @@ class PerturbationFrame(SequenceShift):
 
     @property
     def sequence(self) -> str:
-        """What the frames of one sequence share."""
         return f"{self.perturbation}, difficulty {self.difficulty}"
 
     def frames(self, image: Pixels, *, image_id: str, seed: int, crop: int) -> Pixels:
@@ -267,15 +250,13 @@ class PerturbationFrame(SequenceShift):
         }
 
 
-@shift_kinds.register("perturbation")
-def _frame(record: Mapping[str, Any]) -> Shift:
-    return PerturbationFrame(record["perturbation"], record["frame"], record["difficulty"])
+shift_kinds.add(
+    "perturbation", lambda record: PerturbationFrame(record["perturbation"], record["frame"], record["difficulty"])
+)
 
 
 def frames_of(perturbation: str, difficulty: int = 1) -> list[PerturbationFrame]:
-    """All frames of a sequence, in order.
-
-    >>> len(frames_of("rotate")), len(frames_of("translate"))
-    (31, 41)
-    """
-    return [PerturbationFrame(perturbation, index, difficulty) for index in range(_LONGER.get(perturbation, FRAMES))]
+    """All frames of a sequence, in order."""
+    return [
+        PerturbationFrame(perturbation, i, difficulty) for i in range(41 if perturbation == "translate" else FRAMES)
+    ]

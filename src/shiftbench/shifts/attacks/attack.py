@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
-from shiftbench.shifts.attacks.base import Attackable, ClassifierShift, attack_batch
+from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
 from shiftbench.shifts.attacks.objective import (
     REFERENCE_SIDE,
     Norm,
@@ -86,18 +86,11 @@ class Attack(ClassifierShift):
     away_from: Literal["label", "prediction"] = "label"
 
     def __post_init__(self) -> None:
-        for what, value, choices in (
-            ("norm", self.norm, ("linf", "l2")),
-            ("away_from", self.away_from, ("label", "prediction")),
-        ):
-            if value not in choices:
+        for what, choices in (("norm", ("linf", "l2")), ("away_from", ("label", "prediction"))):
+            if (value := getattr(self, what)) not in choices:
                 raise ShiftError(f"unknown {what} of attack {self.name!r}", found=value, expected=" or ".join(choices))
-        for what, number, least in (
-            ("eps", self.eps, 0),
-            ("steps", self.steps, 0),
-            ("step_size", self.step_size or 0, 0),
-            ("restarts", self.restarts, 1),
-        ):
+        for what, least in (("eps", 0), ("steps", 0), ("step_size", 0), ("restarts", 1)):
+            number = getattr(self, what) or 0
             if not (np.isfinite(number) and number >= least):
                 raise ShiftError(
                     f"{what} of attack {self.name!r} is out of range", found=number, expected=f"{least} or more"
@@ -129,36 +122,20 @@ class Attack(ClassifierShift):
         return about
 
     def scores_and_images(
-        self,
-        classifier: Attackable,
-        images: Pixels,
-        labels: Labels,
-        *,
-        image_ids: Sequence[str],
-        seed: int,
+        self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int,
         classes: Sequence[int] | None = None,
-    ) -> tuple[Scores, NDArray[np.float32] | None]:
+    ) -> tuple[Scores, NDArray[np.float32] | None]:  # fmt: skip
         found = self.attack(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)
         return found.scores, found.images
 
     def attack(
-        self,
-        classifier: Attackable,
-        images: Pixels,
-        labels: Labels,
-        *,
-        image_ids: Sequence[str],
-        seed: int = 0,
+        self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int = 0,
         classes: Sequence[int] | None = None,
-    ) -> Attacked:
-        """As ``scores``, with the images. The scores are those of the attacked network itself, run by torch."""
+    ) -> Attacked:  # fmt: skip
+        """The scores with images and losses. The scores are those of the attacked network itself, run by torch."""
         victim = Victim.of(classifier, classes)
-        size = attack_batch(classifier.batch_size)
         with one_torch_thread():
-            parts = [
-                self._attack_batch(victim, pixels, targets, ids, seed)
-                for pixels, targets, ids in batches(victim, images, labels, image_ids, size)
-            ]
+            parts = [self._attack_batch(victim, *batch, seed) for batch in victim.batches(images, labels, image_ids)]
         if not parts:
             shape = (0, len(classifier.space))
             return Attacked(images.astype(np.float32), np.empty(shape, np.float32), np.empty(0, np.float32))
@@ -169,15 +146,23 @@ class Attack(ClassifierShift):
     def _attack_batch(
         self, victim: Victim, pixels: Tensor, labels: Tensor, ids: Sequence[str], seed: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Images, scores and losses after the strongest restart."""
+        """Images, scores and losses, image by image of the most harmful restart: fooled first, then the loss."""
+        torch = import_torch()
         if self.away_from == "prediction":
             labels = victim.competing(victim.scores(pixels)).argmax(dim=1)
         best: tuple[Tensor, Tensor, Tensor] | None = None
         for restart in range(self.restarts):
-            found = self._descend(victim, pixels, labels, ids, seed, restart)
-            scores = victim.scores(found)
-            candidate = found, scores, victim.losses(scores, labels)
-            best = candidate if best is None else _stronger(victim, labels, best, candidate)
+            images = self._descend(victim, pixels, labels, ids, seed, restart)
+            scores = victim.scores(images)
+            found = images, scores, victim.losses(scores, labels)
+            if best is not None:
+                was, now = (victim.competing(one[1]).argmax(dim=1) != labels for one in (best, found))
+                better = torch.where(was == now, found[2] > best[2], now)
+                images, scores, losses = (
+                    torch.where(better.reshape(-1, *[1] * (a.ndim - 1)), b, a) for a, b in zip(best, found, strict=True)
+                )
+                found = images, scores, losses
+            best = found
         assert best is not None
         return best
 
@@ -202,63 +187,19 @@ class Attack(ClassifierShift):
 
 @shift_kinds.register("attack")
 def _rebuild(record: Mapping[str, Any]) -> Shift:
+    start = record["attack"], record["norm"], record["eps"], record["steps"]
     if "members" in record:
         from shiftbench.shifts.attacks.autoattack import AutoAttack
 
-        return AutoAttack(record["attack"], record["norm"], record["eps"], record["steps"], record["queries"])
-    step = record["step_size"]
-    return Attack(
-        record["attack"],
-        record["norm"],
-        record["eps"],
-        record["steps"],
-        None if step == "eps" else step,
-        record["restarts"],
-        record["random_start"],
-        record["away_from"],
-    )
-
-
-def _stronger(
-    victim: Victim, labels: Tensor, kept: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Image by image the more harmful of two: fooled first, then the loss."""
-    torch = import_torch()
-    (_, kept_scores, kept_losses), (_, other_scores, other_losses) = kept, other
-    was, now = (victim.competing(scores).argmax(dim=1) != labels for scores in (kept_scores, other_scores))
-    better = torch.where(was == now, other_losses > kept_losses, now)
-    images, scores, losses = (
-        torch.where(better.reshape(-1, *[1] * (a.ndim - 1)), b, a) for a, b in zip(kept, other, strict=True)
-    )
-    return images, scores, losses
-
-
-def batches(
-    victim: Victim, images: Pixels, labels: Labels, image_ids: Sequence[str], size: int
-) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
-    """Pixels in [0, 1] as (size, 3, H, W), labels and ids; the last batch is filled up with black images.
-
-    Torch takes other kernels for other batch sizes. An attack makes much of the last bit, hence every batch has
-    the same size.
-    """
-    torch = import_torch()
-    for start in range(0, len(images), size):
-        piece = slice(start, start + size)
-        missing = size - len(images[piece])
-        filled = np.concatenate([images[piece], np.zeros((missing, *images.shape[1:]), np.uint8)])
-        pixels = torch.from_numpy(np.ascontiguousarray(filled.transpose(0, 3, 1, 2))).to(victim.model.device)
-        targets = np.concatenate([np.maximum(labels[piece], 0), np.zeros(missing, labels.dtype)]).astype(np.int64)
-        ids = [*image_ids[piece], *[""] * missing]
-        yield pixels.float() / 255, torch.from_numpy(targets).to(victim.model.device), ids
+        return AutoAttack(*start, record["queries"])
+    step = None if record["step_size"] == "eps" else record["step_size"]
+    return Attack(*start, step, record["restarts"], record["random_start"], record["away_from"])
 
 
 def fgsm(name: str, norm: Norm, eps: float) -> Attack:
     """The fast gradient sign method (Goodfellow et al. 2015): x + eps * sign(g), one step from the image itself.
 
     In L2 it goes eps along g / ||g||.
-
-    >>> fgsm("fgsm.linf.eps2", "linf", 2 / 255).steps
-    1
     """
     return Attack(name, norm, eps, steps=1, step_size=None, random_start=False)
 

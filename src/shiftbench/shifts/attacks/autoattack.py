@@ -18,7 +18,6 @@ from shiftbench.arrays import Pixels
 from shiftbench.errors import MissingExtraError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
-from shiftbench.shifts.attacks.attack import batches
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
 from shiftbench.shifts.attacks.objective import REFERENCE_SIDE, Norm, Victim, import_torch, radius
 from shiftbench.shifts.seeds import derive_seed
@@ -82,19 +81,13 @@ class AutoAttack(ClassifierShift):
         super().check(classifier)
 
     def scores_and_images(
-        self,
-        classifier: Attackable,
-        images: Pixels,
-        labels: Labels,
-        *,
-        image_ids: Sequence[str],
-        seed: int,
+        self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int,
         classes: Sequence[int] | None = None,
-    ) -> tuple[Scores, NDArray[np.float32] | None]:
+    ) -> tuple[Scores, NDArray[np.float32] | None]:  # fmt: skip
         torch, victim = import_torch(), Victim.of(classifier, classes)
         rows, attacked = [], []
         with one_torch_thread():
-            for pixels, label, (image_id,) in batches(victim, images, labels, image_ids, 1):
+            for pixels, label, (image_id,) in victim.batches(images, labels, image_ids, 1):
                 with _seeded(derive_seed(seed, "autoattack", self.norm, image_id)):
                     found = self._attack(victim, pixels.cpu().numpy(), label.cpu().numpy(), len(classifier.space))
                 rows.append(victim.scores(torch.from_numpy(found).to(victim.model.device)).cpu().numpy())
@@ -105,8 +98,13 @@ class AutoAttack(ClassifierShift):
 
     def _attack(self, victim: Victim, pixels: Any, labels: Any, classes: int) -> Any:
         torch, (evasion, estimators) = import_torch(), _import_art()
+
+        class Competing(torch.nn.Module):  # type: ignore[misc, name-defined]
+            def forward(self, pixels: Any) -> Any:
+                return victim.competing(victim.model(pixels))
+
         estimator = estimators.PyTorchClassifier(
-            _competing_only(victim),
+            Competing(),
             loss=torch.nn.CrossEntropyLoss(),
             input_shape=pixels.shape[1:],
             nb_classes=classes,
@@ -130,16 +128,6 @@ class AutoAttack(ClassifierShift):
         ]
         whole = evasion.AutoAttack(estimator, norm=norm, eps=eps, eps_step=2 * eps, attacks=members, batch_size=1)
         return np.clip(whole.generate(pixels, labels), 0, 1).astype(np.float32)
-
-
-def _competing_only(victim: Victim) -> Any:
-    torch = import_torch()
-
-    class Competing(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def forward(self, pixels: Any) -> Any:
-            return victim.competing(victim.model(pixels))
-
-    return Competing()
 
 
 def _import_art() -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,9 +17,6 @@ from shiftbench.shifts.base import Asked, BlockView, Shift
 if TYPE_CHECKING:
     from shiftbench.datasets.base import Dataset
     from shiftbench.labels.space import Projection
-
-#: An attack keeps the activations of every layer for the way back, so it takes an eighth of the images at once.
-BATCH_SHARE = 8
 
 
 class Attackable(Protocol):
@@ -48,37 +46,18 @@ class ClassifierShift(Shift):
     #: Whether it can be run only on images whose class is known.
     needs_labels: bool = True
 
-    def scores(
-        self,
-        classifier: Attackable,
-        images: Pixels,
-        labels: Labels,
-        *,
-        image_ids: Sequence[str],
-        seed: int,
+    @abstractmethod
+    def scores_and_images(
+        self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int,
         classes: Sequence[int] | None = None,
-    ) -> Scores:
-        """Scores of the shifted images over the classifier's label space, float32 (N, classes).
+    ) -> tuple[Scores, NDArray[np.float32] | None]:  # fmt: skip
+        """Scores of the shifted images over the classifier's label space, float32 (N, classes), and these images,
+        (N, H, W, 3) in [0, 1], for the report; None: it shows none.
 
         ``images`` are uint8 (N, H, W, 3), ``labels`` index the classifier's label space. ``classes`` are the
         columns that compete in the setting (None: all of them); the others can't be what the image is taken for.
-        An image's scores depend on nothing but itself, its id, the seed and the classifier. A subclass implements this
-        or ``scores_and_images``.
+        An image's scores depend on nothing but itself, its id, the seed and the classifier.
         """
-        return self.scores_and_images(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)[0]
-
-    def scores_and_images(
-        self,
-        classifier: Attackable,
-        images: Pixels,
-        labels: Labels,
-        *,
-        image_ids: Sequence[str],
-        seed: int,
-        classes: Sequence[int] | None = None,
-    ) -> tuple[Scores, NDArray[np.float32] | None]:
-        """As ``scores``, with the shifted images, (N, H, W, 3) in [0, 1], for the report; None: it shows none."""
-        return self.scores(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes), None
 
     def check(self, classifier: Attackable) -> None:
         """Refuse a classifier that this shift can't be computed for, before the run begins."""
@@ -124,14 +103,5 @@ class ClassifierShift(Shift):
     def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
         raise ShiftError(
             f"{self.name} depends on the classifier, so it gives no pixels by itself",
-            hint="call its scores(classifier, images, labels, ...), or evaluate a setting that has it",
+            hint="evaluate a setting that has it, or call scores_and_images(classifier, images, labels, ...)",
         )
-
-
-def attack_batch(batch_size: int) -> int:
-    """How many images are attacked at once.
-
-    >>> attack_batch(128), attack_batch(4)
-    (16, 1)
-    """
-    return max(1, batch_size // BATCH_SHARE)

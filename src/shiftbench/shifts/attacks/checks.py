@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels
-from shiftbench.shifts.attacks.attack import Attack, Attacked, batches, fgsm
-from shiftbench.shifts.attacks.base import Attackable, attack_batch
+from shiftbench.shifts.attacks.attack import Attack, Attacked, fgsm
+from shiftbench.shifts.attacks.base import Attackable
 from shiftbench.shifts.attacks.objective import Victim
 
 #: Radii in grey levels of 255 over which the loss must rise.
@@ -96,14 +96,8 @@ def check_attack(
     right = np.full(len(images), True) if labels is None else predicted == labels
     if not right.any():
         return [AttackCheck("some images are classified rightly", False, f"none of {len(images)}")]
-    trial = _Trial(
-        classifier,
-        images[right],
-        predicted[right],
-        [one for one, ok in zip(ids, right, strict=True) if ok],
-        seed,
-        steps,
-    )
+    chosen = [one for one, ok in zip(ids, right, strict=True) if ok]
+    trial = _Trial(classifier, images[right], predicted[right], chosen, seed, steps)
     return [check for group in _CHECKS for check in group(trial)]
 
 
@@ -111,8 +105,7 @@ def _gradients(trial: _Trial) -> Iterator[AttackCheck]:
     """Saturation and rounding make them zero."""
     victim, sizes = Victim.of(trial.classifier), []
     with one_torch_thread():
-        batch = attack_batch(trial.classifier.batch_size)
-        for pixels, labels, _ in batches(victim, trial.images, trial.labels, trial.ids, batch):
+        for pixels, labels, _ in victim.batches(trial.images, trial.labels, trial.ids):
             sizes += victim.gradient(pixels, labels).abs().flatten(1).amax(dim=1).tolist()
     found = np.array(sizes[: len(trial.images)])
     bad = int((~np.isfinite(found) | (found == 0)).sum())
@@ -125,8 +118,8 @@ def _ladder(trial: _Trial) -> Iterator[AttackCheck]:
     many = [trial.run(trial.pgd(eps / 255)) for eps in LADDER]
     losses = [float(found.losses.mean()) for found in many]
     rising = all(after >= before - 1e-3 * abs(before) for before, after in pairwise(losses))
-    shown = ", ".join(f"{loss:.3g}" for loss in losses)
-    yield AttackCheck("the loss rises with eps", rising and losses[-1] > losses[0], f"{shown} at {_grey(LADDER)} / 255")
+    shown, grey = ", ".join(f"{loss:.3g}" for loss in losses), ", ".join(f"{eps:g}" for eps in LADDER)
+    yield AttackCheck("the loss rises with eps", rising and losses[-1] > losses[0], f"{shown} at {grey} / 255")
     last_one, last_many = (int(trial.right(found[-1]).sum()) for found in (one_step, many))
     single = float(one_step[-1].losses.mean())
     yield AttackCheck(
@@ -170,7 +163,3 @@ def _unbounded(trial: _Trial) -> Iterator[AttackCheck]:
 
 
 _CHECKS: tuple[Callable[[_Trial], Iterator[AttackCheck]], ...] = (_gradients, _ladder, _restarts, _chance, _unbounded)
-
-
-def _grey(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)

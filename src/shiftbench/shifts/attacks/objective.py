@@ -5,28 +5,33 @@ is treated by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.errors import ClassifierError, MissingExtraError
+from shiftbench.arrays import Pixels
+from shiftbench.errors import ClassifierError, required
+from shiftbench.labels.space import Labels
 from shiftbench.shifts.attacks.base import Attackable
 from shiftbench.shifts.seeds import derive_key
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Norm = Literal["linf", "l2"]
+#: Below this a gradient has no direction.
+_TINY = 1e-30
+#: Sides of images for which L2 radii are stated.
+REFERENCE_SIDE = 224
+#: An attack keeps the activations of every layer for the way back, so it takes an eighth of the images at once.
+_BATCH_SHARE = 8
 
-def import_torch() -> ModuleType:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtraError("torch", "torch", "an attack") from error
-    return torch
+
+def import_torch() -> Any:
+    return required("torch", "torch", "an attack")
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class Victim:
     probabilities: bool
     #: 0 for the classes that compete, -inf for the others; None where all do.
     mask: Tensor | None
+    batch_size: int
 
     @classmethod
     def of(cls, classifier: Attackable, classes: Sequence[int] | None = None) -> Victim:
@@ -47,7 +53,8 @@ class Victim:
         if classes is not None:
             mask = torch.full((len(classifier.space),), -torch.inf, device=model.device)
             mask[list(classes)] = 0
-        return cls(classifier.name, model, classifier.outputs == "probabilities", mask)
+        size = max(1, classifier.batch_size // _BATCH_SHARE)
+        return cls(classifier.name, model, classifier.outputs == "probabilities", mask, size)
 
     def competing(self, scores: Tensor) -> Tensor:
         """Logits of the competing classes; probabilities become logits by their logarithm."""
@@ -66,7 +73,7 @@ class Victim:
         with torch.enable_grad():
             try:
                 loss = self.losses(self.model(leaf), labels).sum()
-                (found,) = torch.autograd.grad(loss, leaf)
+                found: Tensor = torch.autograd.grad(loss, leaf)[0]
             except RuntimeError as error:
                 if not any(word in str(error) for word in ("require grad", "grad_fn", "derivative", "differentiated")):
                     raise
@@ -75,20 +82,30 @@ class Victim:
                     found=str(error).strip().splitlines()[0][:200],
                     expected="a network of differentiable operations from pixels to scores",
                 ) from error
-        result: Tensor = found
-        return result
+        return found
 
     def scores(self, pixels: Tensor) -> Tensor:
         with import_torch().no_grad():
             found: Tensor = self.model(pixels).float()
         return found
 
+    def batches(
+        self, images: Pixels, labels: Labels, image_ids: Sequence[str], size: int | None = None
+    ) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
+        """Pixels in [0, 1] as (size, 3, H, W), labels and ids; the last batch is filled up with black images.
 
-Norm = Literal["linf", "l2"]
-#: Below this a gradient has no direction.
-_TINY = 1e-30
-#: Sides of images for which L2 radii are stated.
-REFERENCE_SIDE = 224
+        Torch takes other kernels for other batch sizes. An attack makes much of the last bit, hence every batch has
+        the same size.
+        """
+        torch, size = import_torch(), size or self.batch_size
+        for start in range(0, len(images), size):
+            piece = slice(start, start + size)
+            missing = size - len(images[piece])
+            filled = np.concatenate([images[piece], np.zeros((missing, *images.shape[1:]), np.uint8)])
+            pixels = torch.from_numpy(np.ascontiguousarray(filled.transpose(0, 3, 1, 2))).to(self.model.device)
+            targets = np.concatenate([np.maximum(labels[piece], 0), np.zeros(missing, labels.dtype)]).astype(np.int64)
+            ids = [*image_ids[piece], *[""] * missing]
+            yield pixels.float() / 255, torch.from_numpy(targets).to(self.model.device), ids
 
 
 def lengths(delta: Tensor, norm: Norm) -> Tensor:
@@ -99,14 +116,7 @@ def lengths(delta: Tensor, norm: Norm) -> Tensor:
 
 
 def project(delta: Tensor, norm: Norm, eps: float) -> Tensor:
-    """The nearest perturbation of length eps or less.
-
-    L-infinity cuts every value to [-eps, eps]; L2 shortens the whole vector to eps where it is longer.
-
-    >>> import torch
-    >>> project(torch.tensor([3.0, 4.0]).reshape(1, 1, 1, 2), "l2", 1).flatten().tolist()
-    [0.6000000238418579, 0.800000011920929]
-    """
+    """The nearest perturbation of length eps or less: L-infinity cuts every value, L2 shortens the whole vector."""
     if norm == "linf":
         return delta.clamp(-eps, eps)
     return delta * (eps / lengths(delta, "l2").clamp_min(_TINY)).clamp_max(1)
@@ -128,9 +138,6 @@ def radius(eps: float, norm: Norm, side: int) -> float:
     """The radius for images of this side: L2 radii are stated for 224 and grow with the side, as the testbed's do.
 
     With it the mean change of a pixel stays the same. L-infinity radii hold for every size.
-
-    >>> radius(0.5, "l2", 448), radius(0.5, "linf", 448)
-    (1.0, 0.5)
     """
     return eps * side / REFERENCE_SIDE if norm == "l2" else eps
 
@@ -140,9 +147,6 @@ def unit_start(norm: Norm, shape: Sequence[int], *, image_id: str, seed: int, re
 
     The radius does not enter: attacks of different eps start in the same direction, so that a curve over eps
     shows eps and not luck.
-
-    >>> unit_start("l2", (3, 4, 4), image_id="a", seed=0, restart=0).shape
-    (3, 4, 4)
     """
     key = derive_key(seed, "attack", norm, restart, image_id)
     rng = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))

@@ -8,7 +8,6 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -17,7 +16,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError, UnknownNameError, warn_user
 from shiftbench.shifts.base import Shift, shift_kinds
 from shiftbench.shifts.compose import ThenJpeg, luma
-from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS, Definition, corruptions
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS, corruptions
 from shiftbench.shifts.corruptions.frost import PROCEDURAL, resolve_textures, texture_source
 from shiftbench.shifts.corruptions.image_kinds import Unpacked, unpack
 from shiftbench.shifts.corruptions.severities import TABLES, parameters
@@ -83,7 +82,7 @@ def corrupt(
     if rng is not None:
         published = PublishedDraws(rng)
         return cast("Image", given.map(lambda pixels, _: shift.apply(pixels, published)))
-    draws = [shift.draws(seed, one) for one in ids or default_ids(given)]
+    draws = [shift.draws(seed, one) for one in ids or _numbered(given)]
     corrupted = given.map(lambda pixels, i: shift.apply(pixels, draws[i]))
     if ids is None and any(one.used for one in draws):
         _warn_of_shared_noise(given.pixels, seed)
@@ -106,7 +105,7 @@ def image_ids(image_id: str | Sequence[str] | None, image: Unpacked) -> list[str
     return ids
 
 
-def default_ids(image: Unpacked) -> list[str]:
+def _numbered(image: Unpacked) -> list[str]:
     return [str(i) for i in range(len(image.pixels))] if image.batch else ["0"]
 
 
@@ -151,8 +150,15 @@ class Corruption(Shift):
 
     def __post_init__(self) -> None:
         definition = CORRUPTIONS.get(self.corruption)
-        _check_severity(self.severity)
-        options = dict(self.options)
+        severity, options = self.severity, dict(self.options)
+        number = isinstance(severity, (int, float, np.integer, np.floating)) and not isinstance(severity, bool)
+        if not number or not math.isfinite(severity) or not 1 <= severity <= 5:
+            raise ShiftError(
+                "invalid severity",
+                found=repr(severity),
+                expected="a number from 1 to 5, whole or not",
+                hint="leave the shift out for a clean image",
+            )
         unknown = sorted(set(options) - set(definition.options))
         if unknown:
             raise ShiftError(
@@ -161,10 +167,9 @@ class Corruption(Shift):
             )
         if "frost_textures" in definition.options:
             # Settled here, so that workers elsewhere use the same images or stop.
-            choice = cast("str | Path | None", options.get("frost_textures"))
-            options["frost_textures"] = resolve_textures(choice)
+            options["frost_textures"] = resolve_textures(options.get("frost_textures"))
         object.__setattr__(self, "options", options)
-        object.__setattr__(self, "severity", float(self.severity))  # 3, 3.0 and NumPy's 3 are one severity
+        object.__setattr__(self, "severity", float(severity))  # 3, 3.0 and NumPy's 3 are one severity
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -185,16 +190,10 @@ class Corruption(Shift):
         definition = CORRUPTIONS.get(self.corruption)
         if not (image.flags.c_contiguous and image.flags.writeable):
             image = image.copy()  # kernels are compiled for one kind of array
-        if image.ndim == 3 or definition.any_channels:
-            return self._run(definition, image, draws)
-        return luma(self._run(definition, np.repeat(image[..., None], 3, axis=2), draws))
-
-    def _run(self, definition: Definition, image: Pixels, draws: Draws) -> Pixels:
-        if definition.tabled:
-            row = parameters(self.corruption, self.severity, *image.shape[:2]).values
-            result = definition.function(image, row, draws, **self.options)
-        else:
-            result = definition.function(image, self.severity, draws, **self.options)
+        if image.ndim == 2 and not definition.any_channels:
+            return luma(self.apply(np.repeat(image[..., None], 3, axis=2), draws))
+        row = parameters(self.corruption, self.severity, *image.shape[:2]) if definition.tabled else self.severity
+        result = definition.function(image, row, draws, **self.options)
         if not isinstance(result, np.ndarray) or result.shape != image.shape or result.dtype != np.uint8:
             raise ShiftError(
                 f"the corruption {self.corruption!r} broke its contract",
@@ -209,13 +208,13 @@ class Corruption(Shift):
         out: dict[str, Any] = {
             "shift": "corruption",
             "corruption": self.corruption,
-            "severity": float(self.severity),
+            "severity": self.severity,
             "generator": GENERATOR_VERSION,
             "seed_scheme": SEED_SCHEME,
             "rule": _RULES.get(definition.group, _SIZE_RULE if definition.tabled else "severity as given"),
         }
         if self.corruption in TABLES[224] and definition.tabled:
-            out["parameters_224"] = list(parameters(self.corruption, self.severity, 224, 224).values)
+            out["parameters_224"] = list(parameters(self.corruption, self.severity, 224, 224))
         if "frost_textures" in options:
             out["frost"] = texture_source(options.pop("frost_textures"))
         if definition.identity is not None:
@@ -225,12 +224,8 @@ class Corruption(Shift):
         return out
 
     def record(self) -> dict[str, Any]:
-        return {
-            "shift": "corruption",
-            "corruption": self.corruption,
-            "severity": float(self.severity),
-            "options": dict(self.options),
-        }
+        named = {"shift": "corruption", "corruption": self.corruption}
+        return {**named, "severity": self.severity, "options": dict(self.options)}
 
 
 @shift_kinds.register("corruption")
@@ -238,26 +233,10 @@ def _rebuild(record: Mapping[str, Any]) -> Shift:
     options = dict(record.get("options", {}))
     # A description of version 0.1 has the textures' provenance, and JPEG at the quality of the released files.
     if "frost" in record:
-        options["frost_textures"] = _textures_of(record["frost"])
+        options["frost_textures"] = PROCEDURAL if record["frost"] == texture_source(PROCEDURAL) else None
     shift = Corruption(record["corruption"], record["severity"], options)
     written = ThenJpeg(shift)
     return written if record.get("then") == written.describe()["then"] else shift
-
-
-def _textures_of(source: object) -> str | None:
-    """The textures of this machine that have a provenance; None where it has no such."""
-    return PROCEDURAL if texture_source(PROCEDURAL) == source else None
-
-
-def _check_severity(severity: float) -> None:
-    number = isinstance(severity, (int, float, np.integer, np.floating)) and not isinstance(severity, bool)
-    if not number or not math.isfinite(severity) or not 1 <= severity <= 5:
-        raise ShiftError(
-            "invalid severity",
-            found=repr(severity),
-            expected="a number from 1 to 5, whole or not",
-            hint="leave the shift out for a clean image",
-        )
 
 
 _SETS = ("benchmark", "extra", "all", "registered", *GROUPS)
@@ -312,7 +291,12 @@ class Corrupt:
         **options: Any,
     ) -> None:
         self.corruption, self.severity, self.seed, self.options = corruption, severity, seed, options
-        names = _names(corruption)
+        if isinstance(corruption, str):
+            if corruption not in CORRUPTIONS and corruption not in _SETS:
+                raise UnknownNameError("corruption", corruption, [*CORRUPTIONS.names(), *_SETS])
+            names = [corruption] if corruption in CORRUPTIONS else corruptions(corruption)
+        else:
+            names = list(corruption)
         severities = [severity] if isinstance(severity, str | float | int) else list(severity)
         taken = {name: CORRUPTIONS.get(name).options for name in names}
         for option in options:
@@ -341,8 +325,24 @@ class Corrupt:
             The corrupted image, or a tuple of it and ``others``.
         """
         given = unpack(image)
-        seed, ids = self._stream(given, image_ids(id, given))
-        corrupted = given.map(lambda pixels, i: self._one(pixels, seed, ids[i]))
+        ids, seed = image_ids(id, given), self.seed or 0
+        if ids is None and self.seed is None:
+            ids = _numbered(given)
+            # Workers of a DataLoader seed both generators differently in every worker and epoch.
+            torch = sys.modules.get("torch")
+            seed = random.getrandbits(63) if torch is None else int(torch.randint(2**63 - 1, (), device="cpu"))
+        elif ids is None:
+            images = given.pixels if given.batch else [given.pixels]
+            ids = [hashlib.blake2b(one.tobytes(), digest_size=16).hexdigest() for one in images]
+
+        def one(pixels: Pixels, place: int) -> Pixels:
+            number, image_id = 0, ids[place]
+            if len(self._choices) > 1:
+                number = random_word(derive_key(seed, "choice", image_id), 0) % len(self._choices)
+            chosen = self._choices[number]
+            return chosen.apply(pixels, chosen.draws(seed, image_id))
+
+        corrupted = given.map(one)
         return (corrupted, *others) if others else corrupted
 
     def __repr__(self) -> str:
@@ -350,36 +350,3 @@ class Corrupt:
         more = {} if self.seed is None else {"seed": self.seed}
         shown = "".join(f", {key}={value!r}" for key, value in {"severity": severity, **more, **self.options}.items())
         return f"Corrupt({self.corruption!r}{shown})"
-
-    def _stream(self, given: Unpacked, ids: list[str] | None) -> tuple[int, list[str]]:
-        if ids is not None:
-            return self.seed or 0, ids
-        if self.seed is None:
-            return _fresh_seed(), default_ids(given)
-        return self.seed, [
-            hashlib.blake2b(one.tobytes(), digest_size=16).hexdigest()
-            for one in (given.pixels if given.batch else [given.pixels])
-        ]
-
-    def _one(self, pixels: Pixels, seed: int, image_id: str) -> Pixels:
-        number = 0
-        if len(self._choices) > 1:
-            number = random_word(derive_key(seed, "choice", image_id), 0) % len(self._choices)
-        chosen = self._choices[number]
-        return chosen.apply(pixels, chosen.draws(seed, image_id))
-
-
-def _names(corruption: str | Sequence[str]) -> list[str]:
-    if not isinstance(corruption, str):
-        return list(corruption)
-    if corruption in CORRUPTIONS:
-        return [corruption]
-    if corruption in _SETS:
-        return corruptions(corruption)
-    raise UnknownNameError("corruption", corruption, [*CORRUPTIONS.names(), *_SETS])
-
-
-def _fresh_seed() -> int:
-    """Workers of a DataLoader seed both generators differently in every worker and epoch."""
-    torch = sys.modules.get("torch")
-    return random.getrandbits(63) if torch is None else int(torch.randint(2**63 - 1, (), device="cpu"))

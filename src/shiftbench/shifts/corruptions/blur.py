@@ -11,12 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
+from shiftbench.native.loops import (
+    column_boxes,
+    column_sums,
+    extend,
+    gaussian_levels,
+    glass_shuffle,
+    glass_shuffle_keyed,
+    line_filter,
+    pack,
+    to_unit,
+    unpack_to_unit,
+    whole_column_boxes,
+    zoom_sum,
+)
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.severities import Row
 from shiftbench.shifts.seeds import Draws, KeyedDraws, PublishedDraws
 
 Values = NDArray[np.float64]
 Singles = NDArray[np.float32]
+ZoomTables = tuple[NDArray[np.int32], Singles, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], Singles]
 UNIT = 2**23  # of integer weights: 255 * 2**23 fits 31 bits
 _NEGLIGIBLE = 1e-12
 _FEW_BOXES = 12
@@ -27,13 +42,10 @@ _HALF_STEP = round(UNIT * 0.5 / 257)  # of ImageMagick's 16 bits
 @corruption("gaussian_blur", group="blur", tabled=True)
 def gaussian_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """Gaussian of width c, edges repeated, kernel cut at four widths."""
-    (sigma,) = parameters
-    return gaussian_blur_levels(image, sigma)
+    return gaussian_blur_levels(image, *parameters)
 
 
 def gaussian_blur_levels(image: Pixels, sigma: float, truncate: float = 4.0) -> Pixels:
-    from shiftbench.shifts.corruptions.kernels import gaussian_levels
-
     out = np.empty_like(image)
     gaussian_levels(_unit_rows(image), gaussian_weights(sigma, truncate), 3, _rows(out))
     return out
@@ -46,8 +58,6 @@ def glass_blur(image: Pixels, parameters: Row, draws: Draws, true_swap: bool = F
     The published code means to swap two pixels but, by the way NumPy assigns views, copies the neighbour and
     leaves it where it is; that is what ImageNet-C contains, and the default. ``true_swap=True`` swaps.
     """
-    from shiftbench.shifts.corruptions.kernels import gaussian_levels, pack, unpack_to_unit
-
     sigma, delta, iterations = parameters[0], int(parameters[1]), int(parameters[2])
     weights = gaussian_weights(sigma)
     out = np.empty_like(image)
@@ -55,29 +65,20 @@ def glass_blur(image: Pixels, parameters: Row, draws: Draws, true_swap: bool = F
     gaussian_levels(rows, weights, 3, _rows(out))
     pixels = np.empty(image.shape[:2], np.uint32)
     pack(out.reshape(-1), pixels.reshape(-1))
+    steps = max(image.shape[0] - 2 * delta, 0) * max(image.shape[1] - 2 * delta, 0)
     for _ in range(iterations):
-        _shuffle(pixels, delta, true_swap, draws)
+        if isinstance(draws, PublishedDraws):
+            glass_shuffle(pixels, draws.rng.randint(-delta, delta, size=(steps, 2)), delta, true_swap)
+        elif isinstance(draws, KeyedDraws):
+            glass_shuffle_keyed(pixels, delta, true_swap, *draws.stretch())
     unpack_to_unit(pixels.reshape(-1), rows.reshape(-1))
     gaussian_levels(rows, weights, 3, _rows(out))
     return out
 
 
-def _shuffle(pixels: NDArray[np.uint32], delta: int, swap: bool, draws: Draws) -> None:
-    from shiftbench.shifts.corruptions.kernels import glass_shuffle, glass_shuffle_keyed
-
-    steps = max(pixels.shape[0] - 2 * delta, 0) * max(pixels.shape[1] - 2 * delta, 0)
-    if isinstance(draws, PublishedDraws):
-        offsets = draws.rng.randint(-delta, delta, size=(steps, 2))
-        glass_shuffle(pixels, offsets, delta, swap)
-    elif isinstance(draws, KeyedDraws):
-        glass_shuffle_keyed(pixels, delta, swap, *draws.stretch())
-
-
 @corruption("defocus_blur", group="blur", tabled=True)
 def defocus_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """A disk of the given radius with softened edge, borders reflected about the edge pixel."""
-    from shiftbench.shifts.corruptions.kernels import column_boxes, column_sums, whole_column_boxes
-
     disk = disk_boxes(*parameters)
     height, width, channels = image.shape
     sums = np.empty((height + 2 * disk.reach + 1, (width + 2 * disk.reach) * channels), np.int32)
@@ -98,8 +99,6 @@ def motion_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 @corruption("zoom_blur", group="blur", tabled=True)
 def zoom_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """The mean of the image and of its centre zoomed by 1, 1 + step, ... (bilinear)."""
-    from shiftbench.shifts.corruptions.kernels import zoom_sum
-
     end, step = parameters
     factors = tuple(float(z) for z in np.arange(1, end, step))
     source = to_float32(image).reshape(image.shape[0], -1)
@@ -109,14 +108,15 @@ def zoom_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 
 
 def trail(image: Pixels, radius: float, sigma: float, degrees: float) -> Pixels:
-    """Motion blur as ImageMagick computes it: offsets rounded to pixels, edges repeated, result truncated.
+    """A one-sided Gaussian trail as ImageMagick computes it: offsets rounded to pixels, edges repeated, truncated.
 
     ImageMagick works on 16 bits and gives floor(round(257 s) / 257) for a weighted sum s of grey levels,
     which equals floor(s + 0.5 / 257).
     """
-    from shiftbench.shifts.corruptions.kernels import extend, line_filter
-
-    weights, dx, dy = trail_taps(radius, sigma, degrees)
+    weights, angle = _trail_weights(radius, sigma), math.radians(degrees)
+    dx, dy = (
+        np.ceil(np.arange(weights.size) * one - 0.5).astype(np.int64) for one in (math.cos(angle), math.sin(angle))
+    )
     height, width, channels = image.shape
     top, left = -int(dy.min()), -int(dx.min())
     padded = np.empty((height + top + int(dy.max()), (width + left + int(dx.max())) * channels), np.int32)
@@ -136,8 +136,6 @@ def to_float32(image: Pixels) -> NDArray[np.float32]:
 
 
 def _unit_rows(image: Pixels) -> Values:
-    from shiftbench.shifts.corruptions.kernels import to_unit
-
     out = np.empty((image.shape[0], image.shape[1] * image.shape[2]))
     to_unit(image.reshape(-1), out.reshape(-1))
     return out
@@ -147,23 +145,7 @@ def _unit_rows(image: Pixels) -> Values:
 # rounded (by decimal arithmetic), since libraries differ in the last bit, and in flat regions the last bit of a weight
 # can decide between two grey levels.
 def exact_exp(exponents: NDArray[np.floating[Any]]) -> Values:
-    """exp of each number, correctly rounded.
-
-    >>> exact_exp(np.array([0.0, -1.0])).tolist()
-    [1.0, 0.36787944117144233]
-    """
     return np.array([float(_PRECISE.exp(decimal.Decimal(float(x)))) for x in exponents])
-
-
-def trail_taps(
-    radius: float, sigma: float, degrees: float
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """Weights and offsets (dx, dy) of a one-sided Gaussian trail at an angle, an even number of taps."""
-    weights = _trail_weights(radius, sigma)
-    i, angle = np.arange(weights.size), math.radians(degrees)
-    dx = np.ceil(i * math.cos(angle) - 0.5).astype(np.int64)
-    dy = np.ceil(i * math.sin(angle) - 0.5).astype(np.int64)
-    return weights, dx, dy
 
 
 @lru_cache(maxsize=64)
@@ -200,18 +182,14 @@ def disk_kernel(radius: float, softness: float) -> Singles:
     disk /= disk.sum()
     bell = exact_exp(-(np.arange(-taps, taps + 1) ** 2) / (2.0 * softness * softness))
     bell = (bell / bell.sum()).astype(np.float32)[taps:]
-    return _smoothed(_smoothed(disk, bell, axis=1), bell, axis=0)
-
-
-def _smoothed(kernel: Singles, bell: Singles, axis: int) -> Singles:
-    """One pass in float32 with fused multiply-adds, as OpenCV computes it, written in float64."""
-    n, taps = kernel.shape[0], len(bell) - 1
-    padded = np.pad(kernel, [(taps, taps) if a == axis else (0, 0) for a in (0, 1)], mode="reflect")
-    total: Singles = kernel * bell[0]
-    for j in range(1, taps + 1):
-        pair = padded.take(range(taps + j, taps + j + n), axis) + padded.take(range(taps - j, taps - j + n), axis)
-        total = (pair.astype(np.float64) * float(bell[j]) + total).astype(np.float32)
-    return total
+    n = disk.shape[0]
+    for axis in (1, 0):  # in float32 with fused multiply-adds, as OpenCV computes it, written in float64
+        padded = np.pad(disk, [(taps, taps) if a == axis else (0, 0) for a in (0, 1)], mode="reflect")
+        disk = disk * bell[0]
+        for j in range(1, taps + 1):
+            pair = padded.take(range(taps + j, taps + j + n), axis) + padded.take(range(taps - j, taps - j + n), axis)
+            disk = (pair.astype(np.float64) * float(bell[j]) + disk).astype(np.float32)
+    return disk
 
 
 class Boxes(NamedTuple):
@@ -238,25 +216,14 @@ def disk_boxes(radius: float, softness: float) -> Boxes:
     reach = kernel.shape[0] // 2
     while reach > 0 and kernel[0].max() == 0:
         kernel, reach = kernel[1:-1, 1:-1], reach - 1
-    if np.count_nonzero(_steps(kernel)) <= _FEW_BOXES:
-        return _boxes(kernel, 1.0)
-    inner = kernel[reach, reach]
-    unit = inner / np.rint(inner * 8.2e6)  # 8.2e6 * 255 * (largest kernel sum, 1.014) fits 31 bits
-    whole = np.rint(kernel / unit)
-    whole[:, reach] = whole[reach, :] = 2 * np.rint(whole[reach] / 2)  # the centre lines are halved below
-    boxes = _boxes(whole, float(kernel.sum() / whole.sum()))
-    return boxes._replace(weights=boxes.weights.astype(np.int32))
-
-
-def _steps(kernel: Values) -> Values:
-    """steps[dx, h]: how much the column at distance dx falls after height h."""
-    reach = kernel.shape[0] // 2
-    quarter = kernel[reach:, reach:]
-    return quarter - np.pad(quarter, ((0, 0), (0, 1)))[:, 1:]
-
-
-def _boxes(kernel: Values, scale: float) -> Boxes:
-    steps = _steps(kernel)
+    kind: type[np.generic] = np.float64
+    steps, scale = _steps(kernel), 1.0
+    if np.count_nonzero(steps) > _FEW_BOXES:
+        inner = kernel[reach, reach]
+        unit = inner / np.rint(inner * 8.2e6)  # 8.2e6 * 255 * (largest kernel sum, 1.014) fits 31 bits
+        whole = np.rint(kernel / unit)
+        whole[:, reach] = whole[reach, :] = 2 * np.rint(whole[reach] / 2)  # the centre lines are halved below
+        steps, scale, kind = _steps(whole), float(kernel.sum() / whole.sum()), np.int32
     halves, starts, shifts, weights = [], [0], [], []
     for half in range(steps.shape[1]):
         chosen = np.flatnonzero(steps[:, half])
@@ -268,7 +235,14 @@ def _boxes(kernel: Values, scale: float) -> Boxes:
         weights += [steps[dx, half] / (2 if dx == 0 else 1) for dx in chosen] + [0.0] * (chosen.size % 2)
         starts.append(len(shifts))
     h, b, d = (np.array(part, np.int32) for part in (halves, starts, shifts))
-    return Boxes(h, b, d, np.array(weights), scale, kernel.shape[0] // 2)
+    return Boxes(h, b, d, np.array(weights).astype(kind), scale, reach)
+
+
+def _steps(kernel: Values) -> Values:
+    """steps[dx, h]: how much the column at distance dx falls after height h."""
+    reach = kernel.shape[0] // 2
+    quarter = kernel[reach:, reach:]
+    return quarter - np.pad(quarter, ((0, 0), (0, 1)))[:, 1:]
 
 
 @lru_cache(maxsize=64)
@@ -292,23 +266,13 @@ def zoom_positions(n: int, factor: float) -> tuple[NDArray[np.int64], Values, in
     return whole, position - whole, start, crop
 
 
-class ZoomTables(NamedTuple):
-    """Row and column positions of every zoom factor.
-
-    Columns are given as runs, in which source and target move on together: run r of factor z covers the
-    values run_start[z, r] to run_start[z, r + 1] of a row, taken from run_shift[z, r] further on.
-    """
-
-    y_index: NDArray[np.int32]
-    y_part: NDArray[np.float32]
-    run_count: NDArray[np.int32]
-    run_start: NDArray[np.int32]
-    run_shift: NDArray[np.int32]
-    x_part: NDArray[np.float32]
-
-
 @lru_cache(maxsize=32)
 def zoom_tables(factors: tuple[float, ...], height: int, width: int, channels: int) -> ZoomTables:
+    """Row and column positions of every zoom factor, as ``zoom_sum`` takes them.
+
+    Columns are given as runs, in which source and target move on together: run r of factor z covers the
+    values start[z, r] to start[z, r + 1] of a row, taken from shift[z, r] further on.
+    """
     rows = [zoom_positions(height, z) for z in factors]
     columns = [zoom_positions(width, z) for z in factors]
     count = np.zeros(len(factors), np.int32)
@@ -323,4 +287,4 @@ def zoom_tables(factors: tuple[float, ...], height: int, width: int, channels: i
     y_index = np.array([whole + first for whole, _, first, _ in rows], np.int32)
     y_part = np.array([part for _, part, _, _ in rows], np.float32)
     x_part = np.array([np.repeat(part, channels) for _, part, _, _ in columns], np.float32)
-    return ZoomTables(y_index, y_part, count, start, shift, x_part)
+    return y_index, y_part, count, start, shift, x_part

@@ -1,13 +1,4 @@
-"""The registry of corruptions: one decorated function each.
-
-A third party adds one like this and can then use it everywhere by its name::
-
-    from shiftbench.shifts.corruptions import corruption
-
-    @corruption("darker", group="digital")
-    def darker(image, severity, draws):
-        return (image * (1 - 0.15 * severity)).astype("uint8")
-"""
+"""The registry of corruptions: one decorated function each, as in CONTRIBUTING.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Digital: contrast, elastic transform, pixelate, JPEG compression and saturation.
-
-Hendrycks and Dietterich (2019).
-"""
+"""Digital: contrast, elastic transform, pixelate, JPEG compression, saturation (Hendrycks and Dietterich 2019)."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
+from shiftbench.native import loops
 from shiftbench.native.jpeg import compressed
 from shiftbench.shifts.corruptions.blur import gaussian_weights, to_float32
 from shiftbench.shifts.corruptions.catalogue import corruption
@@ -24,22 +22,16 @@ Weights = NDArray[np.int32]
 @corruption("contrast", group="digital", tabled=True)
 def contrast(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """(x - mean) * c + mean for each channel."""
-    from shiftbench.shifts.corruptions.kernels import contrast as kernel
-
-    (factor,) = parameters
-    out = np.empty_like(image)
-    kernel(image.reshape(-1), factor, out.reshape(-1))
+    (factor,), out = parameters, np.empty_like(image)
+    loops.contrast(image.reshape(-1), factor, out.reshape(-1))
     return out
 
 
 @corruption("saturate", group="digital", tabled=True)
 def saturate(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """S * c0 + c1 in the hue-saturation-value model, clipped."""
-    from shiftbench.shifts.corruptions.kernels import shift_hsv
-
-    factor, shift = parameters
-    out = np.empty_like(image)
-    shift_hsv(image, factor, shift, 0.0, out)
+    (factor, shift), out = parameters, np.empty_like(image)
+    loops.shift_hsv(image, factor, shift, 0.0, out)
     return out
 
 
@@ -50,33 +42,29 @@ def elastic_transform(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     Three points move by U(-affine, affine); then dx and dy are alpha * gaussian(U(-1, 1), sigma), with mirrored
     borders; both steps are bilinear.
     """
-    from shiftbench.shifts.corruptions.kernels import affine_warp, displace
-
     alpha, sigma, affine = parameters
     height, width = image.shape[:2]
     inverse = random_affine((height, width), affine, draws)
     dx, dy = displacement_fields((height, width), alpha, sigma, draws)
     warped = np.empty((height, 3 * width), np.float32)
-    affine_warp(to_float32(image).reshape(height, -1), inverse, width, warped)
+    loops.affine_warp(to_float32(image).reshape(height, -1), inverse, width, warped)
     out = np.empty_like(image)
-    displace(warped, dx, dy, out.reshape(height, -1))
+    loops.displace(warped, dx, dy, out.reshape(height, -1))
     return out
 
 
 @corruption("pixelate", group="digital", tabled=True)
 def pixelate(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """Box-filtered down to a share c of the size and enlarged again, as Pillow's BOX resampling does."""
-    from shiftbench.shifts.corruptions.kernels import box_pixelate
-
     (share,) = parameters
     height, width = image.shape[:2]
     small_h, small_w = max(int(height * share), 1), max(int(width * share), 1)
     out = np.empty_like(image)
-    x_start, x_weight = _box_down(width, small_w)
-    y_start, y_weight = _box_down(height, small_h)
-    x_back, y_back = _box_up(small_w, width), _box_up(small_h, height)
-    rows, result = image.reshape(height, -1), out.reshape(height, -1)
-    box_pixelate(rows, x_start, x_weight, y_start, y_weight, x_back, y_back, result)
+    down, back = (
+        (*_box_down(width, small_w), *_box_down(height, small_h)),
+        (_box_up(small_w, width), _box_up(small_h, height)),
+    )
+    loops.box_pixelate(image.reshape(height, -1), *down, *back, out.reshape(height, -1))
     return out
 
 
@@ -127,11 +115,7 @@ def random_affine(size: tuple[int, int], reach: float, draws: Draws) -> Values:
     points = np.array([centre + half, [centre[0] + half, centre[1] - half], centre - half], np.float32)
     moved = points + (-reach + 2 * reach * draws.uniforms((3, 2))).astype(np.float32)
     system = np.column_stack([points.astype(np.float64), np.ones(3)])
-    forward = np.linalg.solve(system, moved.astype(np.float64)).T
-    return _inverse(forward)
-
-
-def _inverse(m: Values) -> Values:
+    m = np.linalg.solve(system, moved.astype(np.float64)).T
     scale = 1.0 / (m[0, 0] * m[1, 1] - m[0, 1] * m[1, 0])
     a, b, c, d = m[1, 1] * scale, m[0, 1] * -scale, m[1, 0] * -scale, m[0, 0] * scale
     return np.array([[a, b, -a * m[0, 2] - b * m[1, 2]], [c, d, -c * m[0, 2] - d * m[1, 2]]])
@@ -143,33 +127,19 @@ def displacement_fields(size: tuple[int, int], alpha: float, sigma: float, draws
     From the keyed stream, wide filters are not computed at all: noise smoothed over more than a few pixels is
     a Gaussian field, whose few cosine coefficients are drawn directly.
     """
-    if alpha == 0 and not draws.published:
-        return np.zeros(size, np.float32), np.zeros(size, np.float32)
     if draws.published:
         fields = [-1.0 + 2.0 * draws.uniforms(size) for _ in range(2)]
-        smooth = [(_smoothed(f, sigma) * alpha).astype(np.float32) for f in fields]
-        return smooth[0], smooth[1]
-    one = _narrow_field if sigma <= _NARROW else _wide_field
-    return one(size, alpha, sigma, draws), one(size, alpha, sigma, draws)
-
-
-def _narrow_field(size: tuple[int, int], alpha: float, sigma: float, draws: Draws) -> Field:
-    from shiftbench.shifts.corruptions.kernels import smooth_mirrored
-
-    noise = (draws.uniforms(size) * (2 * alpha) - alpha).astype(np.float32)
-    out = np.empty(size, np.float32)
-    smooth_mirrored(noise, gaussian_weights(sigma, 3.0).astype(np.float32), out)
-    return out
-
-
-def _wide_field(size: tuple[int, int], alpha: float, sigma: float, draws: Draws) -> Field:
-    """The filter is diagonal in the cosine basis; U(-1, 1) has the variance 1/3 along every basis vector."""
-    from shiftbench.shifts.corruptions.kernels import cosine_field
-
-    basis_y, basis_x = _cosines(size[0], sigma), _cosines(size[1], sigma)
-    amplitudes = draws.normals((len(basis_y), len(basis_x))) * (alpha / np.sqrt(3.0))
-    out = np.empty(size, np.float32)
-    cosine_field(amplitudes, basis_y, basis_x, out)
+        dx, dy = ((_smoothed(field, sigma) * alpha).astype(np.float32) for field in fields)
+        return dx, dy
+    out: tuple[Field, Field] = np.zeros(size, np.float32), np.zeros(size, np.float32)
+    for field in out if alpha else ():
+        if sigma <= _NARROW:
+            noise = (draws.uniforms(size) * (2 * alpha) - alpha).astype(np.float32)
+            loops.smooth_mirrored(noise, gaussian_weights(sigma, 3.0).astype(np.float32), field)
+        else:  # the filter is diagonal in the cosine basis; U(-1, 1) has the variance 1/3 along every basis vector
+            basis_y, basis_x = _cosines(size[0], sigma), _cosines(size[1], sigma)
+            amplitudes = draws.normals((len(basis_y), len(basis_x))) * (alpha / np.sqrt(3.0))
+            loops.cosine_field(amplitudes, basis_y, basis_x, field)
     return out
 
 

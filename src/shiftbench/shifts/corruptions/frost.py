@@ -1,10 +1,9 @@
 """Frost textures: five images of our own making, or the original photographs where the user has them.
 
-Frost by computation: feathery ice crystals over a cloudy pane, five panes that differ in tone.
-
-Each pane is a weighted sum of three layers, standardised and given a mean colour and a contrast like those of
-window frost under a bright, a dull and a blue sky: clouds (noise with a power-law spectrum), ferns (a spine
-with barbs at 60 degrees, the angle of ice crystals) and needles (spines alone). The panes are periodic.
+Ours are feathery ice crystals over a cloudy pane, five panes that differ in tone. Each is a weighted sum of three
+layers, standardised and given a mean colour and a contrast like those of window frost under a bright, a dull and a blue
+sky: clouds (noise with a power-law spectrum), ferns (a spine with barbs at 60 degrees, the angle of ice crystals) and
+needles (spines alone). The panes are periodic.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
+from shiftbench.native.loops import draw_strokes
 from shiftbench.shifts.seeds import KeyedDraws, derive_key
 
 PROCEDURAL, PACKAGE = "procedural", "package"
@@ -31,7 +31,7 @@ ORIGINALS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg
 def resolve_textures(choice: str | Path | None) -> str:
     """Which textures a choice means: a folder's path, ``"package"`` or ``"procedural"``.
 
-    None means the original pictures if the ``imagecorruptions`` package that carries them is installed, and
+    None means the original photographs if the ``imagecorruptions`` package that carries them is installed, and
     the procedural ones otherwise. The answer is part of a shift's description, because the pixels differ.
     """
     if choice is None:
@@ -52,13 +52,9 @@ def texture_source(resolved: str) -> dict[str, str]:
     return {"textures": "original pictures", "content": digest.hexdigest()}
 
 
+@lru_cache(maxsize=20)
 def texture(resolved: str, index: int, scale: float, height: int, width: int) -> Pixels:
     """Image ``index`` of 0-4 in RGB at ``scale``, enlarged if needed to be larger than (height, width)."""
-    return _texture(resolved, index, scale, height, width)
-
-
-@lru_cache(maxsize=20)
-def _texture(resolved: str, index: int, scale: float, height: int, width: int) -> Pixels:
     original = picture(resolved, index)
     cover = max((height + 1) / original.shape[0], (width + 1) / original.shape[1])
     if scale == 1 and cover <= 1:
@@ -70,30 +66,28 @@ def _texture(resolved: str, index: int, scale: float, height: int, width: int) -
 
 
 def _resized(image: Pixels, size: Sequence[int], steps: Sequence[float]) -> Pixels:
-    """Bilinear in fixed point, as the published code's ``cv2.resize``: no smoothing where the image shrinks."""
-    rows, columns = (_taps(side, new, step) for side, new, step in zip(image.shape[:2], size, steps, strict=True))
-    (top, bottom, *by_row), (left, right, *by_column) = rows, columns
+    """Bilinear in fixed point, as the published code's ``cv2.resize``: no smoothing where the image shrinks.
+
+    Of every new pixel the two neighbours along each axis, and their weights in 11 bits.
+    """
+    taps = []
+    for side, new, step in zip(image.shape[:2], size, steps, strict=True):
+        position = ((np.arange(new) + 0.5) * step - 0.5).astype(np.float32)
+        first = np.floor(position).astype(np.int32)
+        part = position - first.astype(np.float32)
+        weights = [np.rint(share * np.float32(2048)).astype(np.int32) for share in (1 - part, part)]
+        taps.append((np.clip(first, 0, side - 1), np.clip(first + 1, 0, side - 1), *weights))
+    (top, bottom, *by_row), (left, right, *by_column) = taps
     wide = image.astype(np.int32)
     wide = wide[:, left] * by_column[0][:, None] + wide[:, right] * by_column[1][:, None]
     upper, lower = ((wide[row] >> 4) * by_row[i][:, None, None] >> 16 for i, row in enumerate((top, bottom)))
     return np.asarray((upper + lower + 2) >> 2, np.uint8)
 
 
-def _taps(side: int, new: int, step: float) -> tuple[NDArray[np.int32], ...]:
-    """Each new pixel's two neighbours along an axis, and their weights in 11 bits."""
-    position = ((np.arange(new) + 0.5) * step - 0.5).astype(np.float32)
-    first = np.floor(position).astype(np.int32)
-    part = position - first.astype(np.float32)
-    weights = [np.rint(share * np.float32(2048)).astype(np.int32) for share in (1 - part, part)]
-    return np.clip(first, 0, side - 1), np.clip(first + 1, 0, side - 1), *weights
-
-
 @lru_cache(maxsize=12)
 def picture(resolved: str, index: int) -> Pixels:
     """A whole frost image in RGB; of the originals there is a sixth, which only the testbed uses."""
     if resolved == PROCEDURAL:
-        from shiftbench.shifts.corruptions.frost import frost_texture
-
         return frost_texture(index)
     from PIL import Image
 
@@ -157,18 +151,15 @@ PANES = (
 
 
 def frost_texture(index: int) -> Pixels:
-    """Pane 0-4 as an RGB image of 512 x 768 px.
-
-    >>> frost_texture(4).shape
-    (512, 768, 3)
-    """
+    """Pane 0-4 as an RGB image of 512 x 768 px."""
     pane = PANES[index]
     draws = KeyedDraws(derive_key(0, "frost texture", index))
     clouds = _clouds(draws)
     ferns = _crystals(draws, pane.crystals, pane.length, barbs=16)
     needles = _crystals(draws, 4 * pane.crystals, pane.length, barbs=0)
     light = pane.clouds * clouds + pane.ferns * ferns + pane.needles * needles
-    light = _standard(light + _RELIEF * _relief(light) + _GRAIN * draws.normals((HEIGHT, WIDTH)))
+    relief = light - np.roll(light, (1, 1), axis=(0, 1))  # light from the upper left: a bright and a dark flank
+    light = _standard(light + _RELIEF * relief + _GRAIN * draws.normals((HEIGHT, WIDTH)))
     tint = pane.tint * _clouds(draws)
     picture = np.empty((HEIGHT, WIDTH, 3))
     for c in range(3):
@@ -176,11 +167,6 @@ def frost_texture(index: int) -> Pixels:
         value = _standard(light + (1.0, 0.0, -0.4)[c] * tint)
         picture[..., c] = pane.colour[c] + pane.contrast[c] * value
     return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
-
-
-def _relief(layer: Values) -> Values:
-    """Light from the upper left: crystals get a bright and a dark flank."""
-    return layer - np.roll(layer, (1, 1), axis=(0, 1))
 
 
 def _clouds(draws: KeyedDraws) -> Values:
@@ -209,8 +195,6 @@ def _crystals(draws: KeyedDraws, count: int, length: tuple[float, float], barbs:
 
 def _strokes(x: Values, y: Values, angle: Values, length: Values, strength: float, *, samples: int) -> Values:
     """Tapered lines from (x, y), sampled at points that are shared among the four nearest pixels."""
-    from shiftbench.shifts.corruptions.kernels import draw_strokes
-
     ends = np.broadcast_arrays(x, y, length * np.cos(angle), length * np.sin(angle), strength * length)
     canvas = np.zeros((HEIGHT, WIDTH))
     draw_strokes(np.stack([part.ravel() for part in ends]), samples, canvas)

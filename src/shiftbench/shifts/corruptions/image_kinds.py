@@ -68,12 +68,8 @@ def unpack(image: object) -> Unpacked:
 
 def _from_pil(pil: Any, image: Any) -> Unpacked:
     if image.mode not in _PIL_MODES:
-        raise ShiftError(
-            "unsupported mode of a PIL image",
-            found=image.mode,
-            expected=", ".join(_PIL_MODES),
-            hint="image.convert('RGB')",
-        )
+        modes, hint = ", ".join(_PIL_MODES), "image.convert('RGB')"
+        raise ShiftError("unsupported mode of a PIL image", found=image.mode, expected=modes, hint=hint)
     found = _from_array(np.asarray(image))
     return Unpacked(found.pixels, found.batch, lambda pixels: pil.fromarray(found.pack(pixels)))
 
@@ -91,49 +87,35 @@ def _from_tensor(torch: Any, image: Any) -> Unpacked:
 
 
 def _from_array(array: _Array) -> Unpacked:
-    axis = _channel_axis(array)
-    batch = array.ndim == 4
-    if axis is None:
-        _check_sides(array.shape)
-        return Unpacked(_to_levels(array), batch, lambda pixels: _from_levels(pixels, array.dtype))
-    planes = np.moveaxis(array, axis, -1)
-    _check_sides(planes.shape[-3:-1])
-    colour = planes[..., :3] if planes.shape[-1] > 1 else planes[..., 0]
-    alpha = planes[..., 3:]
-
-    def pack(pixels: Pixels) -> _Array:
-        out = _from_levels(pixels, array.dtype)
-        if colour.ndim < planes.ndim:
-            out = out[..., None]
-        if alpha.shape[-1]:
-            out = np.concatenate([out, alpha], axis=-1)
-        return np.ascontiguousarray(np.moveaxis(out, -1, axis))
-
-    return Unpacked(_to_levels(colour), batch, pack)
-
-
-def _channel_axis(array: _Array) -> int | None:
-    """None for (H, W)."""
-    if array.ndim == 2:
-        return None
-    if array.ndim in (3, 4):
-        for axis in (-1, -3):
-            if array.shape[axis] in _CHANNELS:
-                return axis
-    raise ShiftError(
-        "not an image or a batch of images",
-        found=f"shape {tuple(array.shape)}",
-        expected="(H, W), (H, W, C), (C, H, W), (N, H, W, C) or (N, C, H, W) with C of 1, 3 or 4",
-    )
-
-
-def _check_sides(sides: tuple[int, ...]) -> None:
+    axis = next((a for a in (-1, -3) if array.ndim in (3, 4) and array.shape[a] in _CHANNELS), None)
+    if axis is None and array.ndim != 2:
+        raise ShiftError(
+            "not an image or a batch of images",
+            found=f"shape {tuple(array.shape)}",
+            expected="(H, W), (H, W, C), (C, H, W), (N, H, W, C) or (N, C, H, W) with C of 1, 3 or 4",
+        )
+    planes = array[..., None] if axis is None else np.moveaxis(array, axis, -1)
+    sides = planes.shape[-3:-1]
     if min(sides) < MIN_SIDE:
         raise ShiftError(
             "the image is too small to corrupt",
             found=" x ".join(map(str, sides)) + " px",
             expected=f"at least {MIN_SIDE} px on each side",
         )
+    colour = planes[..., :3] if planes.shape[-1] > 1 else planes[..., 0]
+    alpha = planes[..., 3:]
+
+    def pack(pixels: Pixels) -> _Array:
+        out = _from_levels(pixels, array.dtype)
+        if axis is None:
+            return out
+        if colour.ndim < planes.ndim:
+            out = out[..., None]
+        if alpha.shape[-1]:
+            out = np.concatenate([out, alpha], axis=-1)
+        return np.ascontiguousarray(np.moveaxis(out, -1, axis))
+
+    return Unpacked(_to_levels(colour), array.ndim == 4, pack)
 
 
 def _to_levels(array: _Array) -> Pixels:

@@ -23,27 +23,19 @@ import csv
 import math
 from functools import lru_cache
 from importlib import resources
-from typing import NamedTuple
 
 Row = tuple[float, ...]
 SIDES = (32, 64, 224, 299)
 
 
-def _row(text: str) -> Row:
-    return tuple(int(value) if value.isdigit() else float(value) for value in text.split())
-
-
-def _tables() -> dict[int, dict[str, tuple[Row, ...]]]:
-    """Side to corruption to its five rows. Elastic parameters are published as multiples of a side: 244, sic, for
-    224 px, and 360 for 299 px."""
-    text = resources.files("shiftbench.shifts.corruptions").joinpath("severities.csv").read_text("utf-8")
-    tables: dict[int, dict[str, tuple[Row, ...]]] = {}
-    for side, name, *rows in list(csv.reader(text.splitlines()))[1:]:
-        tables.setdefault(int(side), {})[name] = tuple(map(_row, rows))
-    return tables
-
-
-TABLES = _tables()
+#: Side to corruption to its five rows. Elastic parameters are published as multiples of a side: 244, sic, for 224 px,
+#: and 360 for 299 px.
+TABLES: dict[int, dict[str, tuple[Row, ...]]] = {side: {} for side in (224, 299, 64, 32)}
+_CSV = resources.files("shiftbench.shifts.corruptions").joinpath("severities.csv").read_text("utf-8")
+for _side, _name, *_rows in list(csv.reader(_CSV.splitlines()))[1:]:
+    TABLES[int(_side)][_name] = tuple(
+        tuple(int(value) if value.isdigit() else float(value) for value in row.split()) for row in _rows
+    )
 
 # Which positions of a row are lengths in pixels, and which are whole numbers (with their least value).
 _LENGTHS: dict[str, tuple[int, ...]] = {
@@ -58,32 +50,23 @@ _LENGTHS: dict[str, tuple[int, ...]] = {
 _WHOLE: dict[str, tuple[int, ...]] = {"glass_blur": (1, 2), "jpeg_compression": (0,)}
 
 
-class Parameters(NamedTuple):
-    """What a corruption is run with: its row of numbers, and how they were found."""
-
-    values: Row
-    table: int
-    ratio: float
-
-    @property
-    def rule(self) -> str:
-        scaled = "as published" if self.ratio == 1 else f"lengths scaled by {self.ratio:.6g}"
-        return f"{self.table} px table, {scaled}"
-
-
 @lru_cache(maxsize=4096)
-def parameters(name: str, severity: float, height: int, width: int) -> Parameters:
+def parameters(name: str, severity: float, height: int, width: int) -> Row:
     """The parameters of a corruption for a severity from 1 to 5 and an image size (see the module's text).
 
-    >>> parameters("gaussian_noise", 3, 224, 224).values
-    (0.18,)
-    >>> parameters("motion_blur", 2.5, 168, 200)
-    Parameters(values=(11.25, 4.875), table=224, ratio=0.75)
+    >>> parameters("gaussian_noise", 3, 224, 224), parameters("motion_blur", 2.5, 168, 200)
+    ((0.18,), (11.25, 4.875))
     """
     side = min(height, width)
     table = min(SIDES, key=lambda s: abs(math.log(side / s)))
     ratio = side / table
-    values = list(_between(name, TABLES[table][name], severity))
+    rows = TABLES[table][name]
+    lower = min(int(severity), 5)
+    below, above, part = rows[lower - 1], rows[min(lower, 4)], severity - lower
+    if part == 0 or (name == "spatter" and below[5] != above[5]):
+        values = list(below)
+    else:
+        values = [a + part * (b - a) for a, b in zip(below, above, strict=True)]
     if ratio != 1:
         lengths = _LENGTHS.get(name, ())
         if name == "spatter" and values[5]:
@@ -94,15 +77,4 @@ def parameters(name: str, severity: float, height: int, width: int) -> Parameter
             values[2] = max(values[2], 1.0)  # flakes are never smaller than a pixel
     for i in _WHOLE.get(name, ()):
         values[i] = max(1, math.floor(values[i] + 0.5))
-    return Parameters(tuple(values), table, ratio)
-
-
-def _between(name: str, rows: tuple[Row, ...], severity: float) -> Row:
-    lower = min(int(severity), 5)
-    part = severity - lower
-    if part == 0:
-        return rows[lower - 1]
-    below, above = rows[lower - 1], rows[lower]
-    if name == "spatter" and below[5] != above[5]:
-        return below
-    return tuple(a + part * (b - a) for a, b in zip(below, above, strict=True))
+    return tuple(values)

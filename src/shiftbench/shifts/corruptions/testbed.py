@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.io.opencv import opencv
+from shiftbench.errors import required
 from shiftbench.native.jpeg import compressed
+from shiftbench.native.loops import affine_warp, plasma, shift_hsv_values
 from shiftbench.shifts.corruptions import frost as frost_pictures
 from shiftbench.shifts.corruptions.blur import disk_kernel, to_float32
 from shiftbench.shifts.corruptions.catalogue import corruption
@@ -36,7 +37,7 @@ def _variant(name: str, options: tuple[str, ...] = ()) -> Callable[[Make], Make]
 
     def register(function: Make) -> Make:
         def run(image: Pixels, severity: float, draws: Draws, **given: object) -> Pixels:
-            row = parameters(name, severity, 224, 224).values
+            row = parameters(name, severity, 224, 224)
             result = function(to_float32(image), row, draws, **given)
             return np.rint(np.clip(result, 0, 1) * 255).astype(np.uint8)
 
@@ -95,8 +96,6 @@ def _saturate(x: Values, row: Row, draws: Draws) -> Values:
 
 
 def _hsv(x: Values, factor: float, s_shift: float, v_shift: float) -> Values:
-    from shiftbench.shifts.corruptions.kernels import shift_hsv_values
-
     out = np.empty(x.shape)
     shift_hsv_values(x.astype(np.float64).reshape(-1, 3), factor, s_shift, v_shift, out.reshape(-1, 3))
     return out
@@ -105,7 +104,7 @@ def _hsv(x: Values, factor: float, s_shift: float, v_shift: float) -> Values:
 @_variant("defocus_blur")
 def _defocus_blur(x: Values, row: Row, draws: Draws) -> Values:
     """The published disk kernel, borders reflected about the edge pixel."""
-    cv2 = opencv("the corruption testbed_defocus_blur")
+    cv2 = required("cv2", "opencv", "the corruption testbed_defocus_blur", "opencv-python-headless")
     return np.asarray(cv2.filter2D(x, -1, disk_kernel(*row)))
 
 
@@ -179,7 +178,7 @@ def _snow(x: Values, row: Row, draws: Draws) -> Values:
 @_variant("frost", options=("frost_textures",))
 def _frost(x: Values, row: Row, draws: Draws, frost_textures: str | None = None) -> Values:
     """One of all six images (five of ours), enlarged to cover the image, their height and width exchanged."""
-    cv2 = opencv("the corruption testbed_frost")
+    cv2 = required("cv2", "opencv", "the corruption testbed_frost", "opencv-python-headless")
     textures = frost_pictures.resolve_textures(frost_textures)
     count = 5 if textures == frost_pictures.PROCEDURAL else 6
     picture = frost_pictures.picture(textures, draws.integer(0, count))
@@ -196,8 +195,6 @@ def _frost(x: Values, row: Row, draws: Draws, frost_textures: str | None = None)
 @_variant("fog")
 def _fog(x: Values, row: Row, draws: Draws) -> Values:
     """As published, on a fractal whose side holds the longer side of the image."""
-    from shiftbench.shifts.corruptions.kernels import plasma
-
     side = 1 << (max(x.shape[:2]) - 1).bit_length()
     field = np.empty((side, side))
     plasma(row[1], draws.uniforms((side * side - 1,)), field)
@@ -250,8 +247,6 @@ def _elastic_transform(x: Values, row: Row, draws: Draws) -> Values:
     Positions are half a pixel up and to the left, by the conventions of the sampling function used there.
     """
     from scipy.ndimage import map_coordinates
-
-    from shiftbench.shifts.corruptions.kernels import affine_warp
 
     alpha, sigma, affine = row
     height, width = x.shape[:2]

@@ -8,6 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
+from shiftbench.native.loops import (
+    brighten,
+    edge_distance,
+    fog_blend,
+    gaussian_values,
+    plasma,
+    snow_blend,
+    snow_layer,
+    weighted_sum,
+)
 from shiftbench.shifts.corruptions import frost as frost_pictures
 from shiftbench.shifts.corruptions.blur import gaussian_weights, to_float32, trail, zoom_positions
 from shiftbench.shifts.corruptions.catalogue import corruption
@@ -15,6 +25,7 @@ from shiftbench.shifts.corruptions.severities import Row
 from shiftbench.shifts.seeds import Draws
 
 Values = NDArray[np.float64]
+_WATER, _MUD = ((np.array(colour) / 255.0).astype(np.float32) for colour in ([175, 238, 238], [63, 42, 20]))
 # The published code shrinks the frost images for the small images.
 _FROST_SCALE = {32: 0.2, 64: 0.3, 224: 1.0, 299: 1.0}
 
@@ -35,8 +46,6 @@ def snow(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 
 def snow_flakes(size: tuple[int, int], flake: Row, draws: Draws) -> Pixels:
     """The layer of flakes (loc, scale, zoom, threshold) before the wind, (H, W, 1)."""
-    from shiftbench.shifts.corruptions.kernels import snow_layer
-
     loc, scale, zoom, threshold = flake
     y_whole, y_part, top, rows = zoom_positions(size[0], zoom)
     x_whole, x_part, left, columns = zoom_positions(size[1], zoom)
@@ -51,8 +60,6 @@ def snow_flakes(size: tuple[int, int], flake: Row, draws: Draws) -> Pixels:
 
 
 def snow_over(image: Pixels, layer: Pixels, mix: float) -> Pixels:
-    from shiftbench.shifts.corruptions.kernels import snow_blend
-
     out = np.empty_like(image)
     snow_blend(image, layer, mix, out)
     return out
@@ -65,12 +72,12 @@ def frost(image: Pixels, parameters: Row, draws: Draws, frost_textures: str | No
     At sizes between the published ones the images are scaled as the nearest table's, times the ratio of
     the sides, and always enough to cover the image.
     """
-    from shiftbench.shifts.corruptions.kernels import weighted_sum
-
     a, b = parameters
     height, width = image.shape[:2]
     textures = frost_pictures.resolve_textures(frost_textures)
-    scale = _frost_scale(min(height, width))
+    side = min(height, width)
+    table = min(_FROST_SCALE, key=lambda s: abs(np.log(side / s)))
+    scale = _FROST_SCALE[table] * side / table
     picture = frost_pictures.texture(textures, draws.integer(0, 5), scale, height, width)
     y = draws.integer(0, picture.shape[0] - height)
     x = draws.integer(0, picture.shape[1] - width)
@@ -80,11 +87,6 @@ def frost(image: Pixels, parameters: Row, draws: Draws, frost_textures: str | No
     return out
 
 
-def _frost_scale(side: int) -> float:
-    table = min(_FROST_SCALE, key=lambda s: abs(np.log(side / s)))
-    return _FROST_SCALE[table] * side / table
-
-
 @corruption("fog", group="weather", tabled=True)
 def fog(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """(x + c * plasma) * max(x) / (max(x) + c), with a diamond-square plasma fractal on [0, 1].
@@ -92,8 +94,6 @@ def fog(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     The fractal's side is the least power of two that holds the image's shorter side; it is periodic, so a
     longer image gets it repeated without a seam.
     """
-    from shiftbench.shifts.corruptions.kernels import fog_blend, plasma
-
     amount, decay = parameters
     side = 1 << (min(image.shape[:2]) - 1).bit_length()
     field = np.empty((side, side))
@@ -106,10 +106,7 @@ def fog(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 @corruption("brightness", group="weather", tabled=True)
 def brightness(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """V + c in the hue-saturation-value model, clipped."""
-    from shiftbench.shifts.corruptions.kernels import brighten
-
-    (shift,) = parameters
-    out = np.empty_like(image)
+    (shift,), out = parameters, np.empty_like(image)
     brighten(image.reshape(-1), _brightness_table(shift), shift, out.reshape(-1))
     return out
 
@@ -136,15 +133,17 @@ def spatter(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     loc, scale, sigma, threshold, strength, mud = parameters
     layer = spatter_layer(image.shape[:2], (loc, scale, sigma, threshold), draws)
     x = to_float32(image)
-    if mud:
-        return _mud(x, layer > threshold, strength)
-    return water_drops(x, (layer * 255).astype(np.uint8), strength)
+    if not mud:
+        return water_drops(x, (layer * 255).astype(np.uint8), strength)
+    from scipy.ndimage import gaussian_filter
+
+    cover = gaussian_filter((layer > threshold).astype(np.float32), strength, mode="nearest")[..., None]
+    cover[cover < 0.8] = 0
+    return np.asarray(np.clip(x * (1 - cover) + _MUD * cover, 0, 1) * 255).astype(np.uint8)
 
 
 def spatter_layer(size: tuple[int, int], liquid: Row, draws: Draws) -> Values:
     """Smoothed noise (loc, scale, sigma, threshold), zero where the lens stays dry."""
-    from shiftbench.shifts.corruptions.kernels import gaussian_values
-
     loc, scale, sigma, threshold = liquid
     noise = loc + scale * draws.normals(size)
     layer = np.empty_like(noise)
@@ -166,8 +165,6 @@ def filtered(x: NDArray[np.generic], weights: NDArray[np.int64]) -> Values:
 
 def equalised_distance(layer: Pixels) -> Pixels:
     """How far each pixel is from an edge, at most 20 pixels, smoothed, with an equalised histogram."""
-    from shiftbench.shifts.corruptions.kernels import edge_distance
-
     distance = np.empty(layer.shape, np.float32)
     edge_distance(layer, distance)
     levels = (filtered(distance, BOX) * (1 / 9)).astype(np.float32).astype(np.uint8)
@@ -187,14 +184,4 @@ def water_drops(x: NDArray[np.float32], layer: Pixels, intensity: float) -> Pixe
     if not drops.max() > 0:  # a dry lens; the published code divides by zero here
         return np.asarray(x * 255).astype(np.uint8)
     drops = drops / drops.max() * np.float32(intensity)
-    colour = (np.array([175, 238, 238]) / 255.0).astype(np.float32)
-    return np.asarray(np.clip(x + drops[..., None] * colour, 0, 1) * 255).astype(np.uint8)
-
-
-def _mud(x: NDArray[np.float32], splashes: NDArray[np.bool_], sigma: float) -> Pixels:
-    from scipy.ndimage import gaussian_filter
-
-    cover = gaussian_filter(splashes.astype(np.float32), sigma, mode="nearest")[..., None]
-    cover[cover < 0.8] = 0
-    colour = (np.array([63, 42, 20]) / 255.0).astype(np.float32)
-    return np.asarray(np.clip(x * (1 - cover) + colour * cover, 0, 1) * 255).astype(np.uint8)
+    return np.asarray(np.clip(x + drops[..., None] * _WATER, 0, 1) * 255).astype(np.uint8)
