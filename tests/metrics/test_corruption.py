@@ -17,7 +17,8 @@ from shiftbench.metrics.corruption import (
 )
 from shiftbench.published.tables import published
 
-TABLE = {(row.model, row.metric, row.setting.removeprefix("imagenet-c.")): row for row in published("002")}
+PRINTED = [*published("002", "1"), *published("002", "2")]
+TABLE = {(row.model, row.metric, row.setting.removeprefix("imagenet-c.")): row for row in PRINTED}
 MODELS = list(dict.fromkeys(model for model, _, _ in TABLE))
 
 

@@ -18,7 +18,7 @@ from shiftbench.studies.robustness import effective_robustness
 def _line(setting: str, *, without: str = "none", scale: str = "linear") -> tuple[float, float]:
     found = baseline_of(setting)
     assert found is not None
-    models = {name: pair for name, pair in found.values().items() if not name.startswith(without)}
+    models = {name: pair for name, pair in found.values.items() if not name.startswith(without)}
     line = fit({m: x for m, (x, _) in models.items()}, {m: y for m, (_, y) in models.items()}, scale=scale, resamples=0)
     return line.slope, line.intercept
 
@@ -28,7 +28,7 @@ def test_every_setting_is_one_of_our_suites() -> None:
     for one in baselines():
         sides = [side.setting for side in (one.x, one.inside) if side]
         assert {*sides, *one.settings} - {"imagenet-c"} <= known
-        assert len(one.values()) == one.n
+        assert len(one.values) == one.n
 
 
 def test_numbers_of_models() -> None:
@@ -56,8 +56,8 @@ def test_residuals_of_004_are_small_and_cancel() -> None:
         assert found is not None and found.x is not None
         line = found.line()
         assert (line.n, line.scale) == (67, "probit") and line.r2 > 0.99
-        x, y = zip(*found.values().values(), strict=True)
-        rows = effective_robustness(x, y, line, models=list(found.values())).rows
+        x, y = zip(*found.values.values(), strict=True)
+        rows = effective_robustness(x, y, line, models=list(found.values)).rows
         rho = np.array([row.rho for row in rows])
         assert abs(rho).max() < 0.025 and abs(rho.mean()) < 0.002
         assert not any(row.extrapolated for row in rows)
@@ -75,7 +75,7 @@ def test_accuracies_of_004_are_those_of_the_released_predictions(reference_data:
     for setting, column in columns.items():
         found = baseline_of(setting)
         assert found is not None
-        for model, (x, y) in found.values().items():
+        for model, (x, y) in found.values.items():
             row = counted[model]
             assert 100 * x == pytest.approx(float(row["imagenet-validation-original_top1"]), abs=0.051), model
             if model != "fv_16k":  # its released predictions are stored worst first
@@ -90,15 +90,15 @@ def test_accuracies_of_000_are_those_of_the_testbed(reference_data: Path) -> Non
     assert renditions is not None and adversarial is not None
     for name, theirs in (("ResNet-101", "resnet101"), ("ResNet-152", "resnet152")):
         expected = [float(rows[theirs][key]) for key in ("val-on-imagenet-r-classes", "imagenet-r")]
-        assert [100 * v for v in renditions.values()[name]] == pytest.approx(expected, abs=0.06)
+        assert [100 * v for v in renditions.values[name]] == pytest.approx(expected, abs=0.06)
     expected = [float(rows["resnet152"][key]) for key in ("val", "imagenet-a")]
-    assert [100 * v for v in adversarial.values()["ResNet-152"]] == pytest.approx(expected, abs=0.06)
+    assert [100 * v for v in adversarial.values["ResNet-152"]] == pytest.approx(expected, abs=0.06)
 
 
 def test_mean_accuracy_under_corruption_gives_the_printed_mce_back() -> None:
     found = baseline_of("imagenet-c")
     assert found is not None
-    values = found.values()
+    values = found.values
     assert values["AlexNet"][1] == pytest.approx(0.2110, abs=0.0005)  # 1 - the mean of its published errors
     # Dividing every type by AlexNet's error or only their mean makes little difference.
     for paper, table in (("002", "1"), ("000", "8")):

@@ -26,7 +26,7 @@ from shiftbench.studies.gate import (
 )
 from tests.metrics.making import predictions
 
-RUNS = 300
+RUNS = 120
 CORRUPTIONS = ("fog", "snow", "noise")
 
 

@@ -83,7 +83,7 @@ def test_a_table_is_scored_by_mce() -> None:
 def fashion(tmp_path_factory: pytest.TempPathFactory) -> tuple[sb.Run, Path]:
     """Two networks on a miniature DeepFashion2, one of them disturbed, and a table that names one the other's base."""
     folder = tmp_path_factory.mktemp("faces")
-    tree = deepfashion2_tree(folder / "DeepFashion2", train=30, validation=120)
+    tree = deepfashion2_tree(folder / "DeepFashion2", train=30, validation=60)
     networks = []
     for name in ("base", "new"):
         file = folder / f"{name}.py"
@@ -116,8 +116,9 @@ def test_deepfashion_is_scored_by_map(fashion: tuple[sb.Run, Path]) -> None:
 def test_comparisons_are_by_map_too(fashion: tuple[sb.Run, Path]) -> None:
     run, _ = fashion
     scores = {(model, setting): score.value for model, setting, score in run.scores()}
-    [row] = run.compare(f"{REMIXED}.test").rows
+    table = run.compare(f"{REMIXED}.test")
+    [row] = table.rows
     values = [scores[str(row[side]), f"{REMIXED}.test"] for side in ("first", "second")]
     assert row["metric"] == "mean_average_precision" and row["only_first"] is None
     assert row["difference"] == pytest.approx(values[0] - values[1])
-    assert "mean_average_precision" in run.compare(f"{REMIXED}.test").to_text(200)
+    assert "mean_average_precision" in table.to_text(200)

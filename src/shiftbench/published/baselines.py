@@ -19,20 +19,20 @@ The line goes through the models of standard training; interventions and models 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-
-if TYPE_CHECKING:
-    from shiftbench.studies.fits import Fit
-    from shiftbench.studies.models import Models
-    from shiftbench.studies.results import Results
-    from shiftbench.studies.study import Study
+from shiftbench.metrics.corruption import ALEXNET_ERRORS
+from shiftbench.published.tables import published
+from shiftbench.studies.base import FRACTION
+from shiftbench.studies.fits import Fit
+from shiftbench.studies.models import STANDARD, ModelInfo, Models
+from shiftbench.studies.results import Results
+from shiftbench.studies.study import Study
 
 PROVENANCE = (
     "the published models were evaluated by the papers' authors, whose preprocessing may differ; their accuracies are "
@@ -76,8 +76,8 @@ class PublishedLine:
     x: Side | None
     #: For readers: "Recht et al. 2019, table 15".
     source: str
-    #: y, or (x, y), of every model, as fractions.
-    values: Callable[[], Mapping[str, tuple[float, float]]] = field(repr=False)
+    #: (x, y) of every model, as fractions.
+    values: Mapping[str, tuple[float, float]] = field(repr=False)
     scale: str = "logit"
     metric: str = "top1"
     #: For AUPR: the images of known classes.
@@ -95,9 +95,7 @@ class PublishedLine:
     @cached_property
     def models(self) -> Models:
         """Which of its models the line goes through: those of the category "standard"."""
-        from shiftbench.studies.models import STANDARD, ModelInfo, Models
-
-        return Models({name: ModelInfo(name, _TRAINED_OTHERWISE.get(name, STANDARD)) for name in self.values()})
+        return Models({name: ModelInfo(name, _TRAINED_OTHERWISE.get(name, STANDARD)) for name in self.values})
 
     @property
     def n(self) -> int:
@@ -105,29 +103,19 @@ class PublishedLine:
 
     def results(self, y: str | None = None) -> Results:
         """Its accuracies as a table with the columns x and y; ``y`` renames the second, to one of ``settings``."""
-        from shiftbench.studies.base import FRACTION
-        from shiftbench.studies.results import Results
-
         assert self.x is not None
         sizes = {side.setting: np.asarray(float(side.images)) for side in (self.x, self.y)}
         if y is not None:
             sizes[y] = sizes.pop(self.y.setting)
         if self.family:  # a mean over 75 settings is not a share of so many images
             del sizes[y or self.y.setting]
-        values = np.array(list(self.values().values()))
-        return Results(tuple(self.values()), (self.x.setting, y or self.y.setting), values, FRACTION, sizes)
-
-    def study(self, y: str | None = None) -> Study:
-        from shiftbench.studies.study import Study
-
-        return Study(self.results(y), self.models)
+        values = np.array(list(self.values.values()))
+        return Results(tuple(self.values), (self.x.setting, y or self.y.setting), values, FRACTION, sizes)
 
     def line(self, level: float = 0.95) -> Fit:
         """The line through the models of standard training, with its resamples."""
-        from shiftbench.studies.fits import Fit
-
         assert self.x is not None
-        line = self.study().fit(self.x.setting, self.y.setting, scale=self.scale, level=level)
+        line = Study(self.results(), self.models).fit(self.x.setting, self.y.setting, scale=self.scale, level=level)
         assert isinstance(line, Fit)
         return line
 
@@ -140,42 +128,44 @@ def baselines() -> tuple[PublishedLine, ...]:
     67
     """
     val, cifar = Side("val", "imagenet-1k", 50_000), Side("cifar-10", "cifar-10", 10_000)
-    recht = "Recht et al. 2019, table {}"
+    recht, faces = "Recht et al. 2019, table {}", "Hendrycks et al. 2021 (The Many Faces of Robustness)"
     v2 = [
         PublishedLine(
-            Side(setting, "imagenet-1k", 10_000), val, recht.format(table), _pairs_of_004(table, "imagenet", printed),
+            Side(setting, "imagenet-1k", 10_000), val, recht.format(table),
+            _joined(_column("004", table, "imagenet", "top1"), _column("004", table, printed, "top1")),
             scale="probit", alike={encoded_anew: _REENCODED},
         )
         for table, printed, setting, encoded_anew in _IMAGENETV2
     ]  # fmt: skip
     cifar_new = [
         PublishedLine(
-            Side(name, "cifar-10", n), cifar, recht.format(table), _pairs_of_004(table, "cifar-10", name),
-            scale="linear",
+            Side(name, "cifar-10", n), cifar, recht.format(table),
+            _joined(_column("004", table, "cifar-10", "top1"), _column("004", table, name, "top1")), scale="linear",
         )
         for table, name, n in (("11", "cifar-10.1-v4", 2_021), ("12", "cifar-10.1-v6", 2_000))
     ]  # fmt: skip
-    faces = "Hendrycks et al. 2021 (The Many Faces of Robustness)"
-    r200 = "imagenet-r-200"
+    r200, o200 = "imagenet-r-200", "imagenet-o-200"
     return (
         *v2,
         *cifar_new,
         PublishedLine(
             Side("imagenet-r", r200, 30_000), Side("val-on-imagenet-r-classes", r200, 10_000), f"{faces}, table 7",
-            _renditions,
+            _joined(_column("000", "7", "imagenet-200", "error"), _column("000", "7", "imagenet-r", "error")),
         ),
         PublishedLine(
-            Side("imagenet-a", "imagenet-a-200", 7_500), val, f"{faces}, tables 8 and 9", _natural_adversarial,
+            Side("imagenet-a", "imagenet-a-200", 7_500), val, f"{faces}, tables 8 and 9",
+            _joined(_column("000", "8", "imagenet", "error"), _column("000", "9", "imagenet-a", "top1")),
         ),
         PublishedLine(
             Side("imagenet-c", "imagenet-1k", 50_000), val,
             f"Hendrycks and Dietterich 2019, table 1; {faces}, table 8; from corruption errors times AlexNet's",
-            _corrupted, family=True,
+            _corrupted(), family=True,
         ),
         PublishedLine(
-            Side("imagenet-o", "imagenet-o-200", 2_000), None,
-            "Hendrycks et al. 2021 (Natural Adversarial Examples), section 5.2", _unknown_classes, metric="aupr",
-            inside=Side("val-on-imagenet-o-classes", "imagenet-o-200", 10_000),
+            Side("imagenet-o", o200, 2_000), None,
+            "Hendrycks et al. 2021 (Natural Adversarial Examples), section 5.2",
+            {model: (float("nan"), aupr) for model, aupr in _column("003", None, "imagenet-o", "AUPR").items()},
+            metric="aupr", inside=Side("val-on-imagenet-o-classes", o200, 10_000),
         ),
     )  # fmt: skip
 
@@ -197,22 +187,14 @@ _IMAGENETV2 = (
 )
 
 
-def _pairs_of_004(table: str, original: str, new: str) -> Callable[[], dict[str, tuple[float, float]]]:
-    def pairs() -> dict[str, tuple[float, float]]:
-        x, y = (_column("004", table, setting, "top1") for setting in (original, new))
-        return {model: (x[model], y[model]) for model in y}
-
-    return pairs
+def _column(paper: str, table: str | None, setting: str, metric: str) -> dict[str, float]:
+    """Printed values by model, errors as accuracies (without the noise of 1 - 0.639 in the seventeenth digit)."""
+    rows = published(paper, table, setting=setting, metric=metric)
+    return {row.model: round(1.0 - row.value, 6) if metric == "error" else row.value for row in rows}
 
 
-def _renditions() -> dict[str, tuple[float, float]]:
-    x, y = (_column("000", "7", setting, "error") for setting in ("imagenet-200", "imagenet-r"))
-    return {model: (_rest(x[model]), _rest(y[model])) for model in y}
-
-
-def _natural_adversarial() -> dict[str, tuple[float, float]]:
-    errors, y = _column("000", "8", "imagenet", "error"), _column("000", "9", "imagenet-a", "top1")
-    return {model: (_rest(errors[model]), y[model]) for model in y if model in errors}
+def _joined(x: Mapping[str, float], y: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    return {model: (x[model], y[model]) for model in y if model in x}
 
 
 def _corrupted() -> dict[str, tuple[float, float]]:
@@ -221,29 +203,11 @@ def _corrupted() -> dict[str, tuple[float, float]]:
     CE is the error over AlexNet's, so that their product is the error itself. CEs are printed as whole percents and
     their mean, mCE, to a tenth: the errors are scaled to agree with it.
     """
-    from shiftbench.metrics.corruption import ALEXNET_ERRORS
-
-    found = {}
+    found, alexnet = {}, np.array([np.mean(ALEXNET_ERRORS[name]) for name in BENCHMARK_CORRUPTIONS])
     for paper, table in (("002", "1"), ("000", "8")):
         clean, mce = (_column(paper, table, *what) for what in (("imagenet", "error"), ("imagenet-c", "mCE")))
-        by_type = {name: _column(paper, table, f"imagenet-c.{name}", "CE") for name in BENCHMARK_CORRUPTIONS}
-        for model, error in clean.items():
-            ce = np.array([by_type[name][model] for name in BENCHMARK_CORRUPTIONS])
-            alexnet = np.array([np.mean(ALEXNET_ERRORS[name]) for name in BENCHMARK_CORRUPTIONS])
-            found[model] = _rest(error), 1.0 - float((ce * alexnet).mean() * mce[model] / ce.mean())
+        by_type = [_column(paper, table, f"imagenet-c.{name}", "CE") for name in BENCHMARK_CORRUPTIONS]
+        for model, accuracy in clean.items():
+            ce = np.array([column[model] for column in by_type])
+            found[model] = accuracy, 1.0 - float((ce * alexnet).mean() * mce[model] / ce.mean())
     return found
-
-
-def _unknown_classes() -> dict[str, tuple[float, float]]:
-    return {model: (float("nan"), value) for model, value in _column("003", None, "imagenet-o", "AUPR").items()}
-
-
-def _column(paper: str, table: str | None, setting: str, metric: str) -> dict[str, float]:
-    from shiftbench.published.tables import published
-
-    return {row.model: row.value for row in published(paper, table, setting=setting, metric=metric)}
-
-
-def _rest(error: float) -> float:
-    """The accuracy, without the noise of 1 - 0.639 in the seventeenth digit."""
-    return round(1.0 - error, 6)

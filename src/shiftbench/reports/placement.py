@@ -237,7 +237,7 @@ def own_results(run: StoredResults, metric: str | None = None) -> Results:
 
 def _place(title: str, own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Placement:
     score = _score(own, baseline, setting, level)
-    values = [y for _, y in baseline.values().values()]
+    values = [y for _, y in baseline.values.values()]
     notes = (*([baseline.alike[setting]] if setting in baseline.alike else []), PROVENANCE)
     lower = sum(y < score.value for y in values)
     place = Placement(title, setting, None, baseline, score, None, None, 0, lower, notes)

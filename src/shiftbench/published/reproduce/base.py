@@ -119,10 +119,10 @@ class Claim:
     paper: str
     place: str
     what: str
-    #: From what it is recomputed.
-    source: str
     of: Callable[[], Sequence[PublishedValue]]
     recompute: Callable[[PublishedValue, Data], Recomputed | float]
+    #: From what it is recomputed.
+    source: str = ""
     #: How to read the result.
     remark: str = ""
     #: One of ``KINDS``.
@@ -220,27 +220,25 @@ Recompute = Callable[[PublishedValue, "Data"], "Recomputed | float"]
 
 
 def claim(
-    paper: str, place: str, what: str, *, of: Callable[[], Sequence[PublishedValue]], **others: Any
+    paper: str, place: str, what: str, *, of: Callable[[], Sequence[PublishedValue]], name: str = "", **others: Any
 ) -> Callable[[Recompute], Recompute]:
-    """Register the decorated function as the one that recomputes the printed numbers ``of()``."""
+    """Register a function as the one that recomputes the printed numbers ``of()``; ``name`` is by default its own."""
 
     def register(recompute: Recompute) -> Recompute:
-        name = f"{paper}.{recompute.__name__}"
-        claims.add(name, Claim(name, paper, place, what, of=of, recompute=recompute, **others))
+        full = f"{paper}.{name or recompute.__name__}"
+        claims.add(full, Claim(full, paper, place, what, of=of, recompute=recompute, **others))
         return recompute
 
     return register
 
 
-def out_of_reach(
-    name: str, paper: str, place: str, what: str, *, of: Callable[[], Sequence[PublishedValue]], needed: str
-) -> None:
-    """Register numbers that can't be recomputed from tables, with what they need."""
+def missing(what: str) -> Recompute:
+    """Recomputes nothing, for that takes more than tables."""
 
     def recompute(row: PublishedValue, data: Data) -> Recomputed:
-        raise NotAtHandError(needed)
+        raise NotAtHandError(what)
 
-    claims.add(f"{paper}.{name}", Claim(f"{paper}.{name}", paper, place, what, "", of, recompute))
+    return recompute
 
 
 def needed(rows: Sequence[CheckedNumber]) -> dict[str, list[CheckedNumber]]:

@@ -21,7 +21,7 @@ from shiftbench.published.reproduce.base import (
     claim,
     difference_of,
     mean_of,
-    out_of_reach,
+    missing,
 )
 from shiftbench.published.reproduce.sources import Data, predictions
 from shiftbench.published.tables import PublishedValue, published
@@ -30,12 +30,10 @@ from shiftbench.studies.hypotheses import HitData, Hypothesis, ScoredData, weigh
 _Row = PublishedValue
 
 
-@claim(
-    "000", "table 8", "mCE is the mean of fifteen corruption errors",
+claim(
+    "000", "table 8", "mCE is the mean of fifteen corruption errors", name="mean_ce",
     of=lambda: published("000", "8", metric="mCE"), source="the CE columns, printed without decimals",
-)  # fmt: skip
-def mean_ce(row: _Row, data: Data) -> Recomputed:
-    return mean_of(published("000", "8", model=row.model, metric="CE"))
+)(lambda row, data: mean_of(published("000", "8", model=row.model, metric="CE")))  # fmt: skip
 
 
 @claim(
@@ -49,12 +47,12 @@ def gaps(row: _Row, data: Data) -> Recomputed:
     return difference_of(shifted, usual)
 
 
-@claim(
-    "000", "table 3", "mAP out of distribution is the mean over eight shifts of DeepFashion Remixed",
+claim(
+    "000", "table 3", "mAP out of distribution is the mean over eight shifts of DeepFashion Remixed", name="dfr_means",
     of=lambda: published("000", "3", setting="dfr.ood"), source="the eight columns",
+)(
+    lambda row, data: mean_of([one for one in published("000", "3", model=row.model) if one.setting.count(".") == 2])
 )  # fmt: skip
-def dfr_means(row: _Row, data: Data) -> Recomputed:
-    return mean_of([one for one in published("000", "3", model=row.model) if one.setting.count(".") == 2])
 
 
 def _blurred(table: str, model: str) -> list[_Row]:
@@ -92,12 +90,10 @@ def blur_means(row: _Row, data: Data) -> Recomputed:
     return Recomputed(fmean(one.value for one in errors), fmean(one.slack for one in errors))
 
 
-@claim(
+claim(
     "000", "table 1", "Table 1 is part of table 7", of=lambda: [row for row in published("000", "1") if _again(row)],
-    source="table 7", group=by_table,
-)  # fmt: skip
-def table_1(row: _Row, data: Data) -> Recomputed:
-    return Recomputed(_again(row)[0].value, row.rounding)
+    source="table 7", group=by_table, name="table_1",
+)(lambda row, data: Recomputed(_again(row)[0].value, row.rounding))  # fmt: skip
 
 
 def _again(row: _Row) -> list[_Row]:
@@ -115,14 +111,12 @@ def text(row: _Row, data: Data) -> Recomputed:
     return difference_of(first, second)
 
 
-@claim(
-    "000", "tables 4 and 6", "Evidence for (+) or not for (-) each hypothesis on each dataset",
+claim(
+    "000", "tables 4 and 6", "Evidence for (+) or not for (-) each hypothesis on each dataset", name="evidence",
     kind=FITTED, of=lambda: [*published("000", "4"), *published("000", "6")],
     source="the scores printed in tables 1, 2, 3, 5, 8 and 9, by the rule of `study hypotheses`", group=by_table,
     remark="000 states no thresholds: the rule's are ours, chosen so that its marks follow",
-)  # fmt: skip
-def evidence(row: _Row, data: Data) -> float:
-    return 1.0 if _marks(row.table)[row.model, row.setting] == "+" else -1.0
+)(lambda row, data: 1.0 if _marks(row.table)[row.model, row.setting] == "+" else -1.0)  # fmt: skip
 
 
 @cache
@@ -180,39 +174,26 @@ def _points(table: str, setting: str, metric: str) -> dict[str, float]:
     return {row.model: round(100.0 * row.value, 6) for row in rows}
 
 
-@claim(
-    "000", "table 7", "Errors on ImageNet-R, from the testbed's evaluation",
+claim(
+    "000", "table 7", "Errors on ImageNet-R, from the testbed's evaluation", name="errors_on_r",
     kind=PUBLIC,
     of=lambda: published("000", "7", setting="imagenet-r", metric="error"), source="the testbed's column imagenet-r",
-)  # fmt: skip
-def errors_on_r(row: _Row, data: Data) -> Recomputed:
-    return data.testbed_score(row.model, "imagenet-r", error=True)
-
-
-@claim(
+)(lambda row, data: data.testbed_score(row.model, "imagenet-r", error=True))  # fmt: skip
+claim(
     "000", "table 7", "Errors on the usual images of its 200 classes, from the testbed's evaluation",
-    kind=PUBLIC, of=lambda: published("000", "7", setting="imagenet-200", metric="error"),
+    kind=PUBLIC, of=lambda: published("000", "7", setting="imagenet-200", metric="error"), name="errors_on_200",
     source="the testbed's column val-on-imagenet-r-classes",
-)  # fmt: skip
-def errors_on_200(row: _Row, data: Data) -> Recomputed:
-    return data.testbed_score(row.model, "val-on-imagenet-r-classes", error=True)
-
-
-@claim(
-    "000", "table 9", "Accuracies on ImageNet-A, from the testbed's evaluation",
+)(lambda row, data: data.testbed_score(row.model, "val-on-imagenet-r-classes", error=True))  # fmt: skip
+claim(
+    "000", "table 9", "Accuracies on ImageNet-A, from the testbed's evaluation", name="accuracies_on_a",
     kind=PUBLIC, of=lambda: published("000", "9"), source="the testbed's column imagenet-a",
     remark="ImageNet-A was filtered by the public ResNet-50, which has 0 there: 000's 2.2 must be another's",
-)  # fmt: skip
-def accuracies_on_a(row: _Row, data: Data) -> Recomputed:
-    return data.testbed_score(row.model, "imagenet-a")
-
-
+)(lambda row, data: data.testbed_score(row.model, "imagenet-a"))  # fmt: skip
 claim(
     "000", "tables 1 to 3, 5 and 7 to 9, appendix B", "Errors, mAP, corruption errors and mCE, network by network",
     kind=PREDICTIONS, source="predictions in the workspace, scored again", group=by_place,
     of=lambda: [row for table in ("1", "2", "3", "5", "7", "8", "9", "appendix B") for row in published("000", table)],
 )(predictions)  # fmt: skip
-out_of_reach(
-    "sizes", "000", "table 11", "Numbers of images", of=lambda: published("000", "11"),
-    needed="the datasets themselves (shiftbench data check counts them)",
-)  # fmt: skip
+claim(
+    "000", "table 11", "Numbers of images", of=lambda: published("000", "11"), name="sizes",
+)(missing("the datasets themselves (shiftbench data check counts them)"))  # fmt: skip

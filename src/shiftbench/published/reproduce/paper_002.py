@@ -14,7 +14,7 @@ from shiftbench.published.reproduce.base import (
     by_table,
     claim,
     mean_of,
-    out_of_reach,
+    missing,
 )
 from shiftbench.published.reproduce.sources import Data, predictions
 from shiftbench.published.tables import PublishedValue, published
@@ -27,20 +27,14 @@ def _but_alexnet(table: str, metric: str) -> list[_Row]:
     return [row for row in published("002", table, metric=metric) if row.model != "AlexNet"]
 
 
-@claim(
-    "002", "table 1", "mCE is the mean of fifteen corruption errors",
+claim(
+    "002", "table 1", "mCE is the mean of fifteen corruption errors", name="mean_ce",
     of=lambda: _but_alexnet("1", "mCE"), source="the CE columns, printed without decimals",
-)  # fmt: skip
-def mean_ce(row: _Row, data: Data) -> Recomputed:
-    return mean_of(published("002", "1", model=row.model, metric="CE"))
-
-
-@claim(
-    "002", "table 2", "Relative mCE is the mean of fifteen relative corruption errors",
+)(lambda row, data: mean_of(published("002", "1", model=row.model, metric="CE")))  # fmt: skip
+claim(
+    "002", "table 2", "Relative mCE is the mean of fifteen relative corruption errors", name="mean_relative_ce",
     of=lambda: _but_alexnet("2", "relative mCE"), source="its columns, printed without decimals",
-)  # fmt: skip
-def mean_relative_ce(row: _Row, data: Data) -> Recomputed:
-    return mean_of(published("002", "2", model=row.model, metric="relative CE"))
+)(lambda row, data: mean_of(published("002", "2", model=row.model, metric="relative CE")))  # fmt: skip
 
 
 @claim(
@@ -65,21 +59,15 @@ def clean_twice(row: _Row, data: Data) -> Recomputed:
     return Recomputed(other.value, other.rounding)
 
 
-@claim(
-    "002", "appendix C", "AlexNet's error on each corruption, the mean over severities",
+claim(
+    "002", "appendix C", "AlexNet's error on each corruption, the mean over severities", name="alexnet_means",
     kind=PUBLIC, of=lambda: published("002", "appendix C"),
     source="AlexNet's errors by severity, as its authors give them",
-)  # fmt: skip
-def alexnet_means(row: _Row, data: Data) -> float:
-    return fmean(ALEXNET_ERRORS[row.setting])
-
-
-@claim(
+)(lambda row, data: fmean(ALEXNET_ERRORS[row.setting]))  # fmt: skip
+claim(
     "002", "table 1", "Clean errors", kind=PUBLIC, of=lambda: published("002", "1", metric="error"),
-    source="the testbed's accuracies on the validation set",
-)  # fmt: skip
-def clean_errors(row: _Row, data: Data) -> Recomputed:
-    return data.testbed_score(row.model, "val", error=True)
+    source="the testbed's accuracies on the validation set", name="clean_errors",
+)(lambda row, data: data.testbed_score(row.model, "val", error=True))  # fmt: skip
 
 
 @claim(
@@ -110,8 +98,7 @@ claim(
     kind=PREDICTIONS, source="predictions in the workspace, scored again", group=by_place,
     of=lambda: [row for table in ("1", "2", "section 3.6", "section 3") for row in published("002", table)],
 )(predictions)  # fmt: skip
-out_of_reach(
-    "icons", "002", "section 4.2", "Accuracy on held-out styles, subtypes and versions of Icons-50",
-    of=lambda: published("002", "section 4.2"),
-    needed="the networks trained on Icons-50 (shiftbench experiment icons-style, icons-subtype)",
-)  # fmt: skip
+claim(
+    "002", "section 4.2", "Accuracy on held-out styles, subtypes and versions of Icons-50",
+    of=lambda: published("002", "section 4.2"), name="icons",
+)(missing("the networks trained on Icons-50 (shiftbench experiment icons-style, icons-subtype)"))  # fmt: skip

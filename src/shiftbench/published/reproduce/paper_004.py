@@ -16,7 +16,7 @@ from shiftbench.published.reproduce.base import (
     difference_of,
     ends_of,
     mean_of,
-    out_of_reach,
+    missing,
 )
 from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import PublishedValue, published
@@ -265,18 +265,15 @@ def ranks_from_images(row: _Row, data: Data) -> int:
     return rank(row.setting) if row.metric == "rank" else rank(original_of(new)) - rank(new)
 
 
-out_of_reach(
-    "selection_frequency", "004", "table 2", "Average selection frequency of the three new test sets",
-    of=lambda: published("004", "2", metric="selection frequency"),
-    needed="the answers of the annotators, image by image",
-)  # fmt: skip
-out_of_reach(
-    "splits", "004", "tables 4 and 13", "Accuracies of models trained again on other splits of the original data",
-    of=lambda: [*published("004", "4"), *published("004", "13")],
-    needed="four networks trained on five other splits each, and the splits",
-)  # fmt: skip
-out_of_reach(
-    "discriminators", "004", "tables 5 and 14", "Can a network tell original from new images?",
-    of=lambda: [*published("004", "5"), *published("004", "14")],
-    needed="the images of both test sets, and networks trained to tell them apart",
-)  # fmt: skip
+claim(
+    "004", "table 2", "Average selection frequency of the three new test sets",
+    of=lambda: published("004", "2", metric="selection frequency"), name="selection_frequency",
+)(missing("the answers of the annotators, image by image"))  # fmt: skip
+claim(
+    "004", "tables 4 and 13", "Accuracies of models trained again on other splits of the original data",
+    of=lambda: [*published("004", "4"), *published("004", "13")], name="splits",
+)(missing("four networks trained on five other splits each, and the splits"))  # fmt: skip
+claim(
+    "004", "tables 5 and 14", "Can a network tell original from new images?",
+    of=lambda: [*published("004", "5"), *published("004", "14")], name="discriminators",
+)(missing("the images of both test sets, and networks trained to tell them apart"))  # fmt: skip
