@@ -246,7 +246,7 @@ def remove_command(
       one setting of all models
         shiftbench store remove -s photos-c.fog.3 --dry-run
     """
-    from shiftbench.store.removal import find_to_remove, remove_results
+    from shiftbench.store.maintenance import find_to_remove, remove_results
     from shiftbench.store.workspace import Workspace
 
     if not models and not setting:

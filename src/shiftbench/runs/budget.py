@@ -22,7 +22,7 @@ from shiftbench.runs.execute import Outcome
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Suite
 from shiftbench.settings.designs import OnePass, apply_design
-from shiftbench.store.removal import removable, remove_results
+from shiftbench.store.maintenance import removable, remove_results
 from shiftbench.store.workspace import PartResult
 
 R = TypeVar("R", bound=StoredResults)

@@ -8,7 +8,7 @@ that a gate can evaluate a candidate in the same way without the model itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,34 +93,21 @@ def read_baseline(path: Location) -> Baseline:
             if about["format"] != _FORMAT:
                 raise StoreError("unsupported baseline format", found=about["format"], expected=_FORMAT)
             table = opened.read(use_threads=False)
-        return Baseline(about["model"], dict(_settings(table, about)), about["configuration"])
+            ids, found = np.array(table.column("image").to_pylist(), dtype=object), {}
+            for place, one in enumerate(about["settings"]):
+                rows = np.flatnonzero(table.column(f"top{place}").is_valid().to_numpy())
+                top, sure, labels = (
+                    table.column(name).to_numpy()[rows] for name in (f"top{place}", f"confidence{place}", one["labels"])
+                )
+                spec = ResultSpec.from_json(one["spec"])
+                known = about["spaces"][spec.space]
+                space = LabelSpace(known["name"], tuple(known["keys"]), tuple(known["names"]))
+                named = (about["model"], one["setting"], space, ids[rows].tolist(), labels.astype(np.int32))
+                found[one["setting"]] = Predictions(*named, top.astype(np.int32)[:, None], from_logits(sure), spec)
+        return Baseline(about["model"], found, about["configuration"])
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise StoreError(
             f"{path.name} is not a baseline file, or is damaged",
             found=f"{type(error).__name__}: {error}",
             hint="write it again: shiftbench gate pin MODEL -o baseline.parquet",
         ) from error
-
-
-def _settings(table: pa.Table, about: Mapping[str, Any]) -> Sequence[tuple[str, Predictions]]:
-    ids = np.array(table.column("image").to_pylist(), dtype=object)
-    found = []
-    for place, one in enumerate(about["settings"]):
-        top = table.column(f"top{place}")
-        rows = np.flatnonzero(top.is_valid().to_numpy())
-        values = [table.column(name).to_numpy()[rows] for name in (f"top{place}", f"confidence{place}", one["labels"])]
-        spec = ResultSpec.from_json(one["spec"])
-        known = about["spaces"][spec.space]
-        space = LabelSpace(known["name"], tuple(known["keys"]), tuple(known["names"]))
-        predictions = Predictions(
-            about["model"],
-            one["setting"],
-            space,
-            ids[rows].tolist(),
-            values[2].astype(np.int32),
-            values[0].astype(np.int32)[:, None],
-            from_logits(values[1]),
-            spec,
-        )
-        found.append((one["setting"], predictions))
-    return found

@@ -44,11 +44,9 @@ def places_of(workspace: Workspace, result: Result) -> IntArray:
 
 
 @lru_cache(maxsize=16)
-def _places(
-    workspace: Workspace, name: str, fingerprint: str, assignment: ShiftAssignment, shifts: int
-) -> dict[str, int]:
+def _places(workspace: Workspace, name: str, fingerprint: str, own: ShiftAssignment, shifts: int) -> dict[str, int]:
     record = workspace.dataset(name, fingerprint)
-    return dict(assignment.over(record.ids, record.labels, shifts).places)
+    return dict(own.over(record.ids, record.labels, shifts).places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +64,12 @@ class DesignPasses:
         self, workspace: Workspace, part: PartResult, *, top_k: int | None, confidence: bool, scores: bool
     ) -> Predictions:
         """The predictions of the images that met a shift, in the order of the dataset."""
-        if scores:  # of all classes: too large to keep
-            passes = self._passes(workspace, top_k, confidence, scores=True)
-        else:
-            key = (top_k, confidence)
-            passes = self._read.get(key) or self._read.setdefault(key, self._passes(workspace, *key, scores=False))
+        wanted: dict[str, Any] = {"top_k": top_k, "confidence": confidence, "scores": scores}
+        passes = self._read.get((top_k, confidence)) if not scores else None
+        if passes is None:
+            passes = [(workspace.read(one, **wanted), places_of(workspace, one)) for one in self.results]
+            if not scores:  # those of all classes are too large to keep
+                self._read[top_k, confidence] = passes
         found = [(predictions, np.flatnonzero(places == part.place)) for predictions, places in passes]
         order = np.argsort(np.concatenate([rows for _, rows in found]), kind="stable")
 
@@ -90,12 +89,6 @@ class DesignPasses:
             spec=part.spec,
             scores=joined("scores") if first.scores is not None else None,
         )
-
-    def _passes(
-        self, workspace: Workspace, top_k: int | None, confidence: bool, *, scores: bool
-    ) -> list[tuple[Predictions, IntArray]]:
-        options: dict[str, Any] = {"top_k": top_k, "confidence": confidence, "scores": scores}
-        return [(workspace.read(one, **options), places_of(workspace, one)) for one in self.results]
 
 
 def with_parts(workspace: Workspace, results: Iterable[Result]) -> list[Result]:
@@ -140,10 +133,6 @@ def _parts(workspace: Workspace, own: Sequence[Result]) -> list[Result]:
         shift = ShiftRecord({**members[place], "seed": first.spec.shift.seed, "assignment": assignment})
         spec = replace(first.spec, shift=shift, provenance=f"{part.setting}; {first.spec.family}; {shift.design}")
         about = SettingRecord(record.note, part.member, made[place])
-        found.append(
-            PartResult(
-                first.classifier, part.setting, spec, first.name, first.title,
-                passes=passes, place=place, record=about,
-            )
-        )  # fmt: skip
+        own_names = (first.classifier, part.setting, spec, first.name, first.title)
+        found.append(PartResult(*own_names, passes=passes, place=place, record=about))
     return found or list(own)

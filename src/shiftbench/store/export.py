@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -60,38 +58,31 @@ def export_table(
         found = workspace.read(result, top_k=top_k, scores=False)
         return long_table(found, top_k, find, model_id=result.model_id, assumed=facts)
 
+    def tables() -> Iterator[pa.Table]:
+        """Of all results in order, a few of them read while the last one is written."""
+        reading: deque[Future[pa.Table]] = deque()
+        with ThreadPoolExecutor(_AHEAD) as pool:
+            for result in results:
+                reading.append(pool.submit(read, result))
+                if len(reading) > _AHEAD:
+                    yield reading.popleft().result()
+            while reading:
+                yield reading.popleft().result()
+
     def write(temporary: Path) -> None:
         nonlocal rows
-        with _writer(temporary, target.suffix.lower(), _schema(top_k)) as writer:
-            for table in _ahead(results, read):
+        is_csv, schema = target.suffix.lower() == ".csv", _schema(top_k)
+        opened = (
+            pacsv.CSVWriter(temporary, schema) if is_csv else pq.ParquetWriter(temporary, schema, compression="zstd")
+        )
+        with opened as writer:
+            for table in tables():
                 writer.write_table(table)
                 rows += len(table)
                 advance(1)
 
     write_atomically(target, write)
     return rows
-
-
-def _ahead(results: Iterable[Result], read: Callable[[Result], pa.Table]) -> Iterator[pa.Table]:
-    """The tables of all results in order, a few of them read while the last one is written."""
-    reading: deque[Future[pa.Table]] = deque()
-    with ThreadPoolExecutor(_AHEAD) as pool:
-        for result in results:
-            reading.append(pool.submit(read, result))
-            if len(reading) > _AHEAD:
-                yield reading.popleft().result()
-        while reading:
-            yield reading.popleft().result()
-
-
-@contextmanager
-def _writer(path: Path, suffix: str, schema: pa.Schema) -> Iterator[Any]:
-    if suffix == ".csv":
-        with pacsv.CSVWriter(path, schema) as writer:
-            yield writer
-    else:
-        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            yield writer
 
 
 def _schema(top_k: int) -> pa.Schema:
@@ -123,21 +114,24 @@ def long_table(
 ) -> pa.Table:
     """The rows of one result; ``find`` chooses some of its images."""
     rows = np.arange(len(found)) if find is None else find(found.ids)
-    top, labels = found.top[rows], found.labels[rows]
-    right = pa.array(top[:, 0] == labels, mask=~found.valid[rows])
+    top, labels, confidence = found.top[rows], found.labels[rows], found.confidence[rows]
+    if found.label_sets is None:
+        shown = _keys(found.space, labels)
+    else:
+        sets = [found.label_sets[row] for row in rows]
+        shown = pa.array([" ".join(found.space.keys[own] for own in classes) or None for classes in sets], pa.string())
     answers = [
         _keys(found.space, top[:, k]) if k < top.shape[1] else pa.nulls(len(rows), pa.string()) for k in range(top_k)
     ]
+    about = (found.classifier, model_id, found.setting)
     return pa.Table.from_arrays(
         [
-            pa.repeat(pa.scalar(found.classifier), len(rows)),
-            pa.repeat(pa.scalar(model_id), len(rows)),
-            pa.repeat(pa.scalar(found.setting), len(rows)),
+            *(pa.repeat(pa.scalar(one), len(rows)) for one in about),
             pa.array(found.ids if len(rows) == len(found) else [found.ids[row] for row in rows], pa.string()),
-            _keys(found.space, labels) if found.label_sets is None else _sets(found, rows),
+            shown,
             *answers,
-            pa.array(found.confidence[rows], mask=np.isnan(found.confidence[rows])),
-            right,
+            pa.array(confidence, mask=np.isnan(confidence)),
+            pa.array(top[:, 0] == labels, mask=~found.valid[rows]),
             pa.repeat(pa.scalar(assumed), len(rows)),
         ],
         schema=_schema(top_k),
@@ -146,9 +140,3 @@ def long_table(
 
 def _keys(space: LabelSpace, classes: NDArray[np.int32]) -> pa.Array:
     return pa.array(space.keys, pa.string()).take(pa.array(classes, mask=classes < 0))
-
-
-def _sets(found: Predictions, rows: NDArray[np.int64]) -> pa.Array:
-    assert found.label_sets is not None
-    sets = [found.label_sets[row] for row in rows]
-    return pa.array([" ".join(found.space.keys[own] for own in labels) or None for labels in sets], pa.string())

@@ -1,4 +1,4 @@
-"""Looking after a workspace: what it holds, whether every byte is as it was written, and clearing up."""
+"""Looking after a workspace: what it holds, whether all bytes are as written, clearing up, and deleting results."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from shiftbench.errors import StoreError, explain
+from shiftbench.errors import StoreError, UnknownNameError, explain, listed
+from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, remove_tree
 from shiftbench.jobs.progress import Advance
+from shiftbench.store.models import ModelVersions
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
-from shiftbench.store.run_records import RunHistory, clear_locks, read_run, read_runs
+from shiftbench.store.run_records import (
+    Call,
+    ModelRun,
+    RunHistory,
+    clear_locks,
+    is_alive,
+    read_run,
+    read_runs,
+    recorded_run,
+)
 from shiftbench.store.sealed import damaged
+from shiftbench.store.spec import ResultSpec
 from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, read_settings, read_space
 
-#: A writer is done with its temporary file, or dead, after so many seconds.
+#: A writer is done with its temporary file, or dead, after this many seconds.
 _ABANDONED = 3600
 
 
@@ -47,26 +59,6 @@ class Stats:
         return {**asdict(self), "bytes_per_prediction": each}
 
 
-@dataclass(frozen=True)
-class Damage:
-    """A file that is not as it was written."""
-
-    #: Within the workspace.
-    file: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Compaction:
-    """What clearing up did."""
-
-    joined: int
-    removed_blocks: int
-    removed_temporary: int
-    removed_locks: int
-    catalogued: int
-
-
 def workspace_stats(workspace: Workspace) -> Stats:
     """Counted from names, sizes and specs; no prediction is read."""
     results = list(workspace.results())
@@ -74,6 +66,10 @@ def workspace_stats(workspace: Workspace) -> Stats:
     folders = [folder for folder in workspace.block_folders() if _file_of(workspace, folder) not in files]
     records = [path.parent for path in (workspace.root / "datasets").glob("*/record.json")]
     problems = [problem for folder in records for problem in workspace.problems_in(folder)]
+    images = 0
+    for folder in records:
+        with (folder / "images.parquet").open("rb") as file:
+            images += int(pq.ParquetFile(file).metadata.num_rows)
     return Stats(
         classifiers=len({result.classifier for result in results}),
         settings=len({result.setting for result in results}),
@@ -83,22 +79,55 @@ def workspace_stats(workspace: Workspace) -> Stats:
         unfinished_results=len(folders),
         unfinished_blocks=sum(len(blocks_in(folder)) for folder in folders),
         datasets=len(records),
-        images=sum(_rows(folder / "images.parquet") for folder in records),
+        images=images,
         skipped_images=sum(problem["action"] == "skipped" for problem in problems),
     )
+
+
+def _file_of(workspace: Workspace, folder: Location) -> Location:
+    """Where the predictions lie once these blocks are joined."""
+    relative = folder.relative_to(workspace.root / "shards")
+    return workspace.root / "predictions" / relative.parent / f"{relative.name}.parquet"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not as it was written; its name within the workspace."""
+
+    file: str
+    why: str
 
 
 def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Iterator[Damage]:
     """Read every file against its digest, and predictions against their spec and dataset; yields what is wrong."""
 
     def check(path: Location) -> Damage | None:
-        why = _wrong_with(workspace, path)
+        why = None
+        try:
+            if path.exists() and not path.is_file():
+                why = "it is not a file"
+            else:
+                _check_file(workspace, path)
+        except FileNotFoundError:
+            # Joined or replaced while this went on; the marker is never.
+            why = "it is missing" if path == workspace.marker_path else None
+        except UnreachableError:
+            raise  # says nothing about the file
+        except Exception as error:  # whatever a damaged file makes its reader do, the other files are checked
+            why = error.message if isinstance(error, StoreError) else explain(error)
         advance(1)
         return None if why is None else Damage(str(path.relative_to(workspace.root)), why)
 
     with ThreadPoolExecutor() as pool:
         yield from (found for found in pool.map(check, _files(workspace)) if found is not None)
-    yield from (Damage(name, "it is missing, and results need it") for name in sorted(_missing(workspace)))
+    needed: set[Location] = set()
+    for _, _, path in workspace.prediction_files():
+        try:
+            needed.update(_used(workspace, read_spec(path)))
+        except (FileNotFoundError, StoreError):
+            continue
+    lost = sorted(str(path.relative_to(workspace.root)) for path in needed if not path.exists())
+    yield from (Damage(name, "it is missing, and results need it") for name in lost)
 
 
 def file_count(workspace: Workspace) -> int:
@@ -112,24 +141,8 @@ def _files(workspace: Workspace) -> list[Location]:
     return [workspace.marker_path, *(path for _, _, path in workspace.prediction_files()), *blocks, *small]
 
 
-def _wrong_with(workspace: Workspace, path: Location) -> str | None:
-    try:
-        if path.exists() and not path.is_file():
-            return "it is not a file"
-        _check_file(workspace, path)
-    except FileNotFoundError:
-        # Joined or replaced while this went on; the marker is never.
-        return "it is missing" if path == workspace.marker_path else None
-    except UnreachableError:
-        raise  # says nothing about the file
-    except Exception as error:  # whatever a damaged file makes its reader do, the other files are checked
-        return error.message if isinstance(error, StoreError) else explain(error)
-    return None
-
-
 def _check_file(workspace: Workspace, path: Location) -> None:
-    relative = path.relative_to(workspace.root)
-    kind = relative.parts[0]
+    kind = path.relative_to(workspace.root).parts[0]
     if kind == "settings":
         read_settings(path)
     elif kind == "spaces":
@@ -139,36 +152,25 @@ def _check_file(workspace: Workspace, path: Location) -> None:
             raise damaged(path, "it is not a record of a run")
     elif path.suffix == ".json":
         workspace.files.read_json(path)
-    elif kind in ("predictions", "shards") and path.suffix == ".parquet":
-        _check_predictions(workspace, path, whole=kind == "predictions")
-    else:
+    elif kind not in ("predictions", "shards") or path.suffix != ".parquet":
         workspace.files.read_table(path)
-
-
-def _check_predictions(workspace: Workspace, path: Location, *, whole: bool) -> None:
-    spec = read_spec(path)
-    rows = len(read_block(path, scores=True, key=path.stem if whole else path.parent.name))
-    if whole and rows != spec.images:
-        raise damaged(path, f"it has {rows} predictions, and its setting {spec.images} images")
-    try:
-        images = len(workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).ids)
-    except StoreError:
-        return  # the damage of other files
-    if images < rows:
-        raise damaged(path, "it has more predictions than its dataset images")
-
-
-def _missing(workspace: Workspace) -> set[str]:
-    """Records of datasets and label spaces that results need, and that are not there."""
-    needed: set[Location] = set()
-    for _, _, path in workspace.prediction_files():
+    else:
+        whole, spec = kind == "predictions", read_spec(path)
+        rows = len(read_block(path, scores=True, key=path.stem if whole else path.parent.name))
+        if whole and rows != spec.images:
+            raise damaged(path, f"it has {rows} predictions, and its setting {spec.images} images")
         try:
-            spec = read_spec(path)
-        except (FileNotFoundError, StoreError):
-            continue
-        folder = workspace.dataset_folder(spec.dataset.name, spec.dataset.fingerprint)
-        needed |= {folder / "record.json", folder / "images.parquet", workspace.space_path(spec.space)}
-    return {str(path.relative_to(workspace.root)) for path in needed if not path.exists()}
+            images = len(workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).ids)
+        except StoreError:
+            return  # the damage of other files
+        if images < rows:
+            raise damaged(path, "it has more predictions than its dataset images")
+
+
+def _used(workspace: Workspace, spec: ResultSpec) -> tuple[Location, ...]:
+    """Records of the dataset and the label space that a result needs."""
+    folder = workspace.dataset_folder(spec.dataset.name, spec.dataset.fingerprint)
+    return folder / "record.json", folder / "images.parquet", workspace.space_path(spec.space)
 
 
 @dataclass(frozen=True)
@@ -191,26 +193,30 @@ def repair(workspace: Workspace, damage: Sequence[Damage], *, dry_run: bool = Fa
     known = {one.file for one in damage}
     lost = [Path(one.file).stem for one in damage if one.file.startswith("predictions")]
     for _, _, path in workspace.prediction_files():
-        if str(path.relative_to(workspace.root)) in known:
-            continue
-        spec = read_spec(path)
-        folder = workspace.dataset_folder(spec.dataset.name, spec.dataset.fingerprint)
-        used = (folder / "record.json", folder / "images.parquet", workspace.space_path(spec.space))
-        lost += [path.stem] * any(str(one.relative_to(workspace.root)) in known for one in used)
+        if str(path.relative_to(workspace.root)) not in known:
+            used = _used(workspace, read_spec(path))
+            lost += [path.stem] * any(str(one.relative_to(workspace.root)) in known for one in used)
     commands = RunHistory(read_runs(workspace)[0]).commands(lost)
     if not dry_run:
-        for one in damage:
-            _remove(workspace.root / one.file)
+        for path in (workspace.root / one.file for one in damage):
+            if path.is_dir():
+                remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)
         if workspace.marker_path.name in known:
             workspace.write_marker()
     return Repair(list(damage), lost, commands)
 
 
-def _remove(path: Location) -> None:
-    if path.is_dir():
-        remove_tree(path)
-    else:
-        path.unlink(missing_ok=True)
+@dataclass(frozen=True)
+class Compaction:
+    """What clearing up did."""
+
+    joined: int
+    removed_blocks: int
+    removed_temporary: int
+    removed_locks: int
+    catalogued: int
 
 
 def compact(workspace: Workspace) -> Compaction:
@@ -223,17 +229,27 @@ def compact(workspace: Workspace) -> Compaction:
             workspace.clear_blocks(folder)
         else:
             joined += _join(workspace, folder, files)
-    temporary = _remove_temporary(workspace.root) + _remove_images(workspace)
+    temporary = _remove_temporary(workspace.root)
+    # Images of results that are neither complete nor under way.
+    for path in (workspace.root / "images").glob("*/*/*.parquet"):
+        relative = path.relative_to(workspace.root / "images")
+        blocks = (workspace.root / "shards" / relative).with_suffix("")
+        if not blocks.is_dir() and not (workspace.root / "predictions" / relative).exists():
+            path.unlink(missing_ok=True)
+            temporary += 1
     return Compaction(joined, removed, temporary, clear_locks(workspace), workspace.write_catalogue())
 
 
 def _join(workspace: Workspace, folder: Location, files: Sequence[Location]) -> bool:
     """Make the result's file of its blocks; False where some are missing or damaged."""
     try:
-        result = Result(unquote(folder.parent.parent.name), unquote(folder.parent.name), read_spec(files[0]))
+        result = _unfinished(folder, files)
         with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=True):
-            blocks = [read_block(file, scores=True) for file in files]
-            if sum(map(len, blocks)) != result.spec.images or not _in_a_row([block_range(file) for file in files]):
+            blocks, ranges = [read_block(file, scores=True) for file in files], [block_range(file) for file in files]
+            # No two blocks overlap: all are whole, or parts that follow each other.
+            whole = {stop for _, stop in ranges} == {None}
+            in_a_row = whole or all(stop == start for (_, stop), (start, _) in pairwise(ranges))
+            if sum(map(len, blocks)) != result.spec.images or not in_a_row:
                 return False
             workspace.complete(result, blocks, read_made_by(files[0]))
     except UnwritableError:
@@ -244,60 +260,99 @@ def _join(workspace: Workspace, folder: Location, files: Sequence[Location]) -> 
     return True
 
 
-def _in_a_row(ranges: Sequence[tuple[int, int | None]]) -> bool:
-    """Whether no two blocks overlap: all are whole, or parts that follow each other."""
-    stops = {stop for _, stop in ranges}
-    return stops == {None} or all(stop == start for (_, stop), (start, _) in pairwise(ranges))
+def _unfinished(folder: Location, blocks: Sequence[Location]) -> Result:
+    return Result(unquote(folder.parent.parent.name), unquote(folder.parent.name), read_spec(blocks[0]))
 
 
 def _remove_temporary(root: Location) -> int:
     """What writers left that were killed.
 
     A clock may jump, so that a file from the future is as old as one from the past: who writes now writes about now.
+    The time is the file system's, which on a shared one need not be this machine's.
     """
     left = list(root.rglob(".*.tmp"))
-    now = _clock_of(root) if left else 0.0
-    old = [path for path in left if abs(now - _changed(path, now)) > _ABANDONED]
-    for path in old:
-        path.unlink(missing_ok=True)
-    return len(old)
-
-
-def _remove_images(workspace: Workspace) -> int:
-    """Images of results that are neither complete nor under way."""
-    left = 0
-    for path in (workspace.root / "images").glob("*/*/*.parquet"):
-        relative = path.relative_to(workspace.root / "images")
-        blocks = (workspace.root / "shards" / relative).with_suffix("")
-        if not blocks.is_dir() and not (workspace.root / "predictions" / relative).exists():
-            path.unlink(missing_ok=True)
-            left += 1
-    return left
-
-
-def _changed(path: Location, now: float) -> float:
-    """When a file was last written; now, where it has just been put in its place."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return now
-
-
-def _clock_of(root: Location) -> float:
-    """The time as the workspace's file system has it, which on a shared one need not be this machine's."""
+    if not left:
+        return 0
+    now, removed = time.time(), 0
     try:
         with tempfile.NamedTemporaryFile(dir=local(root), prefix=".clock.") as probe:
-            return Path(probe.name).stat().st_mtime
+            now = Path(probe.name).stat().st_mtime
     except (OSError, StoreError):  # read-only, or an object store
-        return time.time()
+        pass
+    for path in left:
+        try:
+            old = abs(now - path.stat().st_mtime) > _ABANDONED
+        except FileNotFoundError:
+            continue  # it has just been put in its place
+        if old:
+            path.unlink(missing_ok=True)
+            removed += 1
+    return removed
 
 
-def _rows(table: Location) -> int:
-    with table.open("rb") as file:
-        return int(pq.ParquetFile(file).metadata.num_rows)
+# -- deleting results ------------------------------------------------------------------------------------------------
 
 
-def _file_of(workspace: Workspace, folder: Location) -> Location:
-    """Where the predictions lie once these blocks are joined."""
-    relative = folder.relative_to(workspace.root / "shards")
-    return workspace.root / "predictions" / relative.parent / f"{relative.name}.parquet"
+@dataclass(frozen=True)
+class Removable:
+    """A result, complete or not, and its files."""
+
+    result: Result
+    files: tuple[Location, ...]
+    complete: bool
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.files if file.exists())
+
+
+def find_to_remove(workspace: Workspace, models: Sequence[str], settings: Sequence[str]) -> list[Removable]:
+    """The results of these models (names or ids) in these settings; an empty argument means all."""
+    folders = [(folder, blocks_in(folder)) for folder in workspace.block_folders()]
+    unfinished = [_unfinished(folder, blocks) for folder, blocks in folders if blocks]
+    everything = {result.relative: result for result in [*workspace.results(), *unfinished]}
+    versions = ModelVersions.of(workspace, everything.values())
+    wanted = {one.id for name in models for one in versions.find(name)}
+    known = {result.setting for result in everything.values()}
+    for setting in settings:
+        if setting not in known:
+            raise UnknownNameError("setting", setting, sorted(known))
+    chosen = [
+        result
+        for result in map(versions.named, everything.values())
+        if (not models or result.model_id in wanted) and (not settings or result.setting in settings)
+    ]
+    if not chosen:
+        raise StoreError(f"no results of {listed(models)} in {listed(settings)}")
+    return [removable(workspace, result) for result in chosen]
+
+
+def removable(workspace: Workspace, result: Result) -> Removable:
+    """A result with its files."""
+    whole, images = workspace.predictions_path(result), workspace.images_path(result)
+    return Removable(result, (whole, images, *workspace.blocks_folder(result).glob("*")), whole.exists())
+
+
+def remove_results(workspace: Workspace, found: Sequence[Removable]) -> None:
+    """Delete them; refused while a run computes one of them."""
+    keys = {one.result.key for one in found}
+    for record in read_runs(workspace)[0]:
+        used = keys.intersection(key for model in record.models for key in model.results)
+        if record.status == "running" and used and is_alive(workspace, record):
+            raise StoreError(
+                f"a run that started at {record.started} uses {len(used)} of these results",
+                hint="wait for it to finish, or stop it",
+            )
+    by_model: dict[str, list[str]] = {}
+    for one in found:
+        by_model.setdefault(one.result.model_id, []).append(one.result.key)
+    models = [ModelRun(id=model, removed=removed) for model, removed in by_model.items()]
+    call = Call("remove", remove_results, {"found": [str(one.result.relative) for one in found]})
+    with recorded_run(workspace, call, models):
+        for one in found:
+            with file_lock(workspace.lock_path(f"complete-{one.result.key}"), wait=True):
+                # The predictions first: without them the rest is what an interrupted run leaves.
+                workspace.predictions_path(one.result).unlink(missing_ok=True)
+                workspace.images_path(one.result).unlink(missing_ok=True)
+                workspace.clear_blocks(workspace.blocks_folder(one.result))
+        workspace.write_catalogue()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -75,22 +75,20 @@ def write_block(path: Location, block: PredictionBlock, spec: ResultSpec, made_b
         _DIGESTS: canonical_json({**digests, _FILE: digest(_place(path), made_by)}).encode(),
         _MADE_BY: made_by.encode(),
     }
-    table = pa.table({name: _to_arrow(values) for name, values in columns.items()})
-    write_atomically(path, lambda temporary: _write_table(temporary, table, metadata), durable=False)
+    arrays = {name: pa.array(values.reshape(-1)) for name, values in columns.items()}
+    if block.scores is not None:
+        arrays[_SCORES] = pa.FixedSizeListArray.from_arrays(arrays[_SCORES], block.scores.shape[1])
+    table = pa.table(arrays)
+    classes = [name for name in table.column_names if name.startswith("top")]
+    how = {"compression": "zstd", "compression_level": 9, "use_dictionary": classes, "write_statistics": False}
 
+    def write(temporary: Path) -> None:
+        with pq.ParquetWriter(temporary, table.schema, **how) as writer:
+            writer.write_table(table)
+            # Not with the schema, of which Parquet keeps a second, longer copy: a small block is mostly footer.
+            writer.add_key_value_metadata(metadata)
 
-def _write_table(path: Location, table: pa.Table, metadata: Mapping[bytes, bytes]) -> None:
-    with pq.ParquetWriter(
-        path,
-        table.schema,
-        compression="zstd",
-        compression_level=9,
-        use_dictionary=[name for name in table.column_names if name.startswith("top")],
-        write_statistics=False,
-    ) as writer:
-        writer.write_table(table)
-        # Not with the schema, of which Parquet keeps a second, longer copy: a small block is mostly footer.
-        writer.add_key_value_metadata(metadata)
+    write_atomically(path, write, durable=False)
 
 
 def read_block(
@@ -106,7 +104,26 @@ def read_block(
     Columns that are not asked for are not read; a confidence that was not is nan. ``key`` is the hash that the
     file's spec must have.
     """
-    return _decode(_read_columns(path, lambda names: _wanted(names, top_k, confidence, scores), key))
+    # One open file for footer and data, and no threads: callers read many such files side by side.
+    with explained(path), _opened(path) as raw:
+        file = pq.ParquetFile(raw, pre_buffer=False)
+        metadata = _own_metadata(path, file.metadata)
+        if key not in (None, spec_key(metadata[_SPEC].decode())):
+            raise damaged(path, _OTHER_KEY)
+        digests: dict[str, str] = json.loads(metadata[_DIGESTS])
+        names = [name for name in digests if name != _FILE]
+        if sorted(names) != sorted(file.schema_arrow.names):
+            raise damaged(path, "columns and digests differ")
+        chosen = [name for name in names if name.startswith("top") and (top_k is None or int(name[3:]) <= top_k)]
+        chosen += [name for name, wanted in ((_CONFIDENCE, confidence), (_SCORES, scores)) if wanted and name in names]
+        table = file.read(columns=chosen, use_threads=False)
+        columns = {name: _to_numpy(table.column(name)) for name in chosen}
+        for name, values in columns.items():
+            if _digest(values) != digests[name] or values.dtype.name not in _TYPES.get(name, ("int16", "int32")):
+                raise damaged(path, f"column {name} does not have the digest written with it")
+        if len({len(values) for values in columns.values()}) != 1:
+            raise damaged(path, "columns differ in length")
+    return _decode(columns)
 
 
 def read_spec(path: Location) -> ResultSpec:
@@ -166,38 +183,10 @@ def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
     return PredictionBlock(top, confidence, columns.get(_SCORES))
 
 
-def _wanted(names: Sequence[str], top_k: int | None, confidence: bool, scores: bool) -> list[str]:
-    classes = [name for name in names if name.startswith("top") and (top_k is None or int(name[3:]) <= top_k)]
-    others = [name for name, wanted in ((_CONFIDENCE, confidence), (_SCORES, scores)) if wanted and name in names]
-    return classes + others
-
-
 def _opened(path: Location) -> BinaryIO:
     if isinstance(path, Path) and path.exists() and not path.is_file():
         raise damaged(path, "it is not a file")  # opening a pipe would wait forever
     return path.open("rb")
-
-
-def _read_columns(path: Location, choose: Callable[[list[str]], list[str]], key: str | None) -> dict[str, Array]:
-    # One open file for footer and data, and no threads: callers read many such files side by side.
-    with explained(path), _opened(path) as raw:
-        file = pq.ParquetFile(raw, pre_buffer=False)
-        metadata = _own_metadata(path, file.metadata)
-        if key not in (None, spec_key(metadata[_SPEC].decode())):
-            raise damaged(path, _OTHER_KEY)
-        digests: dict[str, str] = json.loads(metadata[_DIGESTS])
-        names = [name for name in digests if name != _FILE]
-        if sorted(names) != sorted(file.schema_arrow.names):
-            raise damaged(path, "columns and digests differ")
-        chosen = choose(names)
-        table = file.read(columns=chosen, use_threads=False)
-        columns = {name: _to_numpy(table.column(name)) for name in chosen}
-        for name, values in columns.items():
-            if _digest(values) != digests[name] or values.dtype.name not in _TYPES.get(name, ("int16", "int32")):
-                raise damaged(path, f"column {name} does not have the digest written with it")
-        if len({len(values) for values in columns.values()}) != 1:
-            raise damaged(path, "columns differ in length")
-    return columns
 
 
 def _metadata(path: Location) -> dict[bytes, bytes]:
@@ -217,12 +206,6 @@ def _own_metadata(path: Location, footer: pq.FileMetaData) -> dict[bytes, bytes]
 
 def _digest(values: Array) -> str:
     return hashlib.blake2b(np.ascontiguousarray(values).view(np.uint8).data, digest_size=16).hexdigest()
-
-
-def _to_arrow(values: Array) -> pa.Array:
-    if values.ndim == 1:
-        return pa.array(values)
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
 
 
 def _to_numpy(column: pa.ChunkedArray) -> Array:

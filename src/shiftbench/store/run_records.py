@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import platform
 import secrets
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,23 +35,17 @@ if TYPE_CHECKING:
 
 #: The command line behind the present call; empty where Python was called.
 command_line: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=())
-#: "running" is also what a killed run leaves; ``RunHistory`` tells the two apart.
+#: "running" is also what a killed run leaves; ``is_alive`` tells the two apart.
 Status = Literal["running", "complete", "incomplete", "interrupted", "failed"]
 Kind = Literal["evaluate", "import", "remove"]
-
-
 #: Library to module: those on the way from an image file to a score.
 _CORE = {"numpy": "numpy", "pillow": "PIL", "opencv": "cv2", "scipy": "scipy"}
 _ENGINES = {
-    "onnxruntime": "onnxruntime",
-    "torch": "torch",
-    "torchvision": "torchvision",
-    "timm": "timm",
-    "transformers": "transformers",
+    **{name: name for name in ("onnxruntime", "torch", "torchvision", "timm", "transformers", "tensorflow", "jax")},
     "scikit-learn": "sklearn",
-    "tensorflow": "tensorflow",
-    "jax": "jax",
 }
+#: Arguments that decide nothing but what is shown on the way.
+_SILENT = ("progress", "console", "bar")
 
 
 class Software(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -67,26 +62,29 @@ class Software(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     @classmethod
     def present(cls) -> Software:
         """Those of this process. Engines count if they are loaded; the core's libraries may be loaded by workers."""
-        loaded = {name: module for name, module in _ENGINES.items() if module in sys.modules}
-        found = {name: _version(name, module) for name, module in {**_CORE, **loaded}.items()}
+        import numpy as np
+
+        versions = {"shiftbench": __version__}
+        for name, module in (_CORE | _ENGINES).items():
+            version = getattr(sys.modules.get(module), "__version__", "")
+            if module in sys.modules or name in _CORE:
+                version = str(version or _installed("opencv-python-headless" if name == "opencv" else name))
+                versions |= {name: version} if version else {}
+        umath = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
+        found: dict[str, bool] = getattr(umath, "__cpu_features__", {})
         return cls(
-            versions={"shiftbench": __version__, **{name: version for name, version in found.items() if version}},
+            versions=versions,
             python=platform.python_version(),
             platform=platform.platform(),
             cpu=_cpu(),
-            cpu_features=_features(),
+            cpu_features=sorted(name for name, there in found.items() if there),
         )
-
-
-def _version(library: str, module: str) -> str:
-    loaded = getattr(sys.modules.get(module), "__version__", "")
-    return str(loaded) if loaded else _installed(library)
 
 
 @cache
 def _installed(library: str) -> str:
     try:
-        return metadata.version("opencv-python-headless" if library == "opencv" else library)
+        return metadata.version(library)
     except metadata.PackageNotFoundError:
         return ""
 
@@ -95,18 +93,10 @@ def _installed(library: str) -> str:
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     except OSError:
-        names = []
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _features() -> list[str]:
-    import numpy as np
-
-    umath = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
-    found: dict[str, bool] = getattr(umath, "__cpu_features__", {})
-    return sorted(name for name, there in found.items() if there)
 
 
 def mixed_versions(software: Iterable[Software]) -> dict[str, list[str]]:
@@ -173,19 +163,16 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """The command or call, as a line."""
-        import shlex
-
         return shlex.join(self.command) if self.command else self.call
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of this package that is worth a record."""
+    """A call of this package that is worth a record; ``data``: role to path."""
 
     kind: Kind
     function: Callable[..., object]
     arguments: Mapping[str, object]
-    #: Role to path.
     data: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -212,7 +199,7 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
     with ExitStack() as held:
         if not is_object(workspace.root):
             clear_locks(workspace)
-            held.enter_context(file_lock(_lock(workspace, record), wait=True))
+            held.enter_context(file_lock(workspace.lock_path(f"run-{record.id}"), wait=True))
         _write(workspace, record)
         try:
             yield record
@@ -246,10 +233,6 @@ def clear_locks(workspace: Workspace) -> int:
     return removed
 
 
-def _lock(workspace: Workspace, record: RunRecord) -> Location:
-    return workspace.lock_path(f"run-{record.id}")
-
-
 def read_runs(workspace: Workspace) -> tuple[list[RunRecord], list[Location]]:
     """The records in order of their start, and the files that are damaged."""
     files = sorted((workspace.root / "runs").glob("*.json"))
@@ -274,7 +257,7 @@ def is_alive(workspace: Workspace, record: RunRecord) -> bool | None:
     """Whether an unfinished run still goes on; None where there are no locks to tell."""
     if is_object(workspace.root):
         return None
-    lock = _lock(workspace, record)
+    lock = workspace.lock_path(f"run-{record.id}")
     if not lock.exists():
         return False
     with file_lock(lock, wait=False) as free:
@@ -288,9 +271,8 @@ class RunHistory:
         self.records = list(records)
         #: By hash of the version: facts that every run of that version had to assume.
         self.assumed: dict[str, tuple[str, ...]] = {}
-        #: By hash of the version: the runs that had it.
-        self._runs: dict[str, list[RunRecord]] = {}
-        #: By key of a result: the runs that computed it.
+        #: By hash of the version: when it was first run (ISO 8601, UTC).
+        self.first_runs: dict[str, str] = {}
         self._makers: dict[str, list[RunRecord]] = {}
         for record in self.records:
             for model in record.models:
@@ -309,7 +291,7 @@ class RunHistory:
             self._makers.pop(key, None)
         if record.kind == "remove":
             return
-        self._runs.setdefault(model.version, []).append(record)
+        self.first_runs.setdefault(model.version, record.started)
         so_far = self.assumed.get(model.version, tuple(model.assumed))
         self.assumed[model.version] = tuple(fact for fact in so_far if fact in model.assumed)
         for key in model.computed:
@@ -320,13 +302,8 @@ class RunHistory:
             self._makers.setdefault(key, []).append(record)
 
     @property
-    def first_runs(self) -> dict[str, str]:
-        """By hash of the version: when it was first run (ISO 8601, UTC)."""
-        return {version: runs[0].started for version, runs in self._runs.items()}
-
-    @property
     def dates(self) -> dict[str, str]:
-        """The same, for people."""
+        """``first_runs``, for people."""
         return {version: shown_date(first) for version, first in self.first_runs.items()}
 
     def makers(self, result: Result) -> list[RunRecord]:
@@ -359,12 +336,12 @@ def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) 
     return f"{call.__name__}({', '.join(given)})", configuration
 
 
-#: Arguments that decide nothing but what is shown on the way.
-_SILENT = ("progress", "console", "bar")
-
-
 def as_json(value: Any) -> Any:
-    """Plain values as they are; other objects by their name or kind: enough to repeat the call, or to know what was."""
+    """Plain values as they are; other objects by their name or kind: enough to repeat the call, or to know what was.
+
+    >>> as_json((1, len, 3 + 4j))
+    [1, 'len', '<complex>']
+    """
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | PurePath) or is_object(value):
@@ -375,15 +352,6 @@ def as_json(value: Any) -> Any:
         return [as_json(entry) for entry in value]
     if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "name"):
         return {one.name: as_json(getattr(value, one.name)) for one in fields(value) if not one.name.startswith("_")}
-    return object_name(value)
-
-
-def object_name(value: object) -> str:
-    """How an object is named in a record.
-
-    >>> object_name(len), object_name(3 + 4j)
-    ('len', '<complex>')
-    """
     name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
     return str(name) if name else f"<{type(value).__qualname__}>"
 
@@ -394,19 +362,19 @@ def without_secrets(arguments: Iterable[str]) -> list[str]:
     >>> without_secrets(["eval", "--token", "abc", "--data", "https://me:pw@host/x?sig=1"])
     ['eval', '--token', '***', '--data', 'https://***@host/x?***']
     """
+
+    def is_secret(option: str) -> bool:
+        return option.startswith("--") and any(word in option for word in ("token", "password", "secret", "credential"))
+
     shown: list[str] = []
     for argument in arguments:
-        secret = shown[-1:] and _is_secret(shown[-1]) and not argument.startswith("-")
         option, equals, _ = argument.partition("=")
-        if equals and _is_secret(option):
+        if equals and is_secret(option):
             shown.append(f"{option}=***")
         else:
+            secret = shown[-1:] and is_secret(shown[-1]) and not argument.startswith("-")
             shown.append("***" if secret else hidden(argument))
     return shown
-
-
-def _is_secret(option: str) -> bool:
-    return option.startswith("--") and any(word in option for word in ("token", "password", "secret", "credential"))
 
 
 def hidden(text: str) -> str:

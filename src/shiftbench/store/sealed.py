@@ -24,7 +24,6 @@ from shiftbench.io.paths import Location
 from shiftbench.store.spec import spec_key
 
 _DIGEST, _TABLE_DIGEST = "digest", b"shiftbench.digest"
-_NO_DIGEST = "it has no digest"
 _CATALOGUE = "catalogue.parquet"
 #: Where such files are; the second of these are tables.
 JSON_FILES = ("names.json", "datasets/*/*.json", "datasets/*/problems/*.json", "spaces/*.json", "runs/*.json",
@@ -88,16 +87,9 @@ class SealedFiles:
             self._check(path, written, written is not None and self._table_digest(path, table))
         return table.replace_schema_metadata(None)
 
-    def rewrite(self, old: SealedFiles, path: Location, *, is_table: bool) -> None:
-        """Write a file anew with its digest."""
-        if is_table:
-            self.write_table(path, old.read_table(path))
-        else:
-            self.write_json(path, old.read_json(path))
-
     def _check(self, path: Location, written: object, found: object) -> None:
         if written is None and self.required:
-            raise damaged(path, _NO_DIGEST)
+            raise damaged(path, "it has no digest")
         if written is not None and written != found:
             raise damaged(path, "it does not have the digest written with it, or is in another place")
 
@@ -105,13 +97,11 @@ class SealedFiles:
         return path.relative_to(self.root).as_posix()
 
     def _table_digest(self, path: Location, table: pa.Table) -> bytes:
-        columns = [(name, _values(column)) for name, column in zip(table.column_names, table.columns, strict=True)]
+        columns = []
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            values = column.to_pylist()
+            columns.append((name, [one.hex() for one in values] if pa.types.is_binary(column.type) else values))
         return digest(self._place(path), columns).encode()
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    return [one.hex() for one in values] if pa.types.is_binary(column.type) else values
 
 
 def read_catalogue(files: SealedFiles) -> Mapping[str, str]:

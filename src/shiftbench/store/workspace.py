@@ -43,15 +43,7 @@ from shiftbench.jobs.base import Block
 from shiftbench.labels.space import Labels, LabelSets, LabelSpace, relabel_sets, single_labels
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.sealed import (
-    JSON_FILES,
-    TABLES,
-    SealedFiles,
-    damaged,
-    explained,
-    read_catalogue,
-    write_catalogue,
-)
+from shiftbench.store.sealed import JSON_FILES, TABLES, SealedFiles, damaged, explained, read_catalogue, write_catalogue
 from shiftbench.store.shifted_images import ShiftedImage, join_shifted_images, read_shifted_images
 from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spec_key
 
@@ -150,26 +142,20 @@ class Workspace:
 
     def __init__(self, root: str | Location, *, create: bool = True, damaged_too: bool = False) -> None:
         self.root = place(root)
-        #: Reads and writes its small files, with digests.
-        self.files = SealedFiles(self.root, required=True)
         try:
             version = self._read_format()
-        except (FileNotFoundError, NotADirectoryError):
-            if damaged_too and any((self.root / name).is_dir() for name in ("predictions", "datasets", "shards")):
-                version = self._guess_format()
-            elif create:
-                self._create()
-                version = FORMAT
-            else:
-                raise StoreError(
-                    f"{self.root} is not a workspace",
-                    found=self._what_is_there(),
-                    hint="name the folder that `shiftbench eval --workspace` wrote to",
-                ) from None
-        except StoreError:
-            if not damaged_too:
+        except (FileNotFoundError, NotADirectoryError, StoreError) as error:
+            known = any((self.root / name).is_dir() for name in ("predictions", "datasets", "shards"))
+            if damaged_too and (isinstance(error, StoreError) or known):
+                # Of a workspace whose marker is lost: files with digests are of this format.
+                records = (path.read_bytes() for path in self.root.glob("*/*/record.json") if path.is_file())
+                version = FORMAT if any(b'"digest"' in record for record in records) else 1
+            elif isinstance(error, StoreError):
                 raise
-            version = self._guess_format()
+            else:
+                self._create(allowed=create)
+                version = FORMAT
+        #: Reads and writes its small files, with digests.
         self.files = SealedFiles(self.root, required=version == FORMAT)
         self._marker = self._state()
 
@@ -178,13 +164,22 @@ class Workspace:
         """The file that makes a folder a workspace."""
         return self.root / "workspace.json"
 
-    def _create(self) -> None:
-        if self.root.exists() and not self.root.is_dir():
+    def _create(self, *, allowed: bool) -> None:
+        is_folder, exists = self.root.is_dir(), self.root.exists()
+        if not allowed:
+            there = "a file, not a folder" if exists else "no such folder"
             raise StoreError(
-                f"{self.root} is a file, and a workspace is a folder", hint="name a new or empty folder"
+                f"{self.root} is not a workspace",
+                found="no workspace.json in it" if is_folder else there,
+                hint="name the folder that `shiftbench eval --workspace` wrote to",
             ) from None
-        # Another run may have made a workspace of it just now.
-        if self._holds_other_things() and not self.marker_path.exists():
+        if exists and not is_folder:
+            message = f"{self.root} is a file, and a workspace is a folder"
+            raise StoreError(message, hint="name a new or empty folder") from None
+        # Not counting the marker that another run is about to put in place, was killed at, or has just written.
+        entries = [path.name for path in self.root.iterdir()] if is_folder else []
+        others = any(not name.startswith((".workspace.json.", "workspace.json")) for name in entries)
+        if others and not self.marker_path.exists():
             raise StoreError(
                 f"{self.root} is not empty and not a workspace; nothing was written",
                 hint="name a new or empty folder; `shiftbench store repair` restores a lost workspace.json",
@@ -210,11 +205,6 @@ class Workspace:
             SealedFiles(self.root, required=found == FORMAT).read_json(self.marker_path)
         return int(found)
 
-    def _guess_format(self) -> int:
-        """Of a workspace whose marker is lost: files with digests are of this format."""
-        records = (path.read_bytes() for path in self.root.glob("*/*/record.json") if path.is_file())
-        return FORMAT if any(b'"digest"' in record for record in records) else 1
-
     def upgrade(self) -> None:
         """Give the files of a workspace of format 1 digests, before anything is written to it.
 
@@ -227,7 +217,10 @@ class Workspace:
                 new = SealedFiles(self.root, required=True)
                 for path, is_table in self.sealed_files():
                     with suppress(StoreError):  # a damaged one stays, and is reported when it is read
-                        new.rewrite(self.files, path, is_table=is_table)
+                        if is_table:
+                            new.write_table(path, self.files.read_table(path))
+                        else:
+                            new.write_json(path, self.files.read_json(path))
                 self.write_marker()
                 self.files = new
 
@@ -265,16 +258,6 @@ class Workspace:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_setting_records"}
-
-    def _what_is_there(self) -> str:
-        if self.root.is_dir():
-            return "no workspace.json in it"
-        return "a file, not a folder" if self.root.exists() else "no such folder"
-
-    def _holds_other_things(self) -> bool:
-        """Not counting the marker that another run is about to put in place, or was killed at."""
-        entries = [path.name for path in self.root.iterdir()] if self.root.is_dir() else []
-        return any(not name.startswith((".workspace.json.", "workspace.json")) for name in entries)
 
     # -- where things are --------------------------------------------------------------------------------
 
@@ -338,7 +321,12 @@ class Workspace:
         """
         if not columns:
             return
-        table = pa.table({column: pa.array(map(_text, values), pa.string()) for column, values in columns.items()})
+
+        def text(value: object) -> str | None:
+            """Any value as text that UTF-8 can hold."""
+            return None if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
+
+        table = pa.table({column: pa.array(map(text, values), pa.string()) for column, values in columns.items()})
         path = self.dataset_folder(name, fingerprint) / _METADATA
         with suppress(FileNotFoundError, StoreError):
             if self.files.read_table(path).equals(table):
@@ -387,8 +375,8 @@ class Workspace:
 
     def record_source(self, name: str, fingerprint: str, source: tuple[str, str]) -> None:
         """Keep where the images of a dataset were: its role in the suite, and the path that filled it."""
-        value = {"role": source[0], "given": source[1]}
         if self.source(name, fingerprint) != source:
+            value = {"role": source[0], "given": source[1]}
             self.write_json(self.dataset_folder(name, fingerprint) / _SOURCE, value)
 
     def source(self, name: str, fingerprint: str) -> tuple[str, str] | None:
@@ -465,26 +453,22 @@ class Workspace:
             opened = iter(each(read_spec, [path for _, _, path in files if path.stem not in known]))
             for classifier, setting, path in files:
                 text = known.get(path.stem)
-                yield Result(
-                    classifier, setting, next(opened) if text is None else ResultSpec.from_json(json.loads(text))
-                )
+                spec = next(opened) if text is None else ResultSpec.from_json(json.loads(text))
+                yield Result(classifier, setting, spec)
 
     def prediction_files(
         self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
     ) -> Iterator[tuple[str, str, Location]]:
         """(classifier, setting, file) of the complete results, by name; no file is opened."""
-        wanted_classifiers, wanted_settings = set(classifiers), set(settings)
-        patterns = product(self._patterns(wanted_classifiers), self._patterns(wanted_settings))
+        wanted = [set(classifiers), set(settings)]
+        # On a disk the folders of these names; in an object store several are picked from a single listing.
+        each = [len(names) == 1 or (names and not is_object(self.root)) for names in wanted]
+        patterns = product(*(map(_file_name, names) if one else ["*"] for names, one in zip(wanted, each, strict=True)))
         folder = self.root / "predictions"
         for path in sorted(path for by, under in patterns for path in folder.glob(f"{by}/{under}/*.parquet")):
             classifier, setting = map(unquote, path.parts[-3:-1])
-            if classifier in (wanted_classifiers or {classifier}) and setting in (wanted_settings or {setting}):
+            if classifier in (wanted[0] or {classifier}) and setting in (wanted[1] or {setting}):
                 yield classifier, setting, path
-
-    def _patterns(self, names: set[str]) -> list[str]:
-        """On a disk the folders of these names; in an object store several are picked from a single listing."""
-        each = len(names) == 1 or (names and not is_object(self.root))
-        return [_file_name(name) for name in names] if each else ["*"]
 
     def complete(self, result: Result, blocks: Sequence[PredictionBlock], made_by: str) -> None:
         """Join a result's blocks, all of them and in order, into its one file, then clear them."""
@@ -537,18 +521,8 @@ class Workspace:
         ids, space, used = self._images_of(result.spec)
         if len(block) != len(used.labels):
             raise damaged(path, f"it has {len(block)} predictions, and its setting {len(used.labels)} images")
-        return Predictions(
-            result.title,
-            result.setting,
-            space,
-            ids,
-            used.labels,
-            block.top,
-            block.confidence,
-            result.spec,
-            block.scores,
-            used.label_sets,
-        )
+        about = (result.title, result.setting, space, ids, used.labels)
+        return Predictions(*about, block.top, block.confidence, result.spec, block.scores, used.label_sets)
 
 
 def setting_rows(
@@ -605,8 +579,7 @@ def _read_rows(
     record = _read_dataset(files, folder, name, fingerprint)
     used = setting_rows(record.labels, record.space, target, record.label_sets)
     whole = len(used.rows) == len(record.ids)
-    ids = record.ids if whole else [record.ids[row] for row in used.rows]
-    return ids, target, used
+    return record.ids if whole else [record.ids[row] for row in used.rows], target, used
 
 
 def read_space(files: SealedFiles, path: Location, key: str) -> LabelSpace:
@@ -615,13 +588,9 @@ def read_space(files: SealedFiles, path: Location, key: str) -> LabelSpace:
     except FileNotFoundError as error:
         raise _missing(f"the label space {key!r}", error) from error
     with explained(path):
-        members = value["members"]
-        space = LabelSpace(
-            value["name"],
-            tuple(value["keys"]),
-            tuple(value["names"]),
-            None if members is None else tuple(tuple(group) for group in members),
-        )
+        names, members = (tuple(value["keys"]), tuple(value["names"])), value["members"]
+        groups = None if members is None else tuple(tuple(group) for group in members)
+        space = LabelSpace(value["name"], *names, groups)
         if space_key(space) != key:
             raise damaged(path, "file content does not match its name")
     return space
@@ -648,11 +617,6 @@ def block_range(path: Location) -> tuple[int, int | None]:
     """Where a block begins, and where it ends if it is a part of a block: their names are numbers of images."""
     start, _, stop = path.stem.partition("-")
     return int(start), int(stop) if stop else None
-
-
-def _text(value: object) -> str | None:
-    """As stored: any value as text that UTF-8 can hold."""
-    return None if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def _file_name(name: str) -> str:
