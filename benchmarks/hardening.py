@@ -112,7 +112,7 @@ def plain_augmix(image: Pixels, generator: np.random.Generator, severity: float 
 
 
 def contenders() -> dict[str, Augment]:
-    from shiftbench.classifiers.torchvision_ import import_torchvision
+    from shiftbench.classifiers.zoo import import_torchvision
 
     import_torchvision()
     from timm.data.auto_augment import augment_and_mix_transform
@@ -179,7 +179,7 @@ def loader_rates(quick: bool) -> dict[str, float]:
     a flip, in one process and one thread; timm's loader and torchvision's reference do the same."""
     import torch
 
-    from shiftbench.classifiers.timm_ import import_timm
+    from shiftbench.classifiers.zoo import import_timm
     from shiftbench.hardening.recipe import load_recipe
     from shiftbench.hardening.training.batches import Batches
     from shiftbench.hardening.training.data import prepare_training

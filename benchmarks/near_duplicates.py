@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.page import peak_memory_mb, save, table
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.datasets.arrays import from_arrays
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shiftbench.classifiers.batching import BatchedClassifier, out_of_memory
+from shiftbench.classifiers.base import BatchedClassifier, out_of_memory
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError
 from shiftbench.labels.space import LabelSpace

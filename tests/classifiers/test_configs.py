@@ -11,7 +11,7 @@ from PIL import Image
 from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision, understood
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError
 

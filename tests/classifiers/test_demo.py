@@ -16,8 +16,7 @@ import pytest
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.demo import DEMO_CLASSIFIERS
-from shiftbench.classifiers.export import disagreement
-from shiftbench.classifiers.onnx_ import OnnxClassifier
+from shiftbench.classifiers.onnx_ import OnnxClassifier, disagreement
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.errors import UnknownNameError
 from tests.classifiers.conftest import Photographs

@@ -12,7 +12,7 @@ import pytest
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS, DEMO_CLASSIFIERS
-from shiftbench.classifiers.demo_weights import pickled_tensors
+from shiftbench.classifiers.demo_graphs import pickled_tensors
 from shiftbench.classifiers.weights import load_weights
 from shiftbench.errors import ClassifierError
 from tests.classifiers.conftest import Photographs

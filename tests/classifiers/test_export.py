@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from shiftbench.classifiers import load_classifier
-from shiftbench.classifiers.export import TOLERANCE, disagreement
-from shiftbench.classifiers.onnx_ import OnnxClassifier
+from shiftbench.classifiers.onnx_ import TOLERANCE, OnnxClassifier, disagreement
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Small

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from shiftbench.classifiers import load_classifier
-from shiftbench.classifiers.hf import space_of
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision, space_of
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, ResultWarning
 from shiftbench.labels import label_space

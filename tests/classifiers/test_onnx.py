@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.classifiers.onnx_ import OnnxClassifier
-from shiftbench.classifiers.onnx_files import external_files
+from shiftbench.classifiers.onnx_ import OnnxClassifier, external_files
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry

@@ -14,7 +14,7 @@ from PIL import Image
 
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION, LITE_NORMALISATION, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.datasets.geometry import Geometry, centre_crop
 from shiftbench.errors import ClassifierError
 

@@ -11,8 +11,7 @@ import torch
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.classifiers.timm_ import import_timm
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_timm, import_torchvision
 from shiftbench.errors import ClassifierError, UnknownNameError
 from shiftbench.labels.space import LabelSpace
 

@@ -83,7 +83,7 @@ def test_a_torch_module(stranger: Stranger, tmp_path: Path) -> None:
 
 
 def test_a_torch_module_with_its_own_transform(stranger: Stranger, tmp_path: Path) -> None:
-    from shiftbench.classifiers.torchvision_ import import_torchvision
+    from shiftbench.classifiers.zoo import import_torchvision
 
     import_torchvision()
     from torchvision import transforms

@@ -69,7 +69,7 @@ def test_invalid_schedules_are_refused(table: dict[str, object], key: str) -> No
 
 
 def test_poly_and_tanh_are_timms() -> None:
-    from shiftbench.classifiers.timm_ import import_timm
+    from shiftbench.classifiers.zoo import import_timm
 
     import_timm()
     timm = importlib.import_module("timm.scheduler")

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from shiftbench.classifiers.timm_ import import_timm
+from shiftbench.classifiers.zoo import import_timm
 from shiftbench.hardening import Augment, JsdCrossEntropy
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
@@ -45,7 +45,7 @@ def test_views_begin_with_the_image_and_labels_pass() -> None:
 
 
 def test_it_works_in_a_composition_and_in_a_loaders_workers() -> None:
-    from shiftbench.classifiers.torchvision_ import import_torchvision
+    from shiftbench.classifiers.zoo import import_torchvision
 
     import_torchvision()
     from torchvision.transforms import v2

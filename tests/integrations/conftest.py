@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import shiftbench as sb
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 
 # Lightning imports torchvision, which fails by itself if it was built for another torch.
 import_torchvision()

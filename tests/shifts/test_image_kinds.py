@@ -14,7 +14,7 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.shifts.corruptions import api
 from tests.shifts.pictures import landscape
 

@@ -13,7 +13,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import shiftbench as sb
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.errors import ShiftError, UnknownNameError
 from shiftbench.shifts.corruptions import Corruption
 from tests.shifts.pictures import landscape

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import shiftbench as sb
+from shiftbench.classifiers.function import load_python_file
 from shiftbench.classifiers.options import Options
-from shiftbench.classifiers.python_file import load_python_file
 from shiftbench.cli.app import app
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.metrics.corruption import mean_corruption_error

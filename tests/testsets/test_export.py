@@ -59,7 +59,7 @@ def test_our_own_readers_find_the_same_pictures(frozen: FrozenSet, format: str, 
 
 @pytest.mark.soak  # importing torchvision takes longer than all other tests here
 def test_class_folders_are_those_of_image_folder(frozen: FrozenSet, tmp_path: Path) -> None:
-    from shiftbench.classifiers.torchvision_ import import_torchvision
+    from shiftbench.classifiers.zoo import import_torchvision
 
     import_torchvision()
     from torchvision.datasets import ImageFolder

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.description import GEOMETRY_FACTS, Fact, FactSource, preprocessing_values
-from shiftbench.classifiers.preprocessing import Preprocessing
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.errors import ClassifierError, argument
 from shiftbench.io import html
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from shiftbench.classifiers.recorded import RecordedPredictions
 
 Outputs = Literal["logits", "probabilities"]
+# What allocators of torch, onnxruntime and C++ say; onnxruntime has no exception class of its own for it.
+_MEMORY_WORDS = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "not enough memory")
 
 
 class Classifier(ABC):
@@ -57,10 +63,8 @@ class Classifier(ABC):
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What is known about its preprocessing, labels and outputs, and where each fact comes from."""
-        values = preprocessing_values(self.preprocessing)
-        if self.recorded is not None:
-            values = {}
-        elif self.takes_pixels:
+        values = {} if self.recorded is not None else preprocessing_values(self.preprocessing)
+        if values and self.takes_pixels:
             values = {name: values[name] for name in GEOMETRY_FACTS}
         values |= {"labels": self.space.name, "outputs": self.outputs}
         return tuple(Fact(name, value, self.sources.get(name, "library")) for name, value in values.items())
@@ -121,11 +125,104 @@ class Classifier(ABC):
         return f"{len(self.space)} classes of {self.space.name}, {self.engine}"
 
     def _repr_html_(self) -> str:
-        """What is known about the model; what was only assumed is marked."""
         rows = [(html.text(one.name), html.text(one.value), html.small(one.source)) for one in self.facts]
         assumed = f"assumed, not known: {', '.join(self.assumed)}; scores are wrong if that is not how it was trained"
-        return html.block(
-            html.title(self.name, self._about),
-            html.table(("", "", ""), rows, left=3),
-            html.warning(assumed) if self.assumed else "",
-        )
+        warning = html.warning(assumed) if self.assumed else ""
+        return html.block(html.title(self.name, self._about), html.table(("", "", ""), rows, left=3), warning)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a smaller batch could help."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, Exception) and any(word in str(error).lower() for word in _MEMORY_WORDS)
+
+
+class BatchedClassifier(Classifier):
+    """Runs ``forward`` on pieces of at most ``batch_size`` images, halving it for good when memory runs out.
+
+    Engines choose other kernels for other batch sizes, and then sum in another order. ``rows`` tells how many
+    rows a piece must at least have for its bits not to depend on that; the rest is filled with black images.
+
+    ``_running`` is a lock for engines that take one call at a time.
+    """
+
+    def __init__(self) -> None:
+        self._shrinking, self._running = threading.Lock(), threading.Lock()
+
+    @abstractmethod
+    def forward(self, images: Pixels) -> Scores:
+        """Scores of one piece; called from several threads at once."""
+
+    def rows(self) -> int:
+        return 1
+
+    def scores(self, images: Pixels) -> Scores:
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
+            message, given = f"{self.name}: expected a uint8 batch (N, H, W, 3)", f"{images.dtype} {images.shape}"
+            raise ClassifierError(message, found=given, expected="uint8 (N, height, width, 3)")
+        parts: list[Scores] = []
+        start = 0
+        while start < len(images):
+            size = self.batch_size
+            piece = images[start : start + size]
+            try:
+                found = np.ascontiguousarray(self.padded_forward(piece), dtype=np.float32)
+            except Exception as error:
+                if size == 1 or not out_of_memory(error):
+                    raise
+                self._shrink(size // 2)
+                continue
+            if found.shape != (len(piece), len(self.space)):
+                raise ClassifierError(
+                    f"{self.name} gave scores of the wrong shape",
+                    found=found.shape,
+                    expected=f"{(len(piece), len(self.space))}: one row per image, one column for each class of "
+                    f"{self.space.name!r}",
+                    hint=f"check the label space: {argument('labels')}",
+                )
+            parts.append(found)
+            start += size
+        if not parts:
+            return np.empty((0, len(self.space)), np.float32)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def padded_forward(self, images: Pixels) -> Scores:
+        """``forward`` on as many rows as the engine needs, then without the added ones."""
+        count, missing = len(images), min(self.rows(), self.batch_size) - len(images)
+        if missing > 0:
+            images = np.concatenate([images, np.zeros((missing, *images.shape[1:]), np.uint8)])
+        return self.forward(images)[:count]
+
+    def _shrink(self, size: int) -> None:
+        with self._shrinking:
+            self.batch_size = max(1, min(self.batch_size, size))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_shrinking", "_running")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._shrinking, self._running = threading.Lock(), threading.Lock()
+
+
+def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores]) -> Scores:
+    """Scores of a network that was never run before, to learn the number and the kind of its outputs."""
+    try:
+        scores = forward(images)
+    except Exception as error:
+        raise ClassifierError(
+            f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
+            found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            hint=f"state the input it was trained with: {argument('preprocessing', 'size=32', flag='--preprocess')}; "
+            "a network in half precision needs .float() first",
+        ) from error
+    if scores.ndim != 2 or len(scores) != len(images):
+        raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected="(N, classes)")
+    return scores
+
+
+def network_fingerprint(weights: str, normalisation: Normalisation, outputs: str) -> str:
+    """Weights and architecture first; the normalisation counts too, because it happens inside ``scores``."""
+    names = ("mean", "std", "scale", "colour_order", "layout")
+    return digest(weights, {name: getattr(normalisation, name) for name in names}, outputs)

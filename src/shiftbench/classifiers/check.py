@@ -12,7 +12,7 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.export import TOLERANCE
+from shiftbench.classifiers.onnx_ import TOLERANCE
 from shiftbench.classifiers.options import looks_like_probabilities
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.check import CheckResult

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -34,13 +34,9 @@ _DEEPEST = 40
 
 
 def code_state(thing: Any, covered: Path | None = None) -> dict[str, str]:
-    """By place (a closure's variable, a global name, an attribute): the hash of what is there. Empty for a function
-    that uses nothing but its arguments and libraries.
-
-    Args:
-        thing: A function, partial, method or callable object.
-        covered: A file of code that is hashed as a whole already.
-    """
+    """By place (a closure's variable, a global name, an attribute) in a function, partial, method or callable object:
+    the hash of what is there. Empty for a function that uses nothing but its arguments and libraries. ``covered`` is a
+    file of code that is hashed as a whole already."""
     found: dict[str, str] = {}
     _Walk(covered).places(thing, "", found)
     return found
@@ -137,16 +133,13 @@ class _Walk:
     def add_code(self, thing: Any, prefix: str, found: dict[str, str]) -> None:
         """The text of a function or class, or its compiled code where text is missing or not enough; not of the first
         one, whose text is known already."""
-        code = getattr(thing, "__code__", None)
-        source = source_of(thing)
+        code, source = getattr(thing, "__code__", None), source_of(thing)
         if code is not None and (not source or (thing.__name__ == "<lambda>" and source.count("lambda") > 1)):
             found[f"{prefix}code"] = _code_digest(code)
-        elif prefix and source and not self.is_covered(thing):
-            found[f"{prefix}code"] = digest(source)
-
-    def is_covered(self, thing: Any) -> bool:
-        file = inspect.getsourcefile(thing)
-        return self.covered is not None and file is not None and Path(file).resolve() == self.covered
+        elif prefix and source:
+            file = inspect.getsourcefile(thing)
+            if self.covered is None or file is None or Path(file).resolve() != self.covered:
+                found[f"{prefix}code"] = digest(source)
 
     def value(self, value: Any, depth: int = 0) -> object:
         """Anything, as JSON-able values and hashes."""
@@ -250,12 +243,10 @@ def _code_digest(code: types.CodeType) -> str:
 
 def _attributes(thing: Any) -> dict[str, Any]:
     """Those of the object itself."""
-    slots: Iterable[str] = (name for kind in type(thing).__mro__ for name in _slots(kind))
-    found = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
+    found: dict[str, Any] = {}
+    for kind in type(thing).__mro__:
+        own = vars(kind).get("__slots__", ())
+        for name in (own,) if isinstance(own, str) else own:
+            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
+                found[name] = getattr(thing, name)
     return {**found, **getattr(thing, "__dict__", {})}
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    own = vars(kind).get("__slots__", ())
-    names = (own,) if isinstance(own, str) else tuple(own)
-    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))

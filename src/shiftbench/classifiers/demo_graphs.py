@@ -1,4 +1,5 @@
-"""The demo's networks as ONNX graphs, made from the weights in registry packages by nothing but NumPy.
+"""The demo's networks as ONNX graphs, made from the weights in registry packages by nothing but NumPy, without torch or
+Keras.
 
 Batch norms are folded into the convolutions before them. The protobuf messages are few enough to be written here, which
 saves the demo the onnx package; onnxruntime checks them when it loads the file.
@@ -6,18 +7,36 @@ saves the demo the onnx package; onnxruntime checks them when it loads the file.
 
 from __future__ import annotations
 
+import io
+import pickle
+import zipfile
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.classifiers.demo_weights import Weights, keras_archive, keras_file, pickled_tensors
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, required
 from shiftbench.io.atomic import write_bytes
 
+if TYPE_CHECKING:
+    import h5py
+
+#: By torch's names, in torch's layouts: filters (out, in, height, width), matrices (out, in).
+Weights = dict[str, NDArray[np.float32]]
+
+#: What torch writes at the start of its files before version 1.6.
+_MAGIC = 0x1950A86A20F9469CFC6C
+_STORAGES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
+#: Keras' names of the arrays of a layer, and torch's.
+_NAMES = {
+    "kernel": "weight", "W": "weight", "bias": "bias", "b": "bias", "gamma": "weight", "beta": "bias",
+    "moving_mean": "running_mean", "moving_variance": "running_var",
+}  # fmt: skip
 #: Of EfficientNet-Lite's and Keras' batch norms; torch's default is 1e-5.
-EPSILON = 1e-3
+_EPSILON = 1e-3
 #: EfficientNet-Lite: stride of the first block of each stage, and the blocks of each stage by their total number.
 _STRIDES = (1, 2, 2, 2, 1, 2, 1)
 _STAGES = {16: (1, 2, 2, 3, 3, 4, 1), 21: (1, 3, 3, 4, 4, 5, 1)}
@@ -50,7 +69,7 @@ def lite_graph(weights: Path, target: Path, size: tuple[int, int] | None, side: 
         x = step(x, f"{block}_depthwise_conv", f"{block}_bn1", stride)
         x = step(x, f"{block}_project_conv", f"{block}_bn2", active=False)
         if stride == 1 and graph.channels[x] == graph.channels[shortcut]:
-            x = graph.add(x, shortcut)
+            x = graph.like(x, "Add", shortcut)
     x = step(x, "_conv_head", "_bn1")
     graph.save(target, graph.dense(graph.mean(x), arrays["_fc.weight"], arrays["_fc.bias"]))
 
@@ -62,12 +81,13 @@ def squeezenet_graph(weights: Path, target: Path, size: tuple[int, int] | None) 
     graph = Graph(size)
 
     def step(x: str, name: str, stride: int = 1, pads: Sequence[int] = (0, 0)) -> str:
-        return graph.relu(graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride, pads))
+        x = graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride, pads)
+        return graph.like(x, "Relu")
 
     x = step("images", "conv1", 2)
     for number in _FIRES:
         if number in _POOLED:
-            x = graph.max_pool(x, 3, 2)
+            x = graph.like(x, "MaxPool", kernel_shape=[3, 3], strides=[2, 2])
         squeezed = step(x, f"fire{number}.squeeze1x1")
         expanded = [step(squeezed, f"fire{number}.expand1x1"), step(squeezed, f"fire{number}.expand3x3", pads=(1, 1))]
         x = graph.concatenate(*expanded)
@@ -89,7 +109,7 @@ def resnet8_graph(weights: Path, target: Path, size: tuple[int, int] | None) -> 
         weight, bias = folded(arrays, following("conv2d"), following("batch_normalization"))
         # For sides that the stride divides, which 32, 16 and 8 are.
         x = graph.convolve(x, weight, bias, stride, _same(weight.shape[2], stride, stride))
-        return graph.relu(x) if active else x
+        return graph.like(x, "Relu") if active else x
 
     x = step("images")
     for stride in (1, 2, 2):
@@ -97,7 +117,7 @@ def resnet8_graph(weights: Path, target: Path, size: tuple[int, int] | None) -> 
         if stride > 1:
             name = following("conv2d")
             x = graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride)
-        x = graph.relu(graph.add(x, y))
+        x = graph.like(graph.like(x, "Add", y), "Relu")
     graph.save(target, graph.dense(graph.mean(x), arrays["dense.weight"], arrays["dense.bias"]))
     convolutions = sum(name.startswith("conv2d") and name.endswith(".weight") for name in arrays)
     if convolutions != numbers["conv2d"]:
@@ -110,7 +130,7 @@ def folded(arrays: Weights, convolution: str, norm: str) -> tuple[NDArray[np.flo
     gamma, beta, mean, variance = (
         arrays[f"{norm}.{name}"].astype(np.float64) for name in ("weight", "bias", "running_mean", "running_var")
     )
-    scale = gamma / np.sqrt(variance + EPSILON)
+    scale = gamma / np.sqrt(variance + _EPSILON)
     bias = arrays.get(f"{convolution}.bias", np.zeros(1, np.float32))
     weight = arrays[f"{convolution}.weight"] * scale[:, None, None, None]
     return weight.astype(np.float32), (beta + (bias - mean) * scale).astype(np.float32)
@@ -151,18 +171,14 @@ class Graph:
         self.channels[out] = len(weight)
         return out
 
-    def relu(self, x: str) -> str:
-        return self._like(x, self._node("Relu", [x]))
+    def like(self, x: str, operation: str, *others: str, **attributes: int | list[int]) -> str:
+        """An operation that keeps the channels of ``x``."""
+        out = self._node(operation, [x, *others], **attributes)
+        self.channels[out] = self.channels[x]
+        return out
 
     def relu6(self, x: str) -> str:
-        limits = [self._constant(np.array(limit, np.float32)) for limit in (0, 6)]
-        return self._like(x, self._node("Clip", [x, *limits]))
-
-    def add(self, x: str, y: str) -> str:
-        return self._like(x, self._node("Add", [x, y]))
-
-    def max_pool(self, x: str, kernel: int, stride: int) -> str:
-        return self._like(x, self._node("MaxPool", [x], kernel_shape=[kernel] * 2, strides=[stride] * 2))
+        return self.like(x, "Clip", *(self._constant(np.array(limit, np.float32)) for limit in (0, 6)))
 
     def concatenate(self, *parts: str) -> str:
         out = self._node("Concat", parts, axis=1)
@@ -194,10 +210,6 @@ class Graph:
         name = f"v{len(self._nodes)}"
         self._nodes.append(_node(operation, inputs, name, attributes))
         return name
-
-    def _like(self, x: str, out: str) -> str:
-        self.channels[out] = self.channels[x]
-        return out
 
     def _constant(self, array: NDArray[np.float32]) -> str:
         name = f"c{len(self._constants)}"
@@ -238,3 +250,80 @@ def _varint(value: int) -> bytes:
         out.append(value & 127 | 128)
         value >>= 7
     return bytes([*out, value])
+
+
+def pickled_tensors(path: Path) -> Weights:
+    """The state dict in a file of torch before 1.6: five pickles, then the values of each storage.
+
+    The file may name nothing but tensors and dictionaries; anything else is an error, so no code in it runs.
+    """
+    storages: dict[str, NDArray[np.generic]] = {}
+    with path.open("rb") as file:
+        magic, _, _, state, keys = (_Tensors(file, storages).load() for _ in range(5))
+        if magic != _MAGIC:
+            raise ClassifierError(f"{path.name} is not a torch file of the format before version 1.6")
+        for key in keys:
+            storage = storages[key]
+            (count,) = np.frombuffer(file.read(8), "<i8")
+            if count != storage.size:
+                raise ClassifierError(f"{path.name} is damaged", found=f"{count} values", expected=storage.size)
+            storage[:] = np.frombuffer(file.read(storage.nbytes), storage.dtype)
+    return dict(state)
+
+
+class _Tensors(pickle.Unpickler):
+    """Storages are filled later; tensors are views of them."""
+
+    def __init__(self, file: BinaryIO, storages: dict[str, NDArray[np.generic]]) -> None:
+        super().__init__(file)
+        self._storages = storages
+
+    def find_class(self, module: str, name: str) -> object:
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _tensor
+        if module == "torch" and name in _STORAGES:
+            return _STORAGES[name]
+        raise ClassifierError("a file of weights names other things than tensors", found=f"{module}.{name}")
+
+    def persistent_load(self, pid: tuple[str, np.dtype[np.generic], str, str, int, None]) -> NDArray[np.generic]:
+        _, dtype, key, _, count, _ = pid
+        return self._storages.setdefault(key, np.zeros(count, dtype))
+
+
+def _tensor(
+    storage: NDArray[np.generic], offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *about: object
+) -> NDArray[np.generic]:
+    last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+    if min(0, offset, *strides) < 0 or last >= storage.size:
+        raise ClassifierError("a tensor reaches beyond its values", found=f"{shape} at {offset}", expected=storage.size)
+    places = tuple(stride * storage.itemsize for stride in strides)
+    return np.lib.stride_tricks.as_strided(storage[offset:], shape, places)
+
+
+def keras_file(file: Path | IO[bytes], below: str = "/") -> Weights:
+    """All arrays of an HDF5 file of Keras; "fire2/expand1x1/fire2/expand1x1_W:0" is "fire2.expand1x1.weight" here."""
+    arrays: Weights = {}
+
+    def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
+        if not hasattr(item, "shape"):
+            return
+        *folders, leaf = name.split("/")
+        leaf = leaf.removesuffix(":0")
+        # Newer files name the layer by its folder, older ones in front of the array: "conv1/conv1_W:0".
+        layer, kind = (folders[-1], leaf) if leaf in _NAMES else tuple(leaf.rsplit("_", 1))
+        stem = layer if folders[0] == layer else f"{folders[0]}.{layer}"
+        array = item[()]
+        axes = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim, (0,))
+        arrays[f"{stem}.{_NAMES[kind]}"] = np.ascontiguousarray(array.transpose(axes), np.float32)
+
+    with required("h5py", "demo", "reading weights of Keras").File(file) as opened:
+        opened[below].visititems(visit)
+    return arrays
+
+
+def keras_archive(archive: Path) -> Weights:
+    """The arrays of the HDF5 file in ResNet-8's archive."""
+    with zipfile.ZipFile(archive) as opened:
+        return keras_file(io.BytesIO(opened.read("image_classification.h5")), "model_weights")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Layout, Preprocessing
 from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
 from shiftbench.errors import ClassifierError
 from shiftbench.io.schema import check_keys, decode, read_toml
@@ -23,9 +23,16 @@ from shiftbench.io.schema import check_keys, decode, read_toml
 RESIZE_WORDS: dict[str, ResizeRule] = {"squash": "exact", "short-side": "short", "fit": "fit", "cover": "cover"}
 #: Other spellings of keys: American, and those of ``Normalisation``.
 _SYNONYMS = {"colour_order": "colour", "color": "colour", "color_order": "colour"}
-#: Keys that state where the pixels come from, and those that state what is done to their values.
-GEOMETRY_KEYS = ("size", "resize", "crop", "resize_rule", "interpolation", "fill", "crop_rounding")
+_GEOMETRY_KEYS = ("resize", "crop", "resize_rule", "interpolation", "fill", "crop_rounding")
 NORMALISATION_KEYS = ("mean", "std", "scale", "colour", "layout")
+
+#: The caller's arguments, a sidecar, the model file, the library the model comes from, the dataset, a trial run, or
+#: nothing at all.
+FactSource = Literal["given", "sidecar", "file", "library", "data", "measured", "assumed"]
+GEOMETRY_FACTS = ("resize", "crop", "interpolation")
+NORMALISATION_FACTS = ("mean", "std", "scale", "colour order")
+#: Facts that decide the pixels a model sees.
+PREPROCESSING_FACTS = (*GEOMETRY_FACTS, *NORMALISATION_FACTS, "layout")
 
 
 class Description(Struct, frozen=True, kw_only=True):
@@ -53,77 +60,60 @@ class Description(Struct, frozen=True, kw_only=True):
 
     @property
     def stated(self) -> frozenset[str]:
-        """The keys that have a value."""
         return frozenset(key for key, value in structs.asdict(self).items() if value is not None)
 
     def over(self, base: Preprocessing) -> Preprocessing:
         """``base`` with everything that is stated here in its place."""
-        return Preprocessing(self._geometry(base.geometry), self._normalisation(base.normalisation))
+        geometry = self._sizes(base.geometry) if {"size", "resize", "crop"} & self.stated else {}
+        rule = None if self.resize_rule is None else RESIZE_WORDS.get(self.resize_rule, self.resize_rule)
+        others = {"resize_rule": rule, "interpolation": self.interpolation, "fill": self.fill}
+        geometry |= _without_none(others | {"crop_rounding": self.crop_rounding})
+        values: dict[str, Any] = {}
+        for key, value in _without_none({"mean": self.mean, "std": self.std}).items():
+            channels = value if isinstance(value, list) else [value]
+            values[key] = channels * 3 if len(channels) == 1 else channels
+        if self.scale is not None:
+            values["scale"] = _fraction(self.scale)
+        elif any(abs(value) > 1 for channels in values.values() for value in channels):
+            values["scale"] = 1.0  # of pixels from 0 to 255
+        elif len(values) == 2:
+            values["scale"] = 1 / 255
+        values |= _without_none({"colour_order": self.colour, "layout": self.layout})
+        return Preprocessing(replace(base.geometry, **geometry), replace(base.normalisation, **values))
 
-    def _geometry(self, base: Geometry) -> Geometry:
-        changes: dict[str, Any] = {}
-        if {"size", "resize", "crop"} & self.stated:
-            changes = self._size_changes(base)
-        if self.resize_rule is not None:
-            changes["resize_rule"] = RESIZE_WORDS.get(self.resize_rule, self.resize_rule)
-        for key in ("interpolation", "fill", "crop_rounding"):
-            if getattr(self, key) is not None:
-                changes[key] = getattr(self, key)
-        return replace(base, **changes) if changes else base
-
-    def _size_changes(self, base: Geometry) -> dict[str, Any]:
-        crop = None if self.crop == "none" else self.crop
-        if isinstance(self.crop, str) and crop is not None:
-            raise ClassifierError("invalid value of crop", found=repr(self.crop), expected="pixels, or none")
-        if self.resize is None and self.size is None:  # only a crop
+    def _sizes(self, base: Geometry) -> dict[str, Any]:
+        crop, resize = None if self.crop == "none" else self.crop, self.resize
+        if isinstance(crop, str):
+            raise ClassifierError("invalid value of crop", found=repr(crop), expected="pixels, or none")
+        if resize is None and self.size is None:
             return {"crop": crop}
-        if self.resize is None:
+        if resize is None:
             if self.crop is not None and crop != self.size:
+                first, then = (",".join(map(str, s)) if isinstance(s, list) else s for s in (self.size, self.crop))
                 raise ClassifierError(
                     "size and crop contradict each other: size is the input of the model",
                     found=f"size {self.size}, crop {self.crop}",
-                    hint=f"resize={_text(self.size)},crop={_text(self.crop)} to resize first and crop then",
+                    hint=f"resize={first},crop={then} to resize first and crop then",
                 )
             return {"resize": self.size, "resize_rule": "exact", "crop": None}
-        if self.resize == "none":
+        if resize == "none":
             return {"resize": None, "resize_rule": "short", "crop": crop if self.crop is not None else self.size}
-        if isinstance(self.resize, str):
-            return self._by_word(self.resize, base)
-        rule = "short" if isinstance(self.resize, int) else "exact"
-        inside = self.size or (base.output if rule == "short" else None)
-        return {"resize": self.resize, "resize_rule": rule, "crop": inside if self.crop is None else crop}
+        inside: object
+        if isinstance(resize, str):
+            if resize not in RESIZE_WORDS:
+                expected = f"{', '.join(RESIZE_WORDS)}, none, or pixels"
+                raise ClassifierError("invalid value of resize", found=repr(resize), expected=expected)
+            side = self.size or base.output
+            if side is None:
+                raise ClassifierError(f"resize={resize} needs the size of the model's input", hint="add size=...")
+            target, rule, inside = side, RESIZE_WORDS[resize], None if resize == "squash" else side
+        else:
+            target, rule = resize, "short" if isinstance(resize, int) else "exact"
+            inside = self.size or (base.output if rule == "short" else None)
+        return {"resize": target, "resize_rule": rule, "crop": inside if self.crop is None else crop}
 
-    def _by_word(self, word: str, base: Geometry) -> dict[str, Any]:
-        if word not in RESIZE_WORDS:
-            raise ClassifierError(
-                "invalid value of resize", found=repr(word), expected=f"{', '.join(RESIZE_WORDS)}, none, or pixels"
-            )
-        side = self.size or base.output
-        if side is None:
-            raise ClassifierError(f"resize={word} needs the size of the model's input", hint="add size=...")
-        crop = None if word == "squash" else side
-        if self.crop is not None:
-            crop = None if self.crop == "none" else self.crop  # type: ignore[assignment]
-        return {"resize": side, "resize_rule": RESIZE_WORDS[word], "crop": crop}
 
-    def _normalisation(self, base: Normalisation) -> Normalisation:
-        changes: dict[str, Any] = {}
-        for key in ("mean", "std"):
-            value = getattr(self, key)
-            if value is not None:
-                values = value if isinstance(value, list) else [value]
-                changes[key] = values * 3 if len(values) == 1 else values
-        if self.scale is not None:
-            changes["scale"] = _fraction(self.scale)
-        elif any(abs(value) > 1 for values in changes.values() for value in values):
-            changes["scale"] = 1.0  # of pixels from 0 to 255
-        elif len(changes) == 2:
-            changes["scale"] = 1 / 255
-        if self.colour is not None:
-            changes["colour_order"] = self.colour
-        if self.layout is not None:
-            changes["layout"] = self.layout
-        return replace(base, **changes) if changes else base
+KEYS: tuple[str, ...] = Description.__struct_fields__
 
 
 def read_description(document: Mapping[str, Any], what: str = "the preprocessing") -> Description:
@@ -133,16 +123,20 @@ def read_description(document: Mapping[str, Any], what: str = "the preprocessing
     'bgr'
     """
     flat = {key: value for key, value in document.items() if key not in ("geometry", "normalisation")}
-    for half, keys in (("geometry", GEOMETRY_KEYS[1:]), ("normalisation", ("colour_order", *NORMALISATION_KEYS))):
+    for half, keys in (("geometry", _GEOMETRY_KEYS), ("normalisation", ("colour_order", *NORMALISATION_KEYS))):
         if half in document:
             below = document[half]
             if not isinstance(below, Mapping):
                 raise ClassifierError(f"invalid value of {half} in {what}", found=repr(below), expected="table")
             check_keys(below, keys, f"[{half}] of {what}", ClassifierError, half)
             flat.update(below)
-    plain = {_SYNONYMS.get(key, key): _plain(key, value) for key, value in flat.items()}
-    stated = {key: value for key, value in plain.items() if value is not None}
-    return decode(stated, Description, what, ClassifierError)
+    stated: dict[str, Any] = {}
+    for key, value in flat.items():
+        if value is None and key in ("resize", "crop"):  # a null says that there is none
+            value = "none"
+        value = value.tolist() if hasattr(value, "tolist") else value
+        stated[_SYNONYMS.get(key, key)] = list(value) if isinstance(value, tuple) else value
+    return decode(_without_none(stated), Description, what, ClassifierError)
 
 
 def parse_description(text: str) -> dict[str, Any]:
@@ -158,14 +152,36 @@ def parse_description(text: str) -> dict[str, Any]:
         if equals:
             key = name.strip()
             values[key] = []
-        if not key or not (value if equals else name).strip():
+        value = (value if equals else name).strip()
+        if not key or not value:
             raise ClassifierError(
                 "invalid preprocessing",
                 found=repr(text),
                 expected="key=value,key=value, such as size=32,mean=0.5,std=0.25; or a .toml or .json file",
             )
-        values[key].append(_value((value if equals else name).strip()))
+        values[key].append(_number_or_text(value))
     return {key: found[0] if len(found) == 1 else found for key, found in values.items()}
+
+
+def _number_or_text(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _fraction(scale: float | str) -> float:
+    try:
+        above, slash, below = str(scale).partition("/")
+        return float(above) / float(below) if slash else float(scale)
+    except (ValueError, ZeroDivisionError):
+        raise ClassifierError("invalid value of scale", found=repr(scale), expected="a number, or 1/255") from None
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def read_description_file(path: Path) -> dict[str, Any]:
@@ -190,29 +206,25 @@ def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> d
     True
     """
     geometry, normalisation = preprocessing.geometry, preprocessing.normalisation
-    flat = _flat_geometry(geometry)
-    if pixels:
-        return flat
-    flat |= {"mean": list(normalisation.mean), "std": list(normalisation.std)}
-    flat |= {"scale": "1/255" if normalisation.scale == 1 / 255 else normalisation.scale}
-    return flat | {"colour": normalisation.colour_order, "layout": normalisation.layout}
-
-
-def _flat_geometry(geometry: Geometry) -> dict[str, Any]:
-    flat: dict[str, Any]
+    resize, crop = (
+        "none" if size is None else size if isinstance(size, int) else list(size)
+        for size in (geometry.resize, geometry.crop)
+    )
+    flat: dict[str, Any] = {"resize": resize, "crop": crop}
     if geometry.resize is not None and geometry.resize_rule == "exact" and geometry.crop is None:
-        flat = {"size": _listed(geometry.resize), "resize": "squash"}
-    else:
-        flat = {"resize": _listed(geometry.resize), "crop": _listed(geometry.crop)}
-        usual = "exact" if isinstance(geometry.resize, tuple) else "short"
-        if geometry.resize_rule != usual:
-            flat["resize_rule"] = next(word for word, rule in RESIZE_WORDS.items() if rule == geometry.resize_rule)
+        flat = {"size": resize, "resize": "squash"}
+    elif geometry.resize_rule != ("exact" if isinstance(geometry.resize, tuple) else "short"):
+        flat["resize_rule"] = next(word for word, rule in RESIZE_WORDS.items() if rule == geometry.resize_rule)
     flat["interpolation"] = geometry.interpolation
     if geometry.fill != (0, 0, 0):
         flat["fill"] = list(geometry.fill)
     if geometry.crop_rounding != "round":
         flat["crop_rounding"] = geometry.crop_rounding
-    return flat
+    if pixels:
+        return flat
+    flat |= {"mean": list(normalisation.mean), "std": list(normalisation.std)}
+    flat |= {"scale": "1/255" if normalisation.scale == 1 / 255 else normalisation.scale}
+    return flat | {"colour": normalisation.colour_order, "layout": normalisation.layout}
 
 
 def description_text(values: Mapping[str, Any]) -> str:
@@ -221,56 +233,8 @@ def description_text(values: Mapping[str, Any]) -> str:
     >>> description_text({"size": [32, 48], "mean": 0.5})
     'size=32,48,mean=0.5'
     """
-    return ",".join(
-        f"{key}={','.join(f'{part:g}' for part in value) if isinstance(value, list) else value}"
-        for key, value in values.items()
-    )
-
-
-def _plain(key: str, value: Any) -> Any:
-    """Tuples and NumPy values as msgspec reads them; a null says that there is no resize or crop."""
-    if value is None:
-        return "none" if key in ("resize", "crop") else None
-    value = value.tolist() if hasattr(value, "tolist") else value
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _value(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _fraction(scale: float | str) -> float:
-    try:
-        above, slash, below = str(scale).partition("/")
-        return float(above) / float(below) if slash else float(scale)
-    except (ValueError, ZeroDivisionError):
-        raise ClassifierError("invalid value of scale", found=repr(scale), expected="a number, or 1/255") from None
-
-
-def _listed(size: Size | None) -> int | list[int] | str:
-    return "none" if size is None else size if isinstance(size, int) else list(size)
-
-
-def _text(size: object) -> str:
-    return ",".join(map(str, size)) if isinstance(size, list) else str(size)
-
-
-KEYS: tuple[str, ...] = Description.__struct_fields__
-
-
-#: The caller's arguments, a sidecar, the model file, the library the model comes from, the dataset, a trial run, or
-#: nothing at all.
-FactSource = Literal["given", "sidecar", "file", "library", "data", "measured", "assumed"]
-
-GEOMETRY_FACTS = ("resize", "crop", "interpolation")
-NORMALISATION_FACTS = ("mean", "std", "scale", "colour order")
-#: Facts that decide the pixels a model sees.
-PREPROCESSING_FACTS = (*GEOMETRY_FACTS, *NORMALISATION_FACTS, "layout")
+    texts = ((k, ",".join(f"{part:g}" for part in v) if isinstance(v, list) else v) for k, v in values.items())
+    return ",".join(f"{key}={value}" for key, value in texts)
 
 
 @dataclass(frozen=True)
@@ -283,19 +247,22 @@ class Fact:
 
 
 def preprocessing_values(preprocessing: Preprocessing) -> dict[str, object]:
-    """The facts of a preprocessing by name."""
-    geometry, normalisation = preprocessing.geometry, preprocessing.normalisation
-    values = (
-        resize_text(geometry),
-        _size_text(geometry.crop) if geometry.crop is not None else "none",
-        geometry.interpolation,
-        normalisation.mean,
-        normalisation.std,
-        normalisation.scale,
-        normalisation.colour_order,
-        normalisation.layout,
-    )
-    return dict(zip(PREPROCESSING_FACTS, values, strict=True))
+    """The facts of a preprocessing by name.
+
+    >>> preprocessing_values(Preprocessing(Geometry(32, None, "exact")))["resize"]
+    'squash to 32 x 32'
+    """
+
+    def sides(size: Size | None) -> str:
+        return "none" if size is None else f"{size} x {size}" if isinstance(size, int) else f"{size[0]} x {size[1]}"
+
+    geometry, values = preprocessing.geometry, preprocessing.normalisation
+    words = {"short": "short side to", "exact": "squash to", "fit": "fit into", "cover": "cover"}
+    target = geometry.resize if geometry.resize_rule == "short" else sides(geometry.resize)
+    resize = "none" if geometry.resize is None else f"{words[geometry.resize_rule]} {target}"
+    cut = (resize, sides(geometry.crop), geometry.interpolation)
+    normalised = (values.mean, values.std, values.scale, values.colour_order, values.layout)
+    return dict(zip(PREPROCESSING_FACTS, (*cut, *normalised), strict=True))
 
 
 def settled_by(keys: Iterable[str]) -> set[str]:
@@ -314,21 +281,3 @@ def settled_by(keys: Iterable[str]) -> set[str]:
     if {"mean", "std"} <= stated:
         facts |= set(NORMALISATION_FACTS)
     return facts | ({"colour order"} if "colour" in stated else set())
-
-
-def resize_text(geometry: Geometry) -> str:
-    """
-    >>> resize_text(Geometry(32, None, "exact")), resize_text(Geometry())
-    ('squash to 32 x 32', 'short side to 256')
-    """
-    if geometry.resize is None:
-        return "none"
-    if geometry.resize_rule == "short":
-        return f"short side to {geometry.resize}"
-    words = {"exact": "squash to", "fit": "fit into", "cover": "cover"}
-    return f"{words[geometry.resize_rule]} {_size_text(geometry.resize)}"
-
-
-def _size_text(size: Size) -> str:
-    height, width = (size, size) if isinstance(size, int) else size
-    return f"{height} x {width}"

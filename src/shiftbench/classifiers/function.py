@@ -1,22 +1,24 @@
-"""Any Python function from a uint8 batch to scores."""
+"""The user's own code: a function from a uint8 batch to scores, ``file.py``, ``file.py:factory``, or a pickle."""
 
 from __future__ import annotations
 
+import importlib.util
+import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import Outputs
-from shiftbench.classifiers.batching import BatchedClassifier, trial_scores
-from shiftbench.classifiers.code_state import known_state, note_changes, source_of
-from shiftbench.classifiers.options import Options, looks_like_probabilities
-from shiftbench.classifiers.policy import KnownInput, settle
+from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, trial_scores
+from shiftbench.classifiers.code_state import code_state, known_state, note_changes, source_of
+from shiftbench.classifiers.loading import from_object, load_spec
+from shiftbench.classifiers.options import KnownInput, Options, existing_file, looks_like_probabilities, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import argument, warn_user
-from shiftbench.io.hashing import digest
+from shiftbench.errors import ClassifierError, argument, required, warn_user
+from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.space import LabelSpace, Scores
 
 ScoreFunction = Callable[[Pixels], object]
@@ -67,8 +69,7 @@ class FunctionClassifier(BatchedClassifier):
         self.function = function
         self.name, self.space, self.outputs = name, space, outputs
         self.preprocessing = preprocessing or Preprocessing()
-        self.batch_size = batch_size or 32
-        self.engine, self.takes_pixels = "python", True
+        self.batch_size, self.engine, self.takes_pixels = batch_size or 32, "python", True
         self.source = source_of(function) if source is None else source
         # Now, once: functions may keep state that changes when they are called.
         self.state = known_state(function) if source is None else {}
@@ -79,9 +80,9 @@ class FunctionClassifier(BatchedClassifier):
         return digest("function", self.name, self.source, self.outputs, *used)
 
     def forward(self, images: Pixels) -> Scores:
+        """The function's scores, as they are."""
         # A copy: the runner uses the pixels again, whatever the function does to its argument. One call at a
         # time: a stranger's function may keep state.
-        """The function's scores, as they are."""
         with self._running:
             scores = self.function(images.copy())
             if not self._called:
@@ -90,22 +91,19 @@ class FunctionClassifier(BatchedClassifier):
         if hasattr(scores, "detach"):  # a torch tensor
             scores = scores.detach().cpu().numpy()
         table = np.asarray(scores, dtype=np.float32)
-        if self.check_outputs:
-            self.check_outputs = False
-            self._warn_of_probabilities(table)
-        return table
-
-    def _warn_of_probabilities(self, scores: Scores) -> None:
-        if self.outputs == "logits" and scores.ndim == 2 and looks_like_probabilities(scores):
+        if self.check_outputs and self.outputs == "logits" and table.ndim == 2 and looks_like_probabilities(table):
             warn_user(
                 f"{self.name} returns what looks like probabilities, but is read as logits; its confidences are wrong "
                 f"unless you state {argument('preprocessing', 'outputs=probabilities', flag='--preprocess')}"
             )
+        self.check_outputs = False
+        return table
 
 
 def from_function(function: ScoreFunction, options: Options) -> FunctionClassifier:
     """A function may be slow or cost money, so it is run in advance only to count the outputs of unknown classes."""
-    name, space = options.name or function_name(function), options.labels
+    own = str(getattr(function, "__qualname__", type(function).__name__)).rpartition("<locals>.")[2].strip("<>")
+    name, space = options.name or own, options.labels
     unknown = LabelSpace("outputs", ("?",))
     classifier = FunctionClassifier(function, name=name, space=unknown, batch_size=options.batch_size)
 
@@ -122,10 +120,60 @@ def from_function(function: ScoreFunction, options: Options) -> FunctionClassifi
     return settled.finish(classifier, scores)
 
 
-def function_name(function: object) -> str:
+def load_python_file(target: str, options: Options) -> Classifier:
+    """Call the factory (without arguments) and take what it gives: anything ``load_classifier`` takes.
+
+    A file that is named on the command line is meant to be run, so no ``trust`` is asked for. For functions
+    the whole file counts in the fingerprint, since they may use anything in it, and the values that they use.
     """
-    >>> function_name(function_name), function_name(lambda images: images)
-    ('function_name', 'lambda')
-    """
-    name = str(getattr(function, "__qualname__", type(function).__name__))
-    return name.rpartition("<locals>.")[2].strip("<>")
+    stem, _, chosen = target.rpartition(".py")
+    path, chosen = existing_file(f"{stem}.py"), chosen.removeprefix(":")
+    # A name of its own, so that two files called model.py do not stand in for each other.
+    name = f"_shiftbench_{path.stem}_{digest(str(path.resolve()))}"
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None and found.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(found)
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        sys.modules.pop(name, None)
+        raise ClassifierError(f"{path.name} fails when it is run", found=f"{type(error).__name__}: {error}") from error
+    factory = chosen or "classifier"
+    function = getattr(module, factory, None)
+    if not callable(function):
+        own = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise ClassifierError(
+            f"{path.name} has no factory {factory!r}",
+            found=", ".join(own) or "no function",
+            expected=f"def {factory}(): ... that gives a module, an estimator, a function or a Classifier",
+            hint=f"name another one: {path.name}:NAME",
+        )
+    try:
+        made = function()
+    except Exception as error:
+        raise ClassifierError(f"{factory}() of {path.name} fails", found=f"{type(error).__name__}: {error}") from error
+    if isinstance(made, Classifier):
+        return made
+    # What a factory gives has a name of its own at best by chance ("factory.<locals>.f").
+    named = replace(options, name=options.name or (f"{path.stem}.{chosen}" if chosen else path.stem))
+    classifier = load_spec(made, named) if isinstance(made, str) else from_object(made, named)
+    if isinstance(classifier, FunctionClassifier):
+        classifier.source, classifier.state = file_digest(path), code_state(classifier.function, path)
+    return classifier
+
+
+def load_pickled_object(target: str, options: Options) -> Classifier:
+    """``model.pkl``, ``model.joblib``. A pickle can run any code when it is loaded: refused unless ``trust``."""
+    path = existing_file(target)
+    if not options.trust:
+        from shiftbench.classifiers.weights import untrusted
+
+        raise untrusted(path, "a pickle")
+    try:
+        if path.suffix == ".pkl":
+            found = pickle.loads(path.read_bytes())
+        else:
+            found = required("joblib", "sklearn", "reading .joblib").load(path)
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, ValueError) as error:
+        raise ClassifierError(f"{path.name} cannot be unpickled", found=f"{type(error).__name__}: {error}") from error
+    return from_object(found, replace(options, name=options.name or path.stem))

@@ -14,8 +14,7 @@ from typing import Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.options import Engine, Options, with_sidecar
-from shiftbench.classifiers.policy import assumed_warning
+from shiftbench.classifiers.options import Engine, Options, assumed_warning, with_sidecar
 from shiftbench.errors import ClassifierError, UnknownNameError, warn_user
 from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.space import LabelSpace
@@ -31,9 +30,9 @@ classifier_loaders: Registry[Loader] = Registry("classifier loader")
 #: Scheme or extension, module of this package, function in it, and what `list classifiers` shows.
 LOADERS: tuple[tuple[str, str, str, str], ...] = (
     ("demo", "demo", "load_demo", "A real classifier that registry packages carry: demo:efficientnet-lite0."),
-    ("timm", "timm_", "load_timm", "A model of timm: timm:resnet50, or timm:resnet50@weights.pth."),
-    ("torchvision", "torchvision_", "load_torchvision", "A model of torchvision, likewise."),
-    ("hf", "hf", "load_hf", "A Hugging Face image classifier in a local folder: hf:FOLDER."),
+    ("timm", "zoo", "load_timm", "A model of timm: timm:resnet50, or timm:resnet50@weights.pth."),
+    ("torchvision", "zoo", "load_torchvision", "A model of torchvision, likewise."),
+    ("hf", "zoo", "load_hf", "A Hugging Face image classifier in a local folder: hf:FOLDER."),
     (".onnx", "onnx_", "load_onnx", "An ONNX model."),
     (".pt", "weights", "load_torch_file", "A TorchScript file or a state dict; never unpickled without --trust."),
     (".pth", "weights", "load_torch_file", "As .pt."),
@@ -41,9 +40,9 @@ LOADERS: tuple[tuple[str, str, str, str], ...] = (
     (".ts", "weights", "load_torch_file", "A TorchScript file."),
     (".bin", "weights", "load_torch_file", "As .pt."),
     (".safetensors", "weights", "load_torch_file", "Weights; they need a model to go into: timm:NAME@FILE."),
-    (".pkl", "python_file", "load_pickled_object", "A pickled estimator or module; only with --trust."),
-    (".joblib", "python_file", "load_pickled_object", "As .pkl."),
-    (".py", "python_file", "load_python_file", "Your own code: model.py, or model.py:factory."),
+    (".pkl", "function", "load_pickled_object", "A pickled estimator or module; only with --trust."),
+    (".joblib", "function", "load_pickled_object", "As .pkl."),
+    (".py", "function", "load_python_file", "Your own code: model.py, or model.py:factory."),
     (".csv", "recorded", "load_recorded", "Predictions made elsewhere: id, prediction, confidence or scores."),
     (".parquet", "recorded", "load_recorded", "As .csv."),
     (".npz", "recorded", "load_recorded", "As .csv, with arrays ids and top or scores."),
@@ -152,28 +151,21 @@ def load_classifier(
 def load_spec(spec: str, options: Options) -> Classifier:
     """By scheme or extension; the classifier remembers both arguments, so that it can be pickled."""
     key, target = split_spec(spec)
-    if key.startswith("."):
-        options = with_sidecar(target, options)
-        classifier = classifier_loaders.get(key)(target, options)
-        spec = str(Path(target).resolve())  # workers may stand in another folder
-    else:
-        classifier = classifier_loaders.get(key)(target, options)
-    _check_stated(classifier, options)
+    is_file = key.startswith(".")
+    options = with_sidecar(target, options) if is_file else options
+    classifier = classifier_loaders.get(key)(target, options)
+    if is_file:
+        spec = str(Path(target).resolve())  # workers may have another working directory
+    own = classifier.preprocessing
+    if classifier.recorded is None and any(stated.over(own) != own for stated, _ in options.described[-1:]):
+        raise ClassifierError(  # a loader of a third party
+            f"the loader of {classifier.name} ignores a preprocessing that is stated in part",
+            hint="pass preprocessing=Preprocessing(...), which is complete",
+        )
     # Loaded again elsewhere, it has the same preprocessing, whatever the images there.
     settled = replace(options, preprocessing=classifier.preprocessing, described=(), sources=classifier.sources)
     classifier.origin = (spec, replace(settled, image_size=None))
     return classifier
-
-
-def _check_stated(classifier: Classifier, options: Options) -> None:
-    """A loader of a third party may take no part of a preprocessing."""
-    if classifier.recorded is None and any(
-        described.over(classifier.preprocessing) != classifier.preprocessing for described, _ in options.described[-1:]
-    ):
-        raise ClassifierError(
-            f"the loader of {classifier.name} ignores a preprocessing that is stated in part",
-            hint="pass preprocessing=Preprocessing(...), which is complete",
-        )
 
 
 def reload(spec: str, options: Options, name: str) -> Classifier:
@@ -200,18 +192,15 @@ def split_spec(spec: str) -> tuple[str, str]:
         return suffix, spec
     if colon and len(scheme) > 1 and not suffix:
         raise UnknownNameError("kind of classifier", scheme, [n for n in classifier_loaders.names() if n[0] != "."])
+    hint = f"timm:{spec} if it is a model of timm" if spec and not suffix and "/" not in spec else None
+    if (Path(spec) / "config.json").is_file():
+        hint = f"hf:{spec} for a folder of transformers"
     raise ClassifierError(
         f"no loader recognises the model {spec!r}",
         found=f"the extension {suffix!r}" if suffix else "neither a scheme nor an extension",
         expected=", ".join(f"{n}:..." if n[0] != "." else f"*{n}" for n in classifier_loaders.names()),
-        hint=_nearest_spec(spec, suffix),
+        hint=hint,
     )
-
-
-def _nearest_spec(spec: str, suffix: str) -> str | None:
-    if (Path(spec) / "config.json").is_file():
-        return f"hf:{spec} for a folder of transformers"
-    return f"timm:{spec} if it is a model of timm" if spec and not suffix and "/" not in spec else None
 
 
 def from_object(thing: object, options: Options) -> Classifier:

@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import logging
+import mmap
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import Outputs
-from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
+from shiftbench.classifiers.base import BatchedClassifier, Outputs, network_fingerprint, trial_scores
 from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
-from shiftbench.classifiers.onnx_files import onnx_digest
-from shiftbench.classifiers.options import Options, available_threads, existing_file
-from shiftbench.classifiers.policy import KnownInput, settle
+from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, required
+from shiftbench.io.cache import cache_folder
+from shiftbench.io.hashing import digest, file_digest
+from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import LabelSpace, Scores
 
 #: On CPU more images at once are no faster: the working set leaves the cache.
 CPU_BATCH = 16
-_FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+_TYPES = {
+    "tensor(uint8)": np.uint8, "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
+}  # fmt: skip
+#: Two engines agree where no score differs by more than this part of the largest one, and the classes agree.
+TOLERANCE = 1e-4
+#: Part of every cache key; raise it when the export changes.
+EXPORT_VERSION = 1
+# Tracing changes global state of torch.
+_exporting = threading.Lock()
 
 
 class OnnxClassifier(BatchedClassifier):
@@ -54,10 +68,8 @@ class OnnxClassifier(BatchedClassifier):
         super().__init__()
         self.path = Path(path).resolve()
         self.name, self.space, self.preprocessing, self.outputs = name, space, preprocessing, outputs
-        self.threads = threads or available_threads()
-        self.device = device
-        self.batch_size = batch_size or CPU_BATCH
-        self.engine = f"onnxruntime {device}"
+        self.threads, self.device = threads or worker_count(None), device
+        self.batch_size, self.engine = batch_size or CPU_BATCH, f"onnxruntime {device}"
         self._weights = weights or onnx_digest(self.path)
         self.self_contained = weights is None
         self._session: object = None
@@ -75,8 +87,14 @@ class OnnxClassifier(BatchedClassifier):
         return self._fixed_batch or max(2, self.threads)
 
     def forward(self, images: Pixels) -> Scores:
-        session = self.session
-        scores: Scores = session.run([self._output], {self._input: self._feed(images)})[0]
+        session, normalise = self.session, self.preprocessing.normalisation
+        feed: NDArray[np.generic]
+        if self._dtype == np.uint8:
+            last = (self._layout or normalise.layout) == "nhwc"
+            feed = np.ascontiguousarray(images if last else images.transpose(0, 3, 1, 2))
+        else:
+            feed = normalise(images).astype(self._dtype, copy=False)
+        scores: Scores = session.run([self._output], {self._input: feed})[0]
         return scores.reshape(len(images), -1) if scores.ndim > 2 else scores
 
     @property
@@ -91,24 +109,17 @@ class OnnxClassifier(BatchedClassifier):
         session = open_session(self.path, self.threads, self.device)
         entry = image_input(session, self.name)
         self._input, self._output = entry.name, session.get_outputs()[0].name
-        self._dtype = np.uint8 if entry.type == "tensor(uint8)" else _FLOATS[entry.type]
+        self._dtype = _TYPES[entry.type]
         layouts = {known.normalisation.layout for known in known_inputs(entry)}
         self._layout = layouts.pop() if len(layouts) == 1 else None
         batch = entry.shape[0]
         self._fixed_batch = batch if isinstance(batch, int) and batch > 0 else 0
-        if self._fixed_batch:
-            self.batch_size = self._fixed_batch
+        self.batch_size = self._fixed_batch or self.batch_size
         self._session = session
 
     def scores(self, images: Pixels) -> Scores:
         _ = self.session  # the graph may fix the batch size, which must be known before the batch is cut
         return super().scores(images)
-
-    def _feed(self, images: Pixels) -> NDArray[np.generic]:
-        if self._dtype == np.uint8:
-            last = self.preprocessing.normalisation.layout == "nhwc" if self._layout is None else self._layout == "nhwc"
-            return np.ascontiguousarray(images if last else images.transpose(0, 3, 1, 2))
-        return self.preprocessing.normalisation(images).astype(self._dtype, copy=False)
 
     def _shrink(self, size: int) -> None:
         if self._fixed_batch:
@@ -138,16 +149,14 @@ def _revive(state: dict[str, Any], origin: tuple[str, Options] | None) -> object
 
 def open_session(path: str | Path, threads: int | None = None, device: str = "cpu") -> Any:
     """An inference session that leaves the machine to others while it has nothing to do."""
-    onnxruntime = import_onnxruntime()
+    onnxruntime = required("onnxruntime", "onnx", "running an ONNX model")
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = threads or available_threads()
+    settings.intra_op_num_threads = threads or worker_count(None)
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 4  # errors are raised anyway
     # Spinning threads gain 2 % alone, and cost far more as soon as several sessions share the cores.
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    providers = ["CPUExecutionProvider"]
-    if device.startswith("cuda"):
-        providers.insert(0, "CUDAExecutionProvider")
+    providers = [*(["CUDAExecutionProvider"] if device.startswith("cuda") else []), "CPUExecutionProvider"]
     try:
         return onnxruntime.InferenceSession(str(path), settings, providers=providers)
     except Exception as error:
@@ -162,10 +171,9 @@ def image_input(session: Any, name: str) -> Any:
     """The one input, or an error that shows all of them."""
     entries = session.get_inputs()
     entry = entries[0]
-    known = entry.type == "tensor(uint8)" or entry.type in _FLOATS
     channels = [side for side in (entry.shape[1:2] + entry.shape[3:4]) if isinstance(side, int)]
     grey = len(channels) == 2 and 1 in channels and 3 not in channels
-    if len(entries) != 1 or not known or (entry.shape and len(entry.shape) != 4) or grey:
+    if len(entries) != 1 or entry.type not in _TYPES or (entry.shape and len(entry.shape) != 4) or grey:
         raise ClassifierError(
             f"{name} has another input than one batch of images",
             found="; ".join(f"{e.name}: {e.type} {e.shape}" for e in entries),
@@ -174,16 +182,13 @@ def image_input(session: Any, name: str) -> Any:
     return entry
 
 
-def import_onnxruntime() -> ModuleType:
-    module: ModuleType = required("onnxruntime", "onnx", "running an ONNX model")
-    return module
-
-
 def load_onnx(target: str, options: Options) -> OnnxClassifier:
     """``model.onnx``. The graph's input states size, layout and whether it takes pixels."""
     path = existing_file(target)
-    name = options.name or path.stem
-    device = onnx_device(options.device)
+    name, device = options.name or path.stem, options.device
+    if device == "auto":
+        available = required("onnxruntime", "onnx", "running an ONNX model").get_available_providers()
+        device = "cuda" if "CUDAExecutionProvider" in available else "cpu"
     entry = image_input(open_session(path, options.threads, device), name)
     classifier = OnnxClassifier(
         path,
@@ -195,29 +200,24 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
         device=device,
     )
     _ = classifier.session
-    failures: list[ClassifierError] = []
-    for known in known_inputs(entry):
-        try:
-            return settled_onnx(classifier, options, known)
-        except ClassifierError as error:
-            failures.append(error)
-    raise failures[0]
-
-
-def settled_onnx(classifier: OnnxClassifier, options: Options, known: KnownInput) -> OnnxClassifier:
-    """Learn the number and the kind of the outputs by running the graph once."""
-    classifier.takes_pixels = known.pixels
 
     def trial(preprocessing: Preprocessing) -> Scores:
         classifier.preprocessing = preprocessing
         images = sample_images(4, preprocessing.geometry.output or (224, 224))
         return trial_scores(classifier.name, images[: classifier.batch_size], classifier.padded_forward)
 
-    settled, scores = settle(classifier.name, options, known, trial)
-    named = _named_classes(classifier.session, scores.shape[1])
-    if settled.labels is None and named is not None:
-        settled = replace(settled, labels=named, sources={**settled.sources, "labels": "file"})
-    return settled.finish(classifier, scores)
+    failures: list[ClassifierError] = []
+    for known in known_inputs(entry):
+        classifier.takes_pixels = known.pixels
+        try:
+            settled, scores = settle(classifier.name, options, known, trial)
+            named = _named_classes(classifier.session, scores.shape[1])
+            if settled.labels is None and named is not None:
+                settled = replace(settled, labels=named, sources={**settled.sources, "labels": "file"})
+            return settled.finish(classifier, scores)
+        except ClassifierError as error:
+            failures.append(error)
+    raise failures[0]
 
 
 def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
@@ -240,18 +240,196 @@ def known_inputs(entry: Any) -> list[KnownInput]:
     shape = [side if isinstance(side, int) and side > 0 else None for side in entry.shape] or [None] * 4
     layouts: list[Layout] = ["nchw"] if shape[1] == 3 else ["nhwc"] if shape[3] == 3 else ["nchw", "nhwc"]
     pixels = entry.type == "tensor(uint8)"
+    source: FactSource = "file" if len(layouts) == 1 else "measured"
     found = []
     for layout in layouts:
         height, width = shape[2:] if layout == "nchw" else shape[1:3]
         size = (height, width) if height is not None and width is not None else None
-        normalisation = Normalisation(layout=layout)
-        source: FactSource = "file" if len(layouts) == 1 else "measured"
-        found.append(KnownInput(size, normalisation, () if pixels else NORMALISATION_FACTS, source, pixels))
+        assumed = () if pixels else NORMALISATION_FACTS
+        found.append(KnownInput(size, Normalisation(layout=layout), assumed, source, pixels))
     return found
 
 
-def onnx_device(device: str) -> str:
-    """ "auto" takes the GPU if this onnxruntime has one."""
-    if device != "auto":
-        return device
-    return "cuda" if "CUDAExecutionProvider" in import_onnxruntime().get_available_providers() else "cpu"
+# -- what an ONNX model consists of: its file, and the files beside it that hold large weights -----------------------
+# The package onnx is not needed to run a model, so the few messages on the way to a tensor are read here: Protocol
+# Buffers write a message as fields, each a key (number and wire type) and a value. All others are skipped unread.
+
+#: By message: the numbers of the fields on the way to tensors, with their messages (onnx.proto).
+_FIELDS: Mapping[str, Mapping[int, str]] = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "entry"},
+}
+
+
+def onnx_digest(path: Path) -> str:
+    """A hash of a model's file and of all files that it reads its weights from."""
+    beside = [value for name in external_files(path) for value in (name, file_digest(path.parent / name))]
+    return digest("onnx", file_digest(path), *beside)
+
+
+def external_files(path: Path) -> list[str]:
+    """The files that hold weights of a model, relative to its folder; an error if one is outside or missing."""
+    if not path.stat().st_size:
+        return []
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            names = sorted(set(_locations(data, 0, len(data), "model")))
+        except (IndexError, ValueError, RecursionError) as error:
+            raise ClassifierError(f"{path.name} is not a complete ONNX file", found=str(error)) from error
+    for name in names:
+        file = path.parent / name
+        if not file.resolve().is_relative_to(path.parent.resolve()) or not file.is_file():
+            raise ClassifierError(
+                f"{path.name} reads weights from a file that is not beside it",
+                found=name,
+                expected=f"an existing file below {path.parent}",
+                hint="move the file there, or export the model again",
+            )
+    return names
+
+
+def _locations(data: mmap.mmap, start: int, stop: int, message: str, depth: int = 0) -> Iterator[str]:
+    """The values of the entries "location" below a message."""
+    if depth > 100:
+        raise ValueError("messages are nested too deeply")
+    for number, first, last in _fields(data, start, stop):
+        inside = _FIELDS[message].get(number)
+        if inside == "entry":
+            entry = {key: data[a:b] for key, a, b in _fields(data, first, last)}
+            if entry.get(1) == b"location":
+                yield entry.get(2, b"").decode()
+        elif inside is not None:
+            yield from _locations(data, first, last, inside, depth + 1)
+
+
+def _fields(data: mmap.mmap, place: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """(number, start, end) of the fields that have a length: texts and messages."""
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while shift < 70:
+            byte = data[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise ValueError("a number is longer than ten bytes")
+
+    while place < stop:
+        key = varint()
+        wire = key & 7
+        if wire == 0:
+            varint()
+        elif wire in (1, 5):
+            place += 8 if wire == 1 else 4
+        elif wire == 2:
+            length = varint()
+            if place + length > stop:
+                raise ValueError("a field is longer than its message")
+            yield key >> 3, place, place + length
+            place += length
+        else:
+            raise ValueError(f"unknown wire type {wire}")
+
+
+# -- the ONNX twin of a torch module: exported once, kept in a cache, used only where it agrees ----------------------
+
+
+def twin_path(weights: str, preprocessing: Preprocessing) -> Path:
+    """Where the twin of these weights is kept; the input size is part of a traced graph, so it counts too."""
+    key = digest(EXPORT_VERSION, weights, preprocessing.geometry.output, preprocessing.normalisation.layout)
+    return cache_folder("onnx") / f"{key}.onnx"
+
+
+def disagreement(reference: Scores, candidate: Scores) -> str | None:
+    """Why two score tables can't stand for each other, or None if they can.
+
+    >>> disagreement(np.array([[1.0, 2.0]]), np.array([[1.0, 2.00001]]))
+    >>> disagreement(np.array([[1.0, 2.0]]), np.array([[1.0, 2.1]]))
+    'scores differ by 0.1, more than 0.0001 of the largest, 2'
+    """
+    if reference.shape != candidate.shape:
+        return f"shapes differ: {reference.shape} and {candidate.shape}"
+    if not (np.isfinite(reference).all() and np.isfinite(candidate).all()):
+        return "some scores are not finite"
+    largest = float(np.abs(reference).max(initial=0))
+    worst = float(np.abs(reference - candidate).max(initial=0))
+    if worst > TOLERANCE * largest:
+        return f"scores differ by {worst:.3g}, more than {TOLERANCE} of the largest, {largest:.3g}"
+    # Two classes may change places only where they are as good as tied.
+    gap = reference.max(axis=1) - reference[np.arange(len(reference)), candidate.argmax(axis=1)]
+    return "the best classes differ" if (gap > 2 * TOLERANCE * largest).any() else None
+
+
+def onnx_twin(module: Any, path: Path, images: Pixels, preprocessing: Preprocessing, reference: Scores) -> None:
+    """Make sure that ``path`` holds a graph that gives ``reference`` on ``images``.
+
+    A twin in the cache is checked again, for the weights' hash does not know the code of every forward pass.
+    Raises ClassifierError with the reasons when no exporter succeeds.
+    """
+    inputs = preprocessing.normalisation(images)
+
+    def fault(graph: Path) -> str | None:
+        """Other batch sizes than the exported one are tried too: a trace may have fixed it by accident."""
+        try:
+            session = open_session(graph)
+            whole, first = (session.run(None, {session.get_inputs()[0].name: x})[0] for x in (inputs, inputs[:1]))
+            return disagreement(reference, whole) or disagreement(reference[:1], first)
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error)[:200]}"
+
+    reasons = []
+    if path.exists():
+        if (reason := fault(path)) is None:
+            return
+        reasons.append(f"cached: {reason}")
+    # The tracing exporter takes one second where the newer one takes twelve; both are checked the same way.
+    for title in ("tracing", "dynamo"):
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
+            draft = Path(folder) / "model.onnx"
+            try:
+                with _exporting, _quiet():
+                    _export(module, inputs[:2], draft, preprocessing.geometry.output is None, title == "dynamo")
+                reason = fault(draft)
+                if reason is None and len(list(Path(folder).iterdir())) > 1:
+                    reason = "the graph is too large for one file"
+            except Exception as error:
+                reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error) else ''}"
+            if reason is None:
+                draft.replace(path)  # atomic, so that concurrent processes see no half-written graph
+                return
+        reasons.append(f"{title}: {reason}")
+    raise ClassifierError("the model can't be run through onnxruntime", found="; ".join(reasons))
+
+
+def _export(module: Any, inputs: NDArray[np.generic], path: Path, any_size: bool, dynamo: bool) -> None:
+    import torch
+
+    axes = {0: "batch", 2: "height", 3: "width"} if any_size else {0: "batch"}
+    how: dict[str, Any] = {"opset_version": 17, "dynamic_axes": {"images": axes, "scores": {0: "batch"}}}
+    if dynamo:
+        sides = {axis: torch.export.Dim(name) for axis, name in axes.items()}
+        how = {"verbose": False, "external_data": False, "dynamic_shapes": (sides,)}
+    how |= {"input_names": ["images"], "output_names": ["scores"]}
+    torch.onnx.export(module, (torch.from_numpy(inputs),), str(path), dynamo=dynamo, **how)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' many warnings; a failure comes as an exception all the same."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,9 +1,18 @@
-"""Options of a loader besides the spec, the same for every kind of model."""
+"""Options of a loader besides the spec, the same for every kind of model; sidecars; and the one policy by which every
+loader finds the preprocessing of a model (docs/models.md):
+
+1. What the caller, a sidecar, the model file or its library state is used, in this order.
+2. A stated input size is met by resizing both sides to it ("squash"), without a crop. Models with ImageNet's 1,000
+   outputs and an input of at least 160 pixels follow torchvision instead: short side to 256/224 of it, centre crop.
+3. An unknown input size is the size of the images if all of them have the same, of at most 224 pixels, and the model
+   accepts it; otherwise, and for models with 1,000 outputs, short side to 256, centre crop 224.
+4. Unknown mean and std are ImageNet's, on RGB in [0, 1]. Models that take uint8 pixels normalise for themselves.
+5. Whatever is assumed is recorded (``Classifier.assumed``) and reported in one warning.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,17 +25,22 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.description import (
+    GEOMETRY_FACTS,
     KEYS,
+    NORMALISATION_FACTS,
+    NORMALISATION_KEYS,
     PREPROCESSING_FACTS,
     Description,
     FactSource,
+    description_text,
     flat_description,
     read_description,
     read_description_file,
     settled_by,
 )
-from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.errors import ClassifierError, argument, listed
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.datasets.geometry import Geometry
+from shiftbench.errors import ClassifierError, ResultWarning, argument, listed
 from shiftbench.io.schema import Count, check_keys, decode
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space, label_spaces
 from shiftbench.labels.space import LabelSpace, Scores
@@ -35,8 +49,23 @@ C = TypeVar("C", bound=Classifier)
 #: The label space of a model whose classes nothing names.
 UNKNOWN_CLASSES = "unknown"
 Engine = Literal["auto", "onnxruntime", "torch"]
-#: What a sidecar may contain besides the keys of a ``Description``.
-_SIDECAR_KEYS = ("name", "labels", "preprocessing", "geometry", "normalisation")
+#: What a sidecar may contain.
+_SIDECAR_KEYS = ("name", "labels", "preprocessing", "geometry", "normalisation", *KEYS)
+#: Outputs of a model of ImageNet's classes, the smallest input for which torchvision's convention is likely, and the
+#: largest images that are likely to be the input as they are.
+_IMAGENET_CLASSES, _SMALLEST_CROPPED, _LARGEST_UNTOUCHED = 1000, 160, 224
+
+#: Scores of a few images under a preprocessing; a ClassifierError if the model does not accept them.
+Trial = Callable[[Preprocessing], Scores]
+
+
+class _Checked(Struct):
+    """The options with values that a user may get wrong."""
+
+    engine: Engine = "auto"
+    outputs: Outputs | None = None
+    threads: Count | None = None
+    batch_size: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -93,18 +122,16 @@ class Options:
         space = find_label_space(labels)
         if isinstance(space, str):
             raise ClassifierError(f"{space!r} names the classes of a dataset, not of a model", expected="a label space")
-        sources: dict[str, FactSource] = {} if space is None else {"labels": "given"}
-        options = cls(labels=space, sources=sources, **others)
-        return options if preprocessing is None else options._stating(preprocessing)
-
-    def _stating(self, preprocessing: object) -> Options:
+        options = cls(labels=space, sources={} if space is None else {"labels": "given"}, **others)
+        if preprocessing is None:
+            return options
         from shiftbench.classifiers.configs import understood
 
         stated = understood(preprocessing)
         if isinstance(stated, Preprocessing):
             given: dict[str, FactSource] = dict.fromkeys(PREPROCESSING_FACTS, "given")
-            return replace(self, preprocessing=stated, sources={**self.sources, **given})
-        return replace(self, outputs=self.outputs or stated.outputs, described=(*self.described, (stated, "given")))
+            return replace(options, preprocessing=stated, sources={**options.sources, **given})
+        return replace(options, outputs=options.outputs or stated.outputs, described=((stated, "given"),))
 
     def over(self, base: Preprocessing, sources: FactSource | Mapping[str, FactSource] = "library") -> Options:
         """With the complete preprocessing: ``base``, and what the sidecar and the caller state in its place.
@@ -123,19 +150,16 @@ class Options:
             found.update(dict.fromkeys(settled_by(description.stated), source))
         return replace(self, preprocessing=base, sources={**self.sources, **found})
 
-    def _space(self, name: str, classes: int) -> LabelSpace:
-        fitting = self.labels or (self.default_labels if len(self.default_labels or ()) == classes else None)
-        if self.number_classes and fitting is None and classes != 1000:
-            return LabelSpace(UNKNOWN_CLASSES, tuple(map(str, range(classes))))
-        return space_for(name, classes, self.labels, self.default_labels)
-
     def finish(self, classifier: C, scores: Scores) -> C:
         """Give a classifier that was tried its preprocessing, label space and outputs, and note who states them."""
         assert self.preprocessing is not None
-        classifier.preprocessing = self.preprocessing
-        classifier.space = self._space(classifier.name, scores.shape[1])
-        measured: Outputs = "probabilities" if looks_like_probabilities(scores) else "logits"
-        classifier.outputs = self.outputs or measured
+        classifier.preprocessing, classes = self.preprocessing, scores.shape[1]
+        fits = self.labels is not None or len(self.default_labels or ()) == classes or classes == _IMAGENET_CLASSES
+        if self.number_classes and not fits:
+            classifier.space = LabelSpace(UNKNOWN_CLASSES, tuple(map(str, range(classes))))
+        else:
+            classifier.space = space_for(classifier.name, classes, self.labels, self.default_labels)
+        classifier.outputs = self.outputs or ("probabilities" if looks_like_probabilities(scores) else "logits")
         noted: dict[str, FactSource] = {
             "labels": "library" if self.labels else "data" if classifier.space is self.default_labels else "measured",
             "outputs": "given" if self.outputs is not None else "measured",
@@ -144,20 +168,42 @@ class Options:
         return classifier
 
 
-class _Checked(Struct):
-    """The options with values that a user may get wrong."""
-
-    engine: Engine = "auto"
-    outputs: Outputs | None = None
-    threads: Count | None = None
-    batch_size: Count | None = None
-
-
 def existing_file(path: str | Path) -> Path:
     path = Path(path)
     if not path.is_file():
         raise ClassifierError(f"file not found: {path}")
     return path
+
+
+def space_for(name: str, classes: int, labels: LabelSpace | None, default: LabelSpace | None = None) -> LabelSpace:
+    """The asked-for label space if it fits ``classes`` outputs; else the default if it fits; else ImageNet's."""
+    if labels is None:
+        if default is not None and len(default) == classes:
+            return default
+        if classes == _IMAGENET_CLASSES:
+            return label_space("imagenet-1k")
+        raise ClassifierError(
+            f"{name} has {classes} outputs of unknown classes",
+            found=None if default is None else f"{len(default)} classes in the data: {listed(default.names)}",
+            expected=None if default is None else "as many outputs as classes, or named classes",
+            hint=f"{argument('labels')} with the model's classes: a known label space, or a file of them in order",
+        )
+    if len(labels) != classes:
+        raise ClassifierError(
+            f"{name} and the label space {labels.name!r} differ in the number of classes",
+            found=f"{classes} outputs",
+            expected=f"{len(labels)} classes",
+            hint=f"choose the label space that the model was trained on: {argument('labels')}",
+        )
+    return labels
+
+
+def looks_like_probabilities(scores: NDArray[np.floating]) -> bool:
+    """Rows of non-negative numbers that sum to one: a softmax is already inside."""
+    return bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3))
+
+
+# -- sidecars --------------------------------------------------------------------------------------------------------
 
 
 def with_sidecar(target: str, options: Options) -> Options:
@@ -170,31 +216,30 @@ def with_sidecar(target: str, options: Options) -> Options:
     if path is None:
         return options
     content = read_description_file(path)
-    check_keys(content, (*_SIDECAR_KEYS, *KEYS), path.name, ClassifierError)
+    check_keys(content, _SIDECAR_KEYS, path.name, ClassifierError)
     nested = content.pop("preprocessing", None) or {}
     if not isinstance(nested, Mapping):
-        raise ClassifierError(
-            f"invalid value of preprocessing in {path.name}", found=repr(nested), expected="an object"
-        )
+        message = f"invalid value of preprocessing in {path.name}"
+        raise ClassifierError(message, found=repr(nested), expected="an object")
     name, labels = content.pop("name", None), content.pop("labels", None)
     described = read_description({**content, **nested}, path.name)
     found: dict[str, Any] = {"described": ((described, "sidecar"), *options.described)}
     sources: dict[str, FactSource] = {}
     if options.labels is None and labels is not None:
-        found["labels"], sources["labels"] = _sidecar_space(path, labels), "sidecar"
+        sources["labels"] = "sidecar"
+        if isinstance(labels, list):
+            found["labels"] = LabelSpace(path.name.split(".")[0], tuple(map(str, labels)))
+        else:
+            beside = path.parent / str(labels)
+            found["labels"] = label_space(str(beside) if beside.is_file() else str(labels))
     if options.outputs is None and described.outputs is not None:
         found["outputs"], sources["outputs"] = described.outputs, "sidecar"
     return replace(options, name=options.name or name, sources={**options.sources, **sources}, **found)
 
 
-def sidecar_path(target: str | Path) -> Path:
-    """Where the sidecar of a model file is written: ``model.onnx.json``."""
-    return Path(f"{target}.json")
-
-
 def new_sidecar(model: str, force: bool = False) -> Path:
-    """The path of a sidecar that may be written."""
-    path = sidecar_path(model)
+    """The path of a sidecar that may be written: ``model.onnx.json``."""
+    path = Path(f"{model}.json")
     if not Path(model).is_file():
         raise ClassifierError(f"{model} is not a file, so nothing can be written beside it", expected="a model file")
     if path.exists() and not force:
@@ -218,7 +263,7 @@ def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Pa
 
 def sidecar_of(target: str | Path) -> Path | None:
     """The sidecar of a model file: ``model.onnx.json``, or ``model.json`` if it contains nothing else."""
-    if (path := sidecar_path(target)).is_file():
+    if (path := Path(f"{target}.json")).is_file():
         return path
     path = Path(target).with_suffix(".json")
     return path if path.is_file() and not foreign_keys(path) else None
@@ -230,44 +275,95 @@ def foreign_keys(path: Path) -> list[str]:
         content = read_description_file(path)
     except ClassifierError as error:
         return [str(error.found or error.message)]
-    return [key for key in content if key not in (*_SIDECAR_KEYS, *KEYS)] or ([] if content else ["no keys"])
+    return [key for key in content if key not in _SIDECAR_KEYS] or ([] if content else ["no keys"])
 
 
-def _sidecar_space(path: Path, labels: object) -> LabelSpace:
-    if isinstance(labels, list):
-        return LabelSpace(path.name.split(".")[0], tuple(map(str, labels)))
-    beside = path.parent / str(labels)
-    return label_space(str(beside) if beside.is_file() else str(labels))
+# -- the policy ------------------------------------------------------------------------------------------------------
 
 
-def available_threads() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+@dataclass(frozen=True)
+class KnownInput:
+    """What a loader knows about a model's input before it has run it."""
+
+    #: (height, width), if the file or the library states it.
+    size: tuple[int, int] | None = None
+    normalisation: Normalisation = field(default_factory=Normalisation)
+    #: Facts of the normalisation that nothing states.
+    assumed: tuple[str, ...] = NORMALISATION_FACTS
+    #: Who states the size and the layout.
+    source: FactSource = "file"
+    #: The model takes uint8 pixels and normalises for itself.
+    pixels: bool = False
 
 
-def space_for(name: str, classes: int, labels: LabelSpace | None, default: LabelSpace | None = None) -> LabelSpace:
-    """The asked-for label space if it fits ``classes`` outputs; else the default if it fits; else ImageNet's."""
-    if labels is None:
-        if default is not None and len(default) == classes:
-            return default
-        if classes == 1000:
-            return label_space("imagenet-1k")
+def settle(name: str, options: Options, known: KnownInput, trial: Trial) -> tuple[Options, Scores]:
+    """The options with the complete preprocessing, and the scores of the trial that confirmed it."""
+    if options.preprocessing is not None:
+        return options, trial(options.preprocessing)
+    stated = {key for description, _ in options.described for key in description.stated}
+    if known.pixels and (vain := [key for key in NORMALISATION_KEYS if key in stated]):
         raise ClassifierError(
-            f"{name} has {classes} outputs of unknown classes",
-            found=None if default is None else f"{len(default)} classes in the data: {listed(default.names)}",
-            expected=None if default is None else "as many outputs as classes, or named classes",
-            hint=f"{argument('labels')} with the model's classes: a known label space, or a file of them in order",
+            f"{name} takes uint8 pixels and normalises for itself",
+            found=", ".join(vain),
+            expected="only size, resize, crop, interpolation and outputs",
         )
-    if len(labels) != classes:
-        raise ClassifierError(
-            f"{name} and the label space {labels.name!r} differ in the number of classes",
-            found=f"{classes} outputs",
-            expected=f"{len(labels)} classes",
-            hint=f"choose the label space that the model was trained on: {argument('labels')}",
-        )
-    return labels
+    size, images = known.size, options.image_size() if options.image_size is not None else None
+    as_they_are = None if images is None else Geometry(resize=images, crop=None, resize_rule="exact")
+
+    def over(geometry: Geometry) -> tuple[Options, Preprocessing]:
+        sources: dict[str, FactSource] = {"layout": known.source, **dict.fromkeys(known.assumed, "assumed")}
+        # Images of the size that is stated are not resized.
+        sources |= dict.fromkeys(GEOMETRY_FACTS, known.source if size is not None and images == size else "assumed")
+        if geometry == as_they_are:
+            sources["interpolation"] = "library"  # not used
+        chosen = options.over(Preprocessing(geometry, known.normalisation), sources)
+        assert chosen.preprocessing is not None
+        return chosen, chosen.preprocessing
+
+    if size is not None:
+        candidates = [Geometry(resize=size, crop=None, resize_rule="exact")]
+    elif as_they_are is None or images is None:
+        candidates = [Geometry()]
+    else:
+        candidates = [as_they_are, Geometry()] if max(images) <= _LARGEST_UNTOUCHED else [Geometry(), as_they_are]
+    failures: list[ClassifierError] = []
+    for geometry in candidates:
+        chosen, preprocessing = over(geometry)
+        try:
+            scores = trial(preprocessing)
+            break
+        except ClassifierError as error:
+            failures.append(error)
+    else:
+        raise failures[0]
+    if scores.shape[1] != _IMAGENET_CLASSES:
+        return chosen, scores
+    if size is not None and (min(size) < _SMALLEST_CROPPED or size == images or size[0] != size[1]):
+        return chosen, scores
+    # Torchvision's resize and crop for models of ImageNet's classes, where the model accepts them.
+    usual = Geometry() if size is None else Geometry(resize=round(size[0] * 256 / 224), crop=size[0])
+    other, wanted = over(usual)
+    if wanted.geometry.output == preprocessing.geometry.output:
+        return other, scores
+    try:
+        return other, trial(wanted)
+    except ClassifierError:
+        return chosen, scores
 
 
-def looks_like_probabilities(scores: NDArray[np.floating]) -> bool:
-    """Rows of non-negative numbers that sum to one: a softmax is already inside."""
-    return bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3))
+def assumed_warning(classifier: Classifier) -> ResultWarning | None:
+    """One warning about everything that had to be assumed about a model, in the words that would state it."""
+    assumed = set(classifier.assumed)
+    if not assumed:
+        return None
+    usual = {"resize": "squash", "crop": "none", "interpolation": "bilinear"}
+    if {"mean", "std"} <= assumed:
+        usual |= {"scale": "1/255", "colour": "rgb"}
+    flat = flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
+    words = {key: value for key, value in flat.items() if settled_by([key]) & assumed and usual.get(key) != value}
+    stated = argument("preprocessing", description_text(words), flag="--preprocess")
+    return ResultWarning(
+        f"{classifier.name}: assumed preprocessing; scores are wrong if the model was trained with another. Confirm "
+        f"or correct it: {stated}, or write it beside the model: shiftbench describe MODEL --write",
+        "assumed-preprocessing",
+    )

@@ -65,12 +65,23 @@ class RecordedPredictions(Classifier):
         self.name, self.space, self.outputs = name, space, outputs
         self.preprocessing = Preprocessing()
         self.ids = tuple(map(str, ids))
-        self._rows = _unique(self.ids, name)
+        self._rows = {image: row for row, image in enumerate(self.ids)}
+        if len(self._rows) != len(self.ids):
+            doubled = [image for image, count in Counter(self.ids).items() if count > 1]
+            raise ClassifierError(f"{name} records {len(doubled)} images more than once", found=", ".join(doubled[:5]))
         self._elsewhere: dict[str, RecordedPredictions] = {}
-        self.recorded_scores = None if scores is None else _checked_scores(scores, len(self.ids), name, space)
-        if self.recorded_scores is not None and top is None:
-            top = np.argsort(-self.recorded_scores, axis=1, kind="stable")[:, :_TOP]
-            confidence = _confidence(self.recorded_scores, outputs) if confidence is None else confidence
+        self.recorded_scores: Scores | None = None
+        if scores is not None:
+            table = np.ascontiguousarray(scores, dtype=np.float32)
+            if table.shape != (len(self.ids), len(space)):
+                expected = (len(self.ids), len(space))
+                raise ClassifierError(f"{name} records scores of the wrong shape", found=table.shape, expected=expected)
+            if np.isnan(table).any():
+                raise ClassifierError(f"{name} records scores that are no numbers")
+            self.recorded_scores = table
+            if top is None:
+                top = np.argsort(-table, axis=1, kind="stable")[:, :_TOP]
+                confidence = _confidence(table, outputs) if confidence is None else confidence
         if top is None:
             raise ClassifierError(f"{name} records neither classes nor scores")
         self.top = _checked_top(top, len(self.ids), name, space)
@@ -110,23 +121,40 @@ class RecordedPredictions(Classifier):
         Where only ranks were recorded, the best class of a smaller space is the first recorded one that belongs
         to it; that is exact, or an error where the ranks do not reach so far. The confidence is lost then.
         """
-        rows = self._rows_of(ids)
+        if tuple(ids) == self.ids:  # as files mostly have them, and much quicker
+            rows: NDArray[np.int64] = np.arange(len(self.ids))
+        else:
+            rows = np.array([self._rows.get(image, MISSING) for image in ids], dtype=np.int64)
         known = rows != MISSING
-        source = self if space is None or space.keys == self.space.keys else self._projected(space)
-        self._check_answered(source, rows[known])
+        source, own = self, rows[known]
+        if space is not None and space.keys != self.space.keys:
+            if space.fingerprint not in self._elsewhere:  # once: a run asks block by block
+                self._elsewhere[space.fingerprint] = self._project(space)
+            source = self._elsewhere[space.fingerprint]
+        unanswered = own[(source.top[own, 0] == MISSING) & (self.top[own, 0] != MISSING)]
+        if len(unanswered):
+            raise ClassifierError(
+                f"{self.name} does not tell the best class of {source.space.name!r} for {len(unanswered)} images",
+                found=f"{self.top.shape[1]} recorded classes per image, e.g. for {self.ids[unanswered[0]]}",
+                expected=f"scores, or ranks deep enough to reach one of the {len(source.space)} classes",
+            )
         top = np.full((len(ids), source.top.shape[1]), MISSING, np.int32)
         confidence = np.full(len(ids), np.nan, np.float32)
-        top[known], confidence[known] = source.top[rows[known]], source.confidence[rows[known]]
+        top[known], confidence[known] = source.top[own], source.confidence[own]
         if source.recorded_scores is None:
             return Lookup(top, confidence, None)
         scores = np.full((len(ids), len(source.space)), np.nan, np.float32)
-        scores[known] = source.recorded_scores[rows[known]]
+        scores[known] = source.recorded_scores[own]
         return Lookup(top, confidence, scores)
 
-    def _rows_of(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        if tuple(ids) == self.ids:  # as files mostly have them, and much quicker
-            return np.arange(len(self.ids))
-        return np.array([self._rows.get(image, MISSING) for image in ids], dtype=np.int64)
+    def _project(self, space: LabelSpace) -> RecordedPredictions:
+        projection = space.projection_from(self.space)  # refuses spaces that have nothing to do with each other
+        if self.recorded_scores is not None:
+            scores = projection(self.recorded_scores)
+            return RecordedPredictions(self.ids, name=self.name, space=space, scores=scores, outputs=self.outputs)
+        classes = np.append(space.relabel_from(self.space), MISSING)[self.top]
+        best = np.array([next((c for c in row if c != MISSING), MISSING) for row in classes.tolist()], np.int32)
+        return RecordedPredictions(self.ids, name=self.name, space=space, top=best)
 
     def check_ids(self, ids: Sequence[str]) -> None:
         """No common image at all means that the two sides name them differently."""
@@ -136,31 +164,6 @@ class RecordedPredictions(Classifier):
                 found=f"ids such as {', '.join(self.ids[:3])}",
                 expected=f"ids such as {', '.join(list(ids)[:3])}",
                 hint="name the images as the dataset does",
-            )
-
-    def _projected(self, space: LabelSpace) -> RecordedPredictions:
-        """The same record over another space, made once: a run asks block by block."""
-        if space.fingerprint not in self._elsewhere:
-            self._elsewhere[space.fingerprint] = self._project(space)
-        return self._elsewhere[space.fingerprint]
-
-    def _project(self, space: LabelSpace) -> RecordedPredictions:
-        if self.recorded_scores is not None:
-            scores = space.projection_from(self.space)(self.recorded_scores)
-            return RecordedPredictions(self.ids, name=self.name, space=space, scores=scores, outputs=self.outputs)
-        space.projection_from(self.space)  # refuses spaces that have nothing to do with each other
-        classes = np.append(space.relabel_from(self.space), MISSING)[self.top]
-        best = np.array([next((c for c in row if c != MISSING), MISSING) for row in classes.tolist()], np.int32)
-        return RecordedPredictions(self.ids, name=self.name, space=space, top=best)
-
-    def _check_answered(self, projected: RecordedPredictions, rows: NDArray[np.int64]) -> None:
-        """Ranks that never reach a class of the smaller space do not tell its best one."""
-        unanswered = rows[(projected.top[rows, 0] == MISSING) & (self.top[rows, 0] != MISSING)]
-        if len(unanswered):
-            raise ClassifierError(
-                f"{self.name} does not tell the best class of {projected.space.name!r} for {len(unanswered)} images",
-                found=f"{self.top.shape[1]} recorded classes an image, e.g. for {self.ids[unanswered[0]]}",
-                expected=f"scores, or ranks deep enough to reach one of the {len(projected.space)} classes",
             )
 
     def coverage(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -200,42 +203,15 @@ def record(
     outputs: Outputs | None = None,
 ) -> RecordedPredictions:
     """The answers of one model as a classifier, its classes read as those of ``labels``."""
-    name, scores = name or answers.model, answers.scores
+    name, scores, space = name or answers.model, answers.scores, labels
     if scores is not None:
         space = space_for(name, scores.shape[1], labels)
-    elif labels is not None:
-        space = labels
-    else:
+    if space is None:
         raise ClassifierError(f"unknown label space of {source}", hint=argument("labels", "imagenet-1k"))
     likely: Outputs = "probabilities" if scores is not None and looks_like_probabilities(scores) else "logits"
-    return RecordedPredictions(
-        ids,
-        name=name,
-        space=space,
-        top=None if answers.classes is None else class_indices(answers.classes, space, source),
-        confidence=answers.confidence,
-        scores=scores,
-        outputs=outputs or likely,
-    )
-
-
-def _unique(ids: Sequence[str], name: str) -> dict[str, int]:
-    rows = {image: row for row, image in enumerate(ids)}
-    if len(rows) != len(ids):
-        doubled = [image for image, count in Counter(ids).items() if count > 1]
-        raise ClassifierError(f"{name} records {len(doubled)} images more than once", found=", ".join(doubled[:5]))
-    return rows
-
-
-def _checked_scores(scores: object, count: int, name: str, space: LabelSpace) -> Scores:
-    table = np.ascontiguousarray(scores, dtype=np.float32)
-    if table.shape != (count, len(space)):
-        raise ClassifierError(
-            f"{name} records scores of the wrong shape", found=table.shape, expected=(count, len(space))
-        )
-    if np.isnan(table).any():
-        raise ClassifierError(f"{name} records scores that are no numbers")
-    return table
+    top = None if answers.classes is None else class_indices(answers.classes, space, source)
+    given: dict[str, Any] = {"top": top, "confidence": answers.confidence, "scores": scores}
+    return RecordedPredictions(ids, name=name, space=space, outputs=outputs or likely, **given)
 
 
 def _checked_top(top: object, count: int, name: str, space: LabelSpace) -> Top:

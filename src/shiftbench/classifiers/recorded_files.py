@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.classifiers.options import existing_file
 from shiftbench.errors import ClassifierError, argument, listed
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -25,7 +26,6 @@ Confidence = NDArray[np.float32]
 Columns = Mapping[str, Any]
 #: Stands for "no class": no label, no answer.
 MISSING = -1
-SUFFIXES = (".csv", ".parquet", ".npz")
 _ID_COLUMNS = ("id", "image_id", "image", "filename", "file", "path")
 _ID_ARRAYS = (*_ID_COLUMNS, "ids", "filenames")
 _CLASS_COLUMNS = ("prediction", "predicted", "class", "top1", "top")
@@ -63,12 +63,11 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class PredictionFile:
-    """What a file of predictions holds."""
+    """What a file of predictions holds; ``titles`` are its columns or arrays, for messages."""
 
     source: str
     answers: tuple[Answers, ...]
     truth: Truth | None
-    #: Its columns or arrays, for messages.
     titles: tuple[str, ...]
 
 
@@ -77,9 +76,9 @@ def read_predictions(
 ) -> PredictionFile:
     """The models of a file, and the true classes if it tells them.
 
-    A table with a column ``model`` holds many; one without holds one, which has the file's name, or with ``wide``
-    one a column that has no other meaning. An NPZ file with ``models`` holds ``predictions`` (models, images) or
-    (models, images, k), or another array of that shape by the name ``array``.
+    A table with a column ``model`` holds many, one row per model and image; one without holds one, which has the file's
+    name, or with ``wide`` one per column that has no other meaning. An NPZ file with ``models`` holds ``predictions``
+    (models, images) or (models, images, k), or another array of that shape by the name ``array``.
     """
     path = Path(path)
     columns = read_columns(path)
@@ -90,21 +89,74 @@ def read_predictions(
             expected="an NPZ file with the arrays models and " + array,
         )
     if "models" in columns:
-        return _stacked(path, columns, array)
-    if _column(columns, _MODEL_COLUMNS) is not None:
-        return _long(path, columns)
-    ids, scores, classes = _ids(columns), _score_table(columns, labels), _class_table(columns)
-    if scores is None and classes is None:
-        if wide and path.suffix.lower() != ".npz":
-            return _wide(path, columns, ids)
+        return _stacked(path, columns, array or "predictions")
+    ids, models = _ids(columns), _column(columns, _MODEL_COLUMNS)
+    scores, classes = _score_table(columns, labels if models is None else None), _class_table(columns)
+    confidence = _column(columns, _CONFIDENCE_COLUMNS)
+    sure = None if confidence is None else _numbers(confidence, "confidence")
+    if models is not None:
+        if ids is None:
+            raise unnamed(path.name, tuple(columns))
+        rows: dict[str, list[int]] = {}
+        for row, model in enumerate(models):
+            rows.setdefault(str(model), []).append(row)
+        answers = tuple(
+            Answers(
+                model,
+                [ids[row] for row in chosen],
+                None if classes is None else [classes[row] for row in chosen],
+                None if sure is None else sure[chosen],
+                None if scores is None else scores[chosen],
+            )
+            for model, chosen in rows.items()
+        )
+    elif scores is not None or classes is not None:
+        answers = (Answers(path.stem, ids, classes, sure, scores),)
+    elif wide and path.suffix.lower() != ".npz":
+        known = {*_ID_ARRAYS, *_TRUTH_COLUMNS}
+        answers = tuple(Answers(title, ids, columns[title]) for title in columns if title.lower() not in known)
+    else:
         raise ClassifierError(
             f"{path.name} records neither classes nor scores",
             found=f"columns {listed(columns, 8)}",
             expected="prediction, or top1, top2, ..., or scores",
         )
-    confidence = _column(columns, _CONFIDENCE_COLUMNS)
-    one = Answers(path.stem, ids, classes, None if confidence is None else numbers(confidence, "confidence"), scores)
-    return PredictionFile(path.name, (one,), _truth(path, columns, ids), tuple(columns))
+    return PredictionFile(path.name, answers, _truth(path, columns, ids), tuple(columns))
+
+
+def _stacked(path: Path, columns: Columns, title: str) -> PredictionFile:
+    models = [str(name) for name in np.ravel(columns["models"]).tolist()]
+    table = np.asarray(columns.get(title, ()))
+    if table.ndim not in (2, 3) or len(table) != len(models):
+        fitting = [name for name, values in columns.items() if np.ndim(values) in (2, 3) and len(values) == len(models)]
+        raise ClassifierError(
+            f"{path.name} has no array {title!r} of {len(models)} models",
+            found=", ".join(f"{name} {np.shape(values)}" for name, values in columns.items()),
+            expected=f"{title} of shape (models, images) or (models, images, k)",
+            hint=f"say which array it is: {argument('array', ' or '.join(fitting))}" if fitting else None,
+        )
+
+    def beside(titles: Sequence[str], shape: tuple[int, ...]) -> NDArray[np.generic] | None:
+        """``labels_v4``, else ``labels``, for the array ``v4``."""
+        found = _column(columns, [f"{one}_{title}" for one in titles] + list(titles))
+        if found is not None and np.shape(found) != shape:
+            raise ClassifierError(
+                f"the arrays of {path.name} do not fit together",
+                found=f"{titles[0]} of shape {np.shape(found)}",
+                expected=f"{shape}, as {title} has it",
+            )
+        return None if found is None else np.asarray(found)
+
+    images = table.shape[1]
+    ids, truth = beside(_ID_ARRAYS, (images,)), beside(_TRUTH_COLUMNS, (images,))
+    sure = beside(_CONFIDENCE_COLUMNS, (len(models), images))
+    names = None if ids is None else [str(name) for name in ids.tolist()]
+    answers = tuple(
+        Answers(model, names, table[i], None if sure is None else _numbers(sure[i], "confidence"))
+        for i, model in enumerate(models)
+    )
+    labels = None if truth is None else Truth(path.name, names, truth)
+    return PredictionFile(path.name, answers, labels, tuple(columns))
 
 
 def read_truth(path: str | Path) -> Truth:
@@ -132,46 +184,43 @@ def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
     >>> class_indices(["dog", ""], LabelSpace("pets", ("n1", "n2"), ("cat", "dog")), "file").tolist()
     [1, -1]
     """
+
+    def unknown(strange: Sequence[object]) -> ClassifierError:
+        return ClassifierError(
+            f"{source} predicts classes that {space.name!r} does not have",
+            found=", ".join(map(str, strange[:5])),
+            expected=f"keys such as {space.keys[0]}, names such as {space.names[0]}, or numbers below {len(space)}",
+        )
+
     values = np.asarray(classes)
     if values.dtype.kind in "iu" and not any(key.isdecimal() for key in space.keys):
-        if values.size and (values.min() < MISSING or values.max() >= len(space)):
-            outside = values[(values < MISSING) | (values >= len(space))]
-            raise _unknown_classes([str(value) for value in np.unique(outside)], space, source)
+        outside = values[(values < MISSING) | (values >= len(space))]
+        if outside.size:
+            raise unknown(np.unique(outside).tolist())
         return values.astype(np.int32)
     texts = ["" if value is None else str(value).strip() for value in values.ravel().tolist()]
-    meaning = {**_meaning(set(texts) - {"", str(MISSING)}, space, source), "": MISSING, str(MISSING): MISSING}
-    return np.array([meaning[text] for text in texts], np.int32).reshape(values.shape)
-
-
-def _meaning(values: set[str], space: LabelSpace, source: str) -> dict[str, int]:
+    words = set(texts) - {"", str(MISSING)}
     names = {name: i for i, name in enumerate(space.names)}
-    if all(value in space for value in values):
-        return {value: space.index(value) for value in values}
-    if all(value in names for value in values):
-        return {value: names[value] for value in values}
-    if all(re.fullmatch(r"\d+(\.0)?", value) and float(value) < len(space) for value in values):
-        return {value: int(float(value)) for value in values}
-    strange = sorted(v for v in values if v not in space and v not in names and not v.isdigit()) or sorted(values)
-    raise _unknown_classes(strange, space, source)
-
-
-def _unknown_classes(strange: Sequence[str], space: LabelSpace, source: str) -> ClassifierError:
-    return ClassifierError(
-        f"{source} predicts classes that {space.name!r} does not have",
-        found=", ".join(strange[:5]),
-        expected=f"keys such as {space.keys[0]}, names such as {space.names[0]}, or numbers below {len(space)}",
-    )
+    if all(word in space for word in words):
+        meaning = {word: space.index(word) for word in words}
+    elif all(word in names for word in words):
+        meaning = {word: names[word] for word in words}
+    elif all(re.fullmatch(r"\d+(\.0)?", word) and float(word) < len(space) for word in words):
+        meaning = {word: int(float(word)) for word in words}
+    else:
+        strange = sorted(w for w in words if w not in space and w not in names and not w.isdigit())
+        raise unknown(strange or sorted(words))
+    meaning |= {"": MISSING, str(MISSING): MISSING}
+    return np.array([meaning[text] for text in texts], np.int32).reshape(values.shape)
 
 
 def read_columns(path: Path) -> dict[str, object]:
     """Titles to lists or arrays of one length per file, or to arrays of any shape for NPZ."""
-    if not path.is_file():
-        raise ClassifierError(f"file not found: {path}")
-    reader = _READERS.get(path.suffix.lower())
+    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
+    reader = readers.get(existing_file(path).suffix.lower())
     if reader is None:
-        raise ClassifierError(
-            f"{path.name} is not a file of predictions", found=path.suffix or "no suffix", expected=", ".join(SUFFIXES)
-        )
+        found, expected = path.suffix or "no suffix", ", ".join(readers)
+        raise ClassifierError(f"{path.name} is not a file of predictions", found=found, expected=expected)
     try:
         return reader(path)
     except (OSError, ValueError, csv.Error, EOFError, zipfile.BadZipFile) as error:
@@ -219,10 +268,8 @@ def _columns_of(table: Any) -> dict[str, object]:
                 raise ValueError(f"the lists of the column {title!r} have different lengths: {found}")
             values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
             columns[title] = values.reshape(len(column), -1)
-        elif pyarrow.types.is_floating(column.type):
-            columns[title] = column.to_numpy()
         else:
-            columns[title] = column.to_pylist()
+            columns[title] = column.to_numpy() if pyarrow.types.is_floating(column.type) else column.to_pylist()
     return columns
 
 
@@ -238,81 +285,6 @@ def _check_size(unpacked: int) -> None:
         raise ValueError(f"it unpacks to {unpacked / (1 << 30):.0f} GiB, more than the {_MOST_BYTES >> 30} allowed")
 
 
-_READERS = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
-
-
-def _stacked(path: Path, columns: Columns, array: str | None) -> PredictionFile:
-    models = [str(name) for name in np.ravel(columns["models"]).tolist()]
-    title = array or "predictions"
-    table = np.asarray(columns.get(title, ()))
-    if table.ndim not in (2, 3) or len(table) != len(models):
-        fitting = [name for name, values in columns.items() if np.ndim(values) in (2, 3) and len(values) == len(models)]
-        raise ClassifierError(
-            f"{path.name} has no array {title!r} of {len(models)} models",
-            found=", ".join(f"{name} {np.shape(values)}" for name, values in columns.items()),
-            expected=f"{title} of shape (models, images) or (models, images, k)",
-            hint=f"say which array it is: {argument('array', ' or '.join(fitting))}" if fitting else None,
-        )
-    images = table.shape[1]
-    ids = _beside(path, columns, _ID_ARRAYS, title, (images,))
-    truth = _beside(path, columns, _TRUTH_COLUMNS, title, (images,))
-    sure = _beside(path, columns, _CONFIDENCE_COLUMNS, title, (len(models), images))
-    names = None if ids is None else [str(name) for name in ids.tolist()]
-    answers = tuple(
-        Answers(model, names, table[i], None if sure is None else numbers(sure[i], "confidence"))
-        for i, model in enumerate(models)
-    )
-    labels_given = None if truth is None else Truth(path.name, names, truth)
-    return PredictionFile(path.name, answers, labels_given, tuple(columns))
-
-
-def _beside(
-    path: Path, columns: Columns, titles: Sequence[str], array: str, shape: tuple[int, ...]
-) -> NDArray[np.generic] | None:
-    """``labels_v4``, else ``labels``, for the array ``v4``."""
-    found = _column(columns, [f"{title}_{array}" for title in titles] + list(titles))
-    if found is None:
-        return None
-    if np.shape(found) != shape:
-        raise ClassifierError(
-            f"the arrays of {path.name} do not fit together",
-            found=f"{titles[0]} of shape {np.shape(found)}",
-            expected=f"{shape}, as {array} has it",
-        )
-    return np.asarray(found)
-
-
-def _long(path: Path, columns: Columns) -> PredictionFile:
-    """One row per model and image."""
-    ids, scores, classes = _ids(columns), _score_table(columns, None), _class_table(columns)
-    if ids is None:
-        raise unnamed(path.name, tuple(columns))
-    rows: dict[str, list[int]] = {}
-    for row, model in enumerate(_column(columns, _MODEL_COLUMNS)):
-        rows.setdefault(str(model), []).append(row)
-    sure = _column(columns, _CONFIDENCE_COLUMNS)
-    sure = None if sure is None else numbers(sure, "confidence")
-    answers = tuple(
-        Answers(
-            model,
-            [ids[row] for row in chosen],
-            None if classes is None else [classes[row] for row in chosen],
-            None if sure is None else sure[chosen],
-            None if scores is None else scores[chosen],
-        )
-        for model, chosen in rows.items()
-    )
-    return PredictionFile(path.name, answers, _truth(path, columns, ids), tuple(columns))
-
-
-def _wide(path: Path, columns: Columns, ids: Sequence[str] | None) -> PredictionFile:
-    """One row per image, one column per model."""
-    known = {*_ID_ARRAYS, *_TRUTH_COLUMNS}
-    models = [title for title in columns if title.lower() not in known]
-    answers = tuple(Answers(model, ids, columns[model]) for model in models)
-    return PredictionFile(path.name, answers, _truth(path, columns, ids), tuple(columns))
-
-
 def _truth(path: Path, columns: Columns, ids: Sequence[str] | None) -> Truth | None:
     labels = _column(columns, _TRUTH_COLUMNS)
     return None if labels is None else Truth(path.name, ids, labels)
@@ -325,12 +297,8 @@ def _ids(columns: Columns) -> list[str] | None:
 
 def unnamed(source: str, titles: Sequence[str], hint: str | None = None) -> ClassifierError:
     """For a file that does not say which images it is about."""
-    return ClassifierError(
-        f"{source} does not name its images",
-        found=f"columns {listed(titles, 8)}",
-        expected=f"a column {' or '.join(_ID_COLUMNS)}",
-        hint=hint,
-    )
+    found, expected = f"columns {listed(titles, 8)}", f"a column {' or '.join(_ID_COLUMNS)}"
+    return ClassifierError(f"{source} does not name its images", found=found, expected=expected, hint=hint)
 
 
 def _column(columns: Columns, titles: Sequence[str]) -> Any:
@@ -345,9 +313,7 @@ def _score_table(columns: Columns, labels: LabelSpace | None) -> Scores | None:
     titles = _numbered(columns, "score_", first=0)
     if not titles and labels is not None and all(key in columns for key in labels.keys):
         titles = list(labels.keys)
-    if not titles:
-        return None
-    return np.stack([numbers(columns[title], title) for title in titles], axis=1)
+    return np.stack([_numbers(columns[title], title) for title in titles], axis=1) if titles else None
 
 
 def _class_table(columns: Columns) -> Any:
@@ -362,15 +328,12 @@ def _numbered(columns: Columns, prefix: str, first: int) -> list[str]:
     titles = sorted(matching, key=lambda title: int(title.removeprefix(prefix)))
     expected = [f"{prefix}{number}" for number in range(first, first + len(titles))]
     if titles != expected:
-        raise ClassifierError(
-            f"the columns {prefix}N do not count from {first} without gaps",
-            found=listed(titles),
-            expected=listed(expected),
-        )
+        message = f"the columns {prefix}N do not count from {first} without gaps"
+        raise ClassifierError(message, found=listed(titles), expected=listed(expected))
     return titles
 
 
-def numbers(values: Any, column: str) -> NDArray[np.float32]:
+def _numbers(values: Any, column: str) -> NDArray[np.float32]:
     try:
         if isinstance(values, np.ndarray):
             return values.astype(np.float32)

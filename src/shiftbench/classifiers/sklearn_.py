@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.batching import BatchedClassifier, trial_scores
+from shiftbench.classifiers.base import BatchedClassifier, trial_scores
 from shiftbench.classifiers.code_state import code_state, source_of
-from shiftbench.classifiers.options import Options
-from shiftbench.classifiers.policy import KnownInput, settle
+from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, LabelError
@@ -60,7 +59,13 @@ class SklearnClassifier(BatchedClassifier):
         """Over the pickled estimator, and the transform's name, code and values."""
         transform = getattr(self.transform, "__qualname__", None)
         code = [self._transform_code] if self.transform is not None else []
-        return digest("estimator", _estimator_digest(self.estimator), transform, self.preprocessing.describe(), *code)
+        try:
+            import joblib  # type: ignore[import-untyped]
+
+            weights = str(joblib.hash(self.estimator))
+        except ImportError:
+            weights = digest(pickle.dumps(self.estimator, protocol=4))
+        return digest("estimator", weights, transform, self.preprocessing.describe(), *code)
 
     def rows(self) -> int:
         """Matrix products round differently for other shapes, so all batches have one."""
@@ -80,31 +85,21 @@ class SklearnClassifier(BatchedClassifier):
         scores[:, self._columns] = values
         return scores
 
-    def _normalised(self, images: Pixels) -> NDArray[np.float64]:
-        """In double precision and by division, as scripts write it: a tree may ask for the last bit."""
-        chosen = self.preprocessing.normalisation
-        ordered = images[..., ::-1] if chosen.colour_order == "bgr" else images
-        values: NDArray[np.float64] = (ordered / (1 / chosen.scale) - chosen.mean) / chosen.std
-        return values if chosen.layout == "nhwc" else values.transpose(0, 3, 1, 2)
-
     def _features(self, images: Pixels) -> object:
         if self.transform is not None:
             return self.transform(images.copy())
-        height, width = images.shape[1:3]
-        grey = getattr(self.estimator, "n_features_in_", None) == height * width
+        chosen = self.preprocessing.normalisation
+        grey = getattr(self.estimator, "n_features_in_", None) == images.shape[1] * images.shape[2]
         if grey:
             images = np.repeat(_grey(images)[..., None], 3, axis=-1)
-        values = self._normalised(images)
-        if grey:  # three equal planes: one of them is enough
-            values = values[:, 0] if self.preprocessing.normalisation.layout == "nchw" else values[..., 0]
+        ordered = images[..., ::-1] if chosen.colour_order == "bgr" else images
+        # In double precision and by division, as scripts write it: a tree may ask for the last bit.
+        values: NDArray[np.float64] = (ordered / (1 / chosen.scale) - chosen.mean) / chosen.std
+        if grey:
+            values = values[..., 0]  # three equal planes: one of them is enough
+        elif chosen.layout == "nchw":
+            values = values.transpose(0, 3, 1, 2)
         return values.reshape(len(images), -1)
-
-
-def _classes(name: str, classes: Sequence[object], default: LabelSpace | None) -> LabelSpace:
-    """The estimator's own names; numbers are indices into the default's classes, if there are as many."""
-    if default is not None and len(default) == len(classes) and not isinstance(classes[0], str):
-        return default
-    return LabelSpace(name, tuple(str(key) for key in classes))
 
 
 def from_estimator(estimator: object, options: Options, transform: Transform | None = None) -> SklearnClassifier:
@@ -112,7 +107,11 @@ def from_estimator(estimator: object, options: Options, transform: Transform | N
     name = options.name or type(estimator).__name__
     if not hasattr(estimator, "classes_"):
         raise ClassifierError(f"{name} is not fitted", found="no attribute classes_", hint="call fit first")
-    space = options.labels or _classes(name, estimator.classes_, options.default_labels)
+    space, default, classes = options.labels, options.default_labels, estimator.classes_
+    if space is None:
+        # Numbers are indices into the default's classes, if there are as many.
+        fits = default is not None and len(default) == len(classes) and not isinstance(classes[0], str)
+        space = default if fits and default is not None else LabelSpace(name, tuple(str(key) for key in classes))
     classifier = SklearnClassifier(
         estimator,
         name=name,
@@ -127,24 +126,17 @@ def from_estimator(estimator: object, options: Options, transform: Transform | N
         images = sample_images(4, preprocessing.geometry.output or (224, 224))
         return trial_scores(name, images, classifier.padded_forward)
 
-    if transform is not None:
-        known = KnownInput(assumed=(), pixels=True)
-    else:
-        size, planes = _input_size(estimator)
-        known = KnownInput(size, _RAW, ("scale", "layout") if planes == 3 else ("scale",))
+    known = KnownInput(assumed=(), pixels=True)
+    if transform is None:
+        known = KnownInput(None, _RAW, ("scale", "layout"))
+        features = int(getattr(estimator, "n_features_in_", 0))
+        for planes in (1, 3):  # the square image that has as many values, in colour or grey
+            side = math.isqrt(features // planes)
+            if side and side * side * planes == features:
+                known = KnownInput((side, side), _RAW, ("scale", "layout") if planes == 3 else ("scale",))
     settled, _ = settle(name, options, known, trial)
     classifier.sources = {"labels": "file", "outputs": "file", **settled.sources}
     return classifier
-
-
-def _input_size(estimator: object) -> tuple[tuple[int, int] | None, int]:
-    """The square image that has as many values, in colour or grey, and its planes."""
-    features = int(getattr(estimator, "n_features_in_", 0))
-    for planes in (3, 1):
-        side = math.isqrt(features // planes)
-        if side and side * side * planes == features:
-            return (side, side), planes
-    return None, 3
 
 
 def _columns(estimator: Any, space: LabelSpace) -> NDArray[np.int64]:
@@ -167,12 +159,3 @@ def _grey(images: Pixels) -> Pixels:
     """Pillow's "L": ITU-R 601-2 luma in integers."""
     weights = np.array([19595, 38470, 7471], np.uint32)
     return cast(Pixels, ((images.astype(np.uint32) @ weights + 0x8000) >> 16).astype(np.uint8))
-
-
-def _estimator_digest(estimator: object) -> str:
-    try:
-        import joblib  # type: ignore[import-untyped]
-
-        return str(joblib.hash(estimator))
-    except ImportError:
-        return digest(pickle.dumps(estimator, protocol=4))

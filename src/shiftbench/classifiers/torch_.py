@@ -13,19 +13,22 @@ from types import ModuleType
 from typing import Any
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.batching import BatchedClassifier, network_fingerprint, trial_scores
+from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, network_fingerprint, trial_scores
 from shiftbench.classifiers.code_state import code_state, is_data, is_own, value_digest
 from shiftbench.classifiers.configs import from_library
-from shiftbench.classifiers.export import onnx_twin, twin_path
-from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime
-from shiftbench.classifiers.options import Options
-from shiftbench.classifiers.policy import KnownInput, settle
+from shiftbench.classifiers.onnx_ import OnnxClassifier, onnx_twin, twin_path
+from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError, required
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+#: The file of a class may change while the process lives, and its code does not.
+_sources: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+_reloaded: weakref.WeakKeyDictionary[Classifier, Classifier] = weakref.WeakKeyDictionary()
+_reloading = threading.Lock()
 
 
 class TorchClassifier(BatchedClassifier):
@@ -56,11 +59,15 @@ class TorchClassifier(BatchedClassifier):
         self.device = device
         self.batch_size = batch_size or (16 if device == "cpu" else 128)
         self._weights = weights or module_digest(module)
-        self._precision = _precision(torch, device)
+        self._precision = "float32"
+        if device.startswith("cuda"):
+            self._precision = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
         floats = (one.dtype for one in module.parameters() if one.is_floating_point())
         self._input_type = next(floats, torch.float32)  # a module in half or double precision stays so
         self.engine = f"torch {device} {self._precision}"
-        self.module = _channels_last(torch, module.to(device))
+        self.module = module.to(device)
+        with contextlib.suppress(RuntimeError):  # five-dimensional weights have no such layout
+            self.module = self.module.to(memory_format=torch.channels_last)
 
     @property
     def fingerprint(self) -> str:
@@ -75,21 +82,61 @@ class TorchClassifier(BatchedClassifier):
         here = self.device.startswith("cpu")
         inputs = torch.from_numpy(normalise(images)) if here else normalised_on(self.device, images, normalise)
         inputs = inputs.to(self.device, self._input_type)
-        if inputs.ndim == 4 and self.preprocessing.normalisation.layout == "nchw":
+        if inputs.ndim == 4 and normalise.layout == "nchw":
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        kind = self.device.split(":")[0]
+        kind, coarse = self.device.split(":")[0], self._precision != "float32"
         # Modules may keep state between calls; one at a time.
         with (
             self._running,
             evaluating(self.module),
             torch.inference_mode(),
-            torch.autocast(kind, dtype=getattr(torch, self._precision), enabled=self._precision != "float32"),
+            torch.autocast(kind, dtype=getattr(torch, self._precision), enabled=coarse),
         ):
             scores: Scores = scores_of(self.module(inputs)).float().cpu().numpy()
         return scores
 
     def gradient_model(self) -> object:
-        return _on_pixels(self)
+        """In float32 on every device, for a coarser gradient would make the attack weaker."""
+        torch, classifier, normalisation = import_torch(), self, self.preprocessing.normalisation
+
+        class OnPixels(torch.nn.Module):  # type: ignore[misc, name-defined]
+            device = torch.device(classifier.device)
+
+            def __init__(self) -> None:
+                super().__init__()
+                # In a tuple, so that modes and moves of this module do not reach the classifier's own.
+                self.inner = (classifier.module,)
+                self.factors = _factors(normalisation, self.device, 255)
+
+            def forward(self, pixels: Any) -> object:
+                inputs = _normalised(pixels, normalisation, self.factors)
+                if normalisation.layout == "nchw":
+                    inputs = inputs.contiguous(memory_format=torch.channels_last)
+                with classifier._running, evaluating(classifier.module):
+                    return scores_of(self.inner[0](inputs))
+
+        return OnPixels()
+
+
+def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> Any:
+    """As ``normalisation`` itself, to the bit; the images travel as bytes, a quarter of the floats."""
+    pixels = import_torch().from_numpy(images).to(device).permute(0, 3, 1, 2)
+    return _normalised(pixels, normalisation, _factors(normalisation, device))
+
+
+def _factors(normalisation: Normalisation, device: Any, largest: int = 1) -> tuple[Any, Any]:
+    torch = import_torch()
+    gain, offset = (
+        torch.from_numpy(values).to(device).reshape(1, 3, 1, 1)
+        for values in (largest * normalisation.gain, normalisation.offset)
+    )
+    return gain, offset
+
+
+def _normalised(pixels: Any, normalisation: Normalisation, factors: tuple[Any, Any]) -> Any:
+    pixels = pixels.flip(1) if normalisation.colour_order == "bgr" else pixels
+    inputs = pixels * factors[0] - factors[1]
+    return inputs if normalisation.layout == "nchw" else inputs.permute(0, 2, 3, 1).contiguous()
 
 
 def from_module(
@@ -110,7 +157,6 @@ def from_module(
     module = unwrapped(module)
     is_object = name is None
     name = options.name or name or type(module).__name__
-    weights = weights or module_digest(module)
     # Graphs are exported and compared on CPU, wherever they will run.
     device = "cpu" if options.engine == "onnxruntime" else torch_device(options.device)
     trial = TorchClassifier(
@@ -123,30 +169,48 @@ def from_module(
         device=device,
     )
 
+    def check_images() -> Pixels:
+        """Images on which a faster engine must agree, in the classifier's geometry."""
+        images = options.check_images
+        if images is None:
+            images = sample_images(4, trial.preprocessing.geometry.output or (224, 224))
+        return images[: trial.batch_size]
+
     def try_out(preprocessing: Preprocessing) -> Scores:
         trial.preprocessing = preprocessing
-        forward = trial.forward if exportable else trial.padded_forward
-        return trial_scores(name, _check_images(trial, options), forward)
+        return trial_scores(name, check_images(), trial.forward if exportable else trial.padded_forward)
 
     options, library = from_library(module, options)
     settled, reference = settle(name, options, known or library, try_out)
     settled.finish(trial, reference)
-    images = _check_images(trial, options)
     if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
         return trial
-    classifier = _through_onnxruntime(trial, images, reference, options)
+    path = twin_path(trial._weights, trial.preprocessing)
+    try:
+        required("onnxruntime", "onnx", "running an ONNX model")
+        with evaluating(trial.module):
+            onnx_twin(_scores_only(trial.module), path, check_images(), trial.preprocessing, reference)
+    except (ClassifierError, MissingExtraError) as error:
+        if options.engine == "onnxruntime":
+            raise
+        trial.why_not_onnxruntime = str(error.found or error.message)  # slower, but right
+        return trial
+    classifier = OnnxClassifier(
+        path,
+        name=name,
+        space=trial.space,
+        preprocessing=trial.preprocessing,
+        weights=trial._weights,
+        outputs=trial.outputs,
+        threads=options.threads,
+        batch_size=options.batch_size,
+        device=options.device if options.device.startswith("cuda") else "cpu",
+    )
     classifier.sources = trial.sources
-    if is_object and classifier is not trial:
+    if is_object:
         # No spec could load it again when its gradients are asked for.
         classifier.twin = _Kept(trial)
     return classifier
-
-
-def _check_images(trial: TorchClassifier, options: Options) -> Pixels:
-    """Images on which a faster engine must agree, in the classifier's geometry."""
-    if options.check_images is not None:
-        return options.check_images[: trial.batch_size]
-    return sample_images(4, trial.preprocessing.geometry.output or (224, 224))[: trial.batch_size]
 
 
 class _Kept:
@@ -159,18 +223,12 @@ class _Kept:
         return _Kept, (None,)
 
 
-_reloaded: weakref.WeakKeyDictionary[Classifier, Classifier] = weakref.WeakKeyDictionary()
-_reloading = threading.Lock()
-
-
 def torch_twin(classifier: Classifier) -> TorchClassifier:
     """The classifier as torch runs it: itself, what it was made from, or what its spec gives with torch's engine."""
-    if isinstance(classifier, TorchClassifier):
-        return classifier
+    found: Classifier | None = classifier
     if isinstance(classifier.twin, _Kept) and classifier.twin.classifier is not None:
-        return classifier.twin.classifier
-    found: Classifier = classifier
-    if classifier.origin is not None:
+        found = classifier.twin.classifier
+    elif classifier.origin is not None and not isinstance(classifier, TorchClassifier):
         from shiftbench.classifiers.loading import load_spec
 
         with _reloading:
@@ -187,74 +245,6 @@ def torch_twin(classifier: Classifier) -> TorchClassifier:
         hint="give the torch model instead of its export"
         if classifier.twin is None
         else "a module can't follow into worker processes: use threads, or a spec that loads it",
-    )
-
-
-def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> Any:
-    """As ``normalisation`` itself, to the bit; the images travel as bytes, a quarter of the floats."""
-    torch = import_torch()
-    pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
-    pixels = pixels.flip(1) if normalisation.colour_order == "bgr" else pixels
-    gain, offset = (
-        torch.from_numpy(values).to(device).reshape(1, 3, 1, 1) for values in (normalisation.gain, normalisation.offset)
-    )
-    inputs = pixels * gain - offset
-    return inputs if normalisation.layout == "nchw" else inputs.permute(0, 2, 3, 1).contiguous()
-
-
-def _on_pixels(classifier: TorchClassifier) -> object:
-    """``gradient_model``: in float32 on every device, for a coarser gradient would make the attack weaker."""
-    torch = import_torch()
-    normalisation = classifier.preprocessing.normalisation
-
-    class OnPixels(torch.nn.Module):  # type: ignore[misc, name-defined]
-        device = torch.device(classifier.device)
-
-        def __init__(self) -> None:
-            super().__init__()
-            # In a tuple, so that modes and moves of this module do not reach the classifier's own.
-            self.inner = (classifier.module,)
-            self.gain, self.offset = (
-                torch.from_numpy(values).to(self.device).reshape(1, 3, 1, 1)
-                for values in (255 * normalisation.gain, normalisation.offset)
-            )
-
-        def forward(self, pixels: Any) -> object:
-            if normalisation.colour_order == "bgr":
-                pixels = pixels.flip(1)
-            inputs = pixels * self.gain - self.offset
-            if normalisation.layout == "nchw":
-                inputs = inputs.contiguous(memory_format=torch.channels_last)
-            else:
-                inputs = inputs.permute(0, 2, 3, 1).contiguous()
-            with classifier._running, evaluating(classifier.module):
-                return scores_of(self.inner[0](inputs))
-
-    return OnPixels()
-
-
-def _through_onnxruntime(trial: TorchClassifier, images: Pixels, reference: Scores, options: Options) -> Classifier:
-    path = twin_path(trial._weights, trial.preprocessing)
-    try:
-        import_onnxruntime()
-        with evaluating(trial.module):
-            onnx_twin(_scores_only(trial.module), path, images, trial.preprocessing, reference)
-    except (ClassifierError, MissingExtraError) as error:
-        if options.engine == "onnxruntime":
-            raise
-        # Slower, but right.
-        trial.why_not_onnxruntime = str(error.found or error.message)
-        return trial
-    return OnnxClassifier(
-        path,
-        name=trial.name,
-        space=trial.space,
-        preprocessing=trial.preprocessing,
-        weights=trial._weights,
-        outputs=trial.outputs,
-        threads=options.threads,
-        batch_size=options.batch_size,
-        device=options.device if options.device.startswith("cuda") else "cpu",
     )
 
 
@@ -306,45 +296,34 @@ def scores_of(output: object) -> Any:
 
 
 def module_digest(module: Any) -> str:
-    """Over the tensors in order, the structure, and the forward code of every class that is not torch's own."""
-    torch = import_torch()
+    """Over the tensors in order, the structure, the forward code of every class that is not torch's own, and what else
+    decides the scores: hooks, replaced methods, and in the user's own classes plain attributes, buffers that are not
+    saved, and what the code refers to. Those of libraries show in the structure or the weights.
+    """
+    torch, state = import_torch(), module.state_dict()
     # Functions among the attributes print their address, which is another one in every process.
     parts: list[object] = [type(module).__qualname__, re.sub(r" at 0x[0-9a-f]+", "", repr(module))]
-    for key, value in module.state_dict().items():
+    for key, value in state.items():
         if not isinstance(value, torch.Tensor):
             parts.append([key, repr(value)])
             continue
         tensor = value.detach().cpu().contiguous()
         parts.append([key, str(tensor.dtype), list(tensor.shape)])
         parts.append(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
-    classes = {type(part) for part in module.modules()}
-    own = [kind for kind in classes if not kind.__module__.startswith("torch.")]
-    held = _held(module)
-    return digest(*parts, *sorted([kind.__qualname__, _source(kind)] for kind in own), *([held] if held else []))
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-
-
-def _held(module: Any) -> list[list[str]]:
-    """What else decides the scores: hooks, replaced methods, and in the user's own classes plain attributes, buffers
-    that are not saved, and what the code refers to. Those of libraries show in the structure or the weights."""
-    saved = module.state_dict().keys()
-    found: dict[str, str] = {}
-    for kind in {type(part) for part in module.modules() if is_own(type(part).__module__)}:
-        found |= {f"{kind.__qualname__}.{place}": value for place, value in code_state(kind).items()}
+    kinds = {type(part) for part in module.modules()}
+    parts += sorted([kind.__qualname__, _source(kind)] for kind in kinds if not kind.__module__.startswith("torch."))
+    held: dict[str, str] = {}
+    for kind in kinds:
+        if is_own(kind.__module__):
+            held |= {f"{kind.__qualname__}.{place}": value for place, value in code_state(kind).items()}
     for name, part in module.named_modules():
         values = {hook: list(own.values()) for hook in _HOOKS if (own := part.__dict__.get(hook))}
         values |= {key: part.__dict__[key] for key in ("forward",) if key in part.__dict__}
         if is_own(type(part).__module__):
-            values |= {key: value for key, value in part._buffers.items() if f"{name}.{key}".lstrip(".") not in saved}
+            values |= {key: value for key, value in part._buffers.items() if f"{name}.{key}".lstrip(".") not in state}
             values |= {key: value for key, value in part.__dict__.items() if key[0] != "_" and key != "training"}
-        found |= {f"{name}.{key}": value_digest(value) for key, value in values.items() if is_data(value)}
-    return [list(entry) for entry in sorted(found.items())]
-
-
-#: The file of a class may change while the process lives, and its code does not.
-_sources: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+        held |= {f"{name}.{key}": value_digest(value) for key, value in values.items() if is_data(value)}
+    return digest(*parts, *([[list(entry) for entry in sorted(held.items())]] if held else []))
 
 
 def _source(kind: type) -> str:
@@ -356,28 +335,10 @@ def _source(kind: type) -> str:
     return _sources[kind]
 
 
-def _channels_last(torch: ModuleType, module: Any) -> Any:
-    try:
-        return module.to(memory_format=torch.channels_last)
-    except RuntimeError:  # five-dimensional weights have no such layout
-        return module
-
-
-def _precision(torch: ModuleType, device: str) -> str:
-    if not device.startswith("cuda"):
-        return "float32"
-    return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-
-
 def torch_device(device: str) -> str:
-    if device != "auto":
-        return device
-    return "cuda" if import_torch().cuda.is_available() else "cpu"
+    return device if device != "auto" else "cuda" if import_torch().cuda.is_available() else "cpu"
 
 
 def import_torch() -> ModuleType:
     module: ModuleType = required("torch", "torch", "running a torch model")
     return module
-
-
-__all__ = ["TorchClassifier", "from_module", "module_digest", "scores_of", "torch_device", "torch_twin"]

@@ -1,23 +1,42 @@
-"""What the specs of model zoos share: a model's name, and where its weights come from."""
+"""Models by name: ``timm:NAME``, ``torchvision:NAME`` with the preprocessing of their own weights, and ``hf:FOLDER``,
+an image classifier that ``save_pretrained`` of transformers wrote.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import json
+import os
+import socket
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import urllib.parse
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import parse_qsl
+from types import ModuleType
+from typing import Any
 
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torch_ import from_module, import_torch
 from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, MissingExtraError, UnknownNameError, argument, required
+from shiftbench.labels import label_space
+from shiftbench.labels.space import LabelSpace
 
 # The generator belongs to the whole process.
 _seeding = threading.Lock()
-_FALSE = ("0", "false", "no")
+# Operators that a torchvision for CUDA registers fake kernels for at import, before their definition exists.
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_definitions: list[object] = []
 
 
 @dataclass(frozen=True)
@@ -38,20 +57,16 @@ class ZooTarget:
     def parse(cls, target: str) -> ZooTarget:
         stem, _, query = target.partition("?")
         model, _, checkpoint = stem.partition("@")
-        arguments = dict(parse_qsl(query, keep_blank_values=True))
-        unknown = set(arguments) - {"checkpoint", "pretrained"}
-        if unknown:
+        arguments = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+        if unknown := set(arguments) - {"checkpoint", "pretrained"}:
             raise ClassifierError(
                 f"unknown options in {target!r}",
                 found=", ".join(sorted(unknown)),
                 expected="checkpoint=PATH, pretrained=false",
             )
-        pretrained = arguments.get("pretrained")
-        return cls(
-            model,
-            checkpoint or arguments.get("checkpoint"),
-            None if pretrained is None else pretrained.lower() not in _FALSE,
-        )
+        wanted = arguments.get("pretrained")
+        pretrained = None if wanted is None else wanted.lower() not in ("0", "false", "no")
+        return cls(model, checkpoint or arguments.get("checkpoint"), pretrained)
 
 
 def from_zoo(
@@ -64,55 +79,190 @@ def from_zoo(
     """``create(pretrained, classes)`` makes the module, ``describe`` reads its preprocessing."""
     pretrained = options.pretrained if target.pretrained is None else target.pretrained
     classes = len(options.own_labels) if options.own_labels is not None else None
-    name = target.model
     if target.checkpoint is not None:
         path = Path(target.checkpoint)
-        weights = load_weights(path, trust=options.trust)
-        module = _filled(create, (classes,) if options.labels else (classes, None), weights, path.name)
-        name = f"{target.model}@{path.stem}"
+        name, weights = f"{target.model}@{path.stem}", load_weights(path, trust=options.trust)
+        module = create(False, classes)
+        try:
+            fill(module, weights, path.name)
+        except ClassifierError:
+            if options.labels or classes is None:
+                raise
+            module = create(False, None)  # the data may have other classes than the model
+            fill(module, weights, path.name)
     elif pretrained:
+        name = target.model
         try:
             module = create(True, None)
         except (OSError, RuntimeError, ValueError) as error:  # no network, or no weights of that name at all
-            raise _no_weights(zoo, target.model, error) from error
+            text = str(error).strip().splitlines()
+            raise ClassifierError(
+                f"cannot download the weights of {zoo}:{name}",
+                found=f"{type(error).__name__}: {text[0][:160] if text else ''}",
+                expected="a network connection, or weights already in the library's cache",
+                hint=f"{zoo}:{name}@weights.pth for weights on disk, or {zoo}:{name}?pretrained=false for random ones",
+            ) from error
     else:
-        module = _seeded(lambda: create(False, classes))
-        name = f"{target.model} (random weights)"
+        name, torch = f"{target.model} (random weights)", import_torch()
+        # The same in every process, so that runs can be resumed.
+        with _seeding, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            module = create(False, classes)
     return from_module(module, options.over(describe(module)), name=name)
 
 
-def _filled(
-    create: Callable[[bool, int | None], object],
-    numbers: Sequence[int | None],
-    weights: Mapping[str, object],
-    source: str,
-) -> object:
-    """A module with these weights, of the first number of classes that they fit."""
-    for classes in numbers:
-        module = create(False, classes)
+def load_timm(target: str, options: Options) -> Classifier:
+    """``timm:resnet50``, ``timm:resnet50@weights.pth``, ``timm:resnet50?pretrained=false``."""
+    timm = import_timm()
+    parsed = ZooTarget.parse(target)
+    if ":" not in parsed.model and not timm.is_model(parsed.model):
+        raise UnknownNameError("timm model", parsed.model, timm.list_models())
+
+    def create(pretrained: bool, classes: int | None) -> object:
+        if not pretrained:
+            extra = {} if classes is None else {"num_classes": classes}
+            return timm.create_model(parsed.model, pretrained=False, **extra)
+        with _no_vain_retries():
+            return timm.create_model(parsed.model, pretrained=True)
+
+    return from_zoo("timm", parsed, options, create, lambda m: from_timm(timm.data.resolve_model_data_config(m)))
+
+
+def import_timm() -> ModuleType:
+    import_torchvision("timm")
+    module: ModuleType = required("timm", "timm", "a model of timm")
+    return module
+
+
+@contextlib.contextmanager
+def _no_vain_retries() -> Iterator[None]:
+    """Without a network the hub is asked a dozen times, for most of a minute; look only into the cache then."""
+    try:
+        from huggingface_hub import constants
+    except ImportError:
+        yield
+        return
+    before, reachable = constants.HF_HUB_OFFLINE, True
+    # A proxy resolves names for us.
+    if not any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        parts = urllib.parse.urlsplit(constants.ENDPOINT)
         try:
-            fill(module, weights, source)
-        except ClassifierError:
-            if classes == numbers[-1]:
-                raise
-        else:
-            return module
-    raise AssertionError("no number of classes")
+            socket.getaddrinfo(parts.hostname, parts.port or 443)
+        except OSError:
+            reachable = False
+    constants.HF_HUB_OFFLINE = before or not reachable
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
-def _no_weights(zoo: str, model: str, error: Exception) -> ClassifierError:
-    text = str(error).strip().splitlines()
-    return ClassifierError(
-        f"cannot download the weights of {zoo}:{model}",
-        found=f"{type(error).__name__}: {text[0][:160] if text else ''}",
-        expected="a network connection, or weights already in the library's cache",
-        hint=f"{zoo}:{model}@weights.pth for weights on disk, or {zoo}:{model}?pretrained=false for random ones",
-    )
+def load_torchvision(target: str, options: Options) -> Classifier:
+    """``torchvision:resnet50`` (its best weights), ``torchvision:resnet50.IMAGENET1K_V1``, ``...@weights.pth``."""
+    models = import_torchvision().models
+    parsed = ZooTarget.parse(target)
+    # "inception_v3" has no dot: what follows one names the weights
+    name, _, version = parsed.model.partition(".")
+    known = models.list_models(module=models)
+    if name not in known:
+        raise UnknownNameError("torchvision model", name, known)
+    choices = models.get_model_weights(name)
+    if version and version not in choices.__members__:
+        raise UnknownNameError(f"weights of {name}", version, list(choices.__members__))
+    weights = choices[version or "DEFAULT"]
+
+    def create(pretrained: bool, classes: int | None) -> object:
+        if pretrained:
+            return models.get_model(name, weights=weights)
+        extra = {} if classes is None else {"num_classes": classes}
+        return models.get_model(name, weights=None, **extra)
+
+    return from_zoo("torchvision", parsed, options, create, lambda _: from_torchvision(weights.transforms()))
 
 
-def _seeded(create: Callable[[], object]) -> object:
-    """Random weights that are the same in every process, so that runs can be resumed."""
+def import_torchvision(extra: str = "torchvision") -> ModuleType:
+    """The module; timm and transformers import it too, so call this before them.
+
+    A torchvision built for CUDA beside a torch built for CPU fails with "operator torchvision::nms does not
+    exist", though transforms and classification models need no such operator. After that very error, and only
+    then, the missing schemas are defined and the import is done again.
+    """
+    try:
+        return importlib.import_module("torchvision")
+    except ImportError as error:
+        raise MissingExtraError("torchvision", extra, "this classifier") from error
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
     torch = import_torch()
-    with _seeding, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return create()
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    if not _definitions:
+        library = torch.library.Library("torchvision", "DEF")
+        for schema in _SCHEMAS:
+            library.define(schema)
+        _definitions.append(library)  # the schemas vanish with it
+    return importlib.import_module("torchvision")
+
+
+def load_hf(target: str, options: Options) -> Classifier:
+    """The model, its image processor as a preprocessing, and its ``id2label`` as a label space."""
+    folder = Path(target)
+    if not (folder / "config.json").is_file():
+        raise ClassifierError(
+            f"{target} is not a folder of a transformers model",
+            found="no config.json" if folder.is_dir() else "no such folder",
+            hint="download it first, then give its folder: hf:PATH",
+        )
+    import_torchvision("hf")
+    transformers = required("transformers", "hf", "a model of transformers")
+    if not options.trust and not list(folder.glob("*.safetensors")):
+        # transformers may load .bin files by pickle; ask ourselves first whether they hold only tensors.
+        for file in sorted(folder.glob("*.bin")):
+            load_weights(file)
+    transformers.utils.logging.disable_progress_bar()  # ours is the only one
+    try:
+        module = transformers.AutoModelForImageClassification.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=options.trust
+        )
+    except (OSError, ValueError) as error:
+        raise ClassifierError(
+            f"transformers failed to load {folder.name}",
+            found=str(error).strip().splitlines()[0][:300],
+            hint=f"models with code of their own need {argument('trust', True)}",
+        ) from error
+    path = folder / "preprocessor_config.json"
+    if path.is_file():
+        # The processor's complete settings, if there is one: files of early versions leave defaults out.
+        try:
+            complete = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True).to_dict()
+        except (OSError, ValueError, ImportError):
+            complete = {}
+        # What is not set is left out on both sides, so that it takes the default and does not hide it.
+        written = {**complete, **json.loads(path.read_text(encoding="utf-8"))}
+        options = options.over(from_hf({key: value for key, value in written.items() if value is not None}), "file")
+    name, classes = folder.resolve().name, module.config.id2label
+    # Placeholders such as LABEL_7 name nothing; a thousand of them are ImageNet's.
+    named = len(classes) == 1000 or any(str(label) != f"LABEL_{index}" for index, label in classes.items())
+    if options.labels is None and named:
+        options = replace(options, labels=space_of(classes, name), sources={**options.sources, "labels": "file"})
+    return from_module(module, options, name=name)
+
+
+def space_of(id2label: dict[Any, str], name: str) -> LabelSpace:
+    """ImageNet's own space where the thousand names are its names or placeholders, else one of the model's own.
+
+    >>> space_of({0: "cat", 1: "dog"}, "pets").keys
+    ('cat', 'dog')
+    """
+    names = [str(id2label[index]) for index in sorted(id2label, key=int)]
+    if len(names) == 1000:
+        imagenet = label_space("imagenet-1k")
+        pairs = zip(names, imagenet.names, strict=True)
+        same = sum(a.split(",")[0].strip().lower() == b.split(",")[0].strip().lower() for a, b in pairs)
+        # Some lists differ in a few spellings.
+        if same >= 900 or all(one == f"LABEL_{index}" for index, one in enumerate(names)):
+            return imagenet
+    counts = Counter(names)
+    keys = tuple(key if counts[key] == 1 else f"{key} ({index})" for index, key in enumerate(names))
+    return LabelSpace(name, keys, tuple(names))

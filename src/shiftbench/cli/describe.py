@@ -119,8 +119,7 @@ def fact_text(value: object) -> str:
 
 def _notes(model: str, classifier: Classifier) -> list[str]:
     """What the reader should do next."""
-    from shiftbench.classifiers.options import foreign_keys, sidecar_of
-    from shiftbench.classifiers.policy import assumed_warning
+    from shiftbench.classifiers.options import assumed_warning, foreign_keys, sidecar_of
 
     notes = []
     if warning := assumed_warning(classifier):

@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.options import available_threads
 from shiftbench.classifiers.preprocessing import Colour, Preprocessing
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.diagnosis.wiring import ImageFacts
 from shiftbench.errors import BadImageError, ClassifierError, DatasetError, LabelError, argument
 from shiftbench.jobs.progress import Advance
+from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.labels.space import Scores
-from shiftbench.runs.execute import load_classifiers
-from shiftbench.runs.inputs import open_inputs
+from shiftbench.runs.execute import load_classifiers, open_inputs
 from shiftbench.settings.base import SuiteOptions, build_suite
 from shiftbench.settings.roles import Data, Selection, data_name
 
@@ -43,7 +42,7 @@ def admit(
     **loading: Any,
 ) -> tuple[list[Classifier], Images]:
     """Load models and a sample of the data as ``evaluate`` does; an error for what cannot be examined."""
-    loading["threads"] = loading.get("threads") or available_threads()
+    loading["threads"] = loading.get("threads") or worker_count(None)
 
     def load(given: Any, default: Any, datasets: Any) -> dict[str, Classifier]:
         return load_classifiers(list(models), given, default=default, datasets=datasets, **loading)
@@ -69,7 +68,7 @@ class Images:
         self.unreadable: list[str] = []
         self._kept: dict[int, Pixels] = {}
         self._bytes = 0
-        self._pool = ThreadPoolExecutor(available_threads())
+        self._pool = ThreadPoolExecutor(worker_count(None))
         decoded = list(self._pool.map(self._try, range(len(dataset))))
         shapes = [one for one in decoded if one is not None]
         self.rows: IntArray = np.array([row for row, one in enumerate(decoded) if one is not None], np.int64)

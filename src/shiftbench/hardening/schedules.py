@@ -71,7 +71,7 @@ def _of_timm(schedule: Schedule, step: int, highest: float, warm: float, total: 
 def _timm_schedule(name: str, highest: float, floor: float, steps: int) -> Any:
     import torch
 
-    from shiftbench.classifiers.timm_ import import_timm
+    from shiftbench.classifiers.zoo import import_timm
 
     import_timm()
     factory = importlib.import_module("timm.scheduler").create_scheduler_v2

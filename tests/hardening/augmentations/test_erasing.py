@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from tests.hardening.augmentations.pictures import flat
 

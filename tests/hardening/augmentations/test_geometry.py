@@ -9,7 +9,7 @@ from PIL import Image
 from scipy import stats
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.augmentations.geometry import random_window
 from tests.hardening.augmentations.pictures import coloured

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.hardening.augmentations.base import BatchAugmentation, make_batch_augmentation
 from shiftbench.hardening.errors import AugmentationError
 

@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 import shiftbench as sb
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.folder import open_folder

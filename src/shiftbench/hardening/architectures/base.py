@@ -21,8 +21,8 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
-from shiftbench.classifiers.timm_ import import_timm
 from shiftbench.classifiers.weights import fill, load_weights
+from shiftbench.classifiers.zoo import import_timm
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, check_options

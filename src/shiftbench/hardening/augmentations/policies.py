@@ -15,8 +15,7 @@ from msgspec import Meta
 from PIL import Image
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.timm_ import import_timm
-from shiftbench.classifiers.torchvision_ import import_torchvision
+from shiftbench.classifiers.zoo import import_timm, import_torchvision
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.errors import AugmentationError

@@ -27,8 +27,8 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
-from shiftbench.classifiers.timm_ import import_timm
 from shiftbench.classifiers.torch_ import evaluating
+from shiftbench.classifiers.zoo import import_timm
 from shiftbench.hardening.architectures.base import Normalised, Scheduled
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.classifier import build_network, describe, save_network, write_recipe

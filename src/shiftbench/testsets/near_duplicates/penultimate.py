@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.export import disagreement
-from shiftbench.classifiers.onnx_ import OnnxClassifier
+from shiftbench.classifiers.onnx_ import OnnxClassifier, disagreement
 from shiftbench.classifiers.recorded import RecordedPredictions
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError, ShiftbenchError

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.batching import BatchedClassifier
+from shiftbench.classifiers.base import BatchedClassifier
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import Dataset
