@@ -18,8 +18,7 @@ from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.runs.behaviour import settle_behaviour
-from shiftbench.runs.execute import collect_needs, execute, input_warnings, load_classifiers, plan_results
-from shiftbench.runs.inputs import open_inputs
+from shiftbench.runs.execute import collect_needs, execute, input_warnings, load_classifiers, open_inputs, plan_results
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite

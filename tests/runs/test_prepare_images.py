@@ -19,7 +19,7 @@ from shiftbench.jobs.base import Block, Executor, Failure, Job, Problem
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.progress import Advance
 from shiftbench.labels.space import Scores
-from shiftbench.runs.prepare_images import Ready, SharedPictureMaker, Wanted
+from shiftbench.runs.compute import ImageMaker, Ready, Wanted
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.base import NoShift
 from shiftbench.shifts.corruptions import Corruption
@@ -114,7 +114,7 @@ def test_a_shift_that_fails_is_named_and_the_rest_is_there(executor: Executor, p
 
 def test_a_block_is_remembered_for_others_and_forgotten_in_time(pictures: Path, tmp_path: Path) -> None:
     data = Noted(pictures, tmp_path / "notes")
-    maker = SharedPictureMaker({"data": data}, 0)
+    maker = ImageMaker({"data": data}, 0, remembered=4)
     blocks = [Block(start, start + 10, "data") for start in range(0, 60, 10)]
     noise = Wanted(SMALL.geometry, Corruption("gaussian_noise", 3))
     first = list(maker(blocks[0], [noise]))
@@ -130,7 +130,7 @@ def test_a_block_is_remembered_for_others_and_forgotten_in_time(pictures: Path, 
 
 def test_another_geometry_of_a_known_block_is_read_for(pictures: Path, tmp_path: Path) -> None:
     data = Noted(pictures, tmp_path / "notes")
-    maker = SharedPictureMaker({"data": data}, 0)
+    maker = ImageMaker({"data": data}, 0, remembered=4)
     block, larger = Block(0, 5, "data"), sb.Geometry(resize=40, crop=38)
     list(maker(block, [Wanted(SMALL.geometry, None)]))
     made = list(maker(block, [Wanted(larger, None), Wanted(SMALL.geometry, None)]))

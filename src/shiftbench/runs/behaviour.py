@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from shiftbench.arrays import FloatArray, Pixels
+from shiftbench.arrays import FloatArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ResultWarning, StoreError
@@ -51,7 +51,7 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
 
 
 def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | None:
-    classifier.behaviour = ""
+    classifier.behaviour, name = "", classifier.name
     record = ClassifierRecord(classifier.describe())
     path = workspace.root / "behaviour" / f"{record.version}.json"
     known: list[Seen] | None = []
@@ -61,8 +61,13 @@ def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | Non
         known = None
     except (StoreError, msgspec.MsgspecError, KeyError):
         pass  # damaged: nothing that is stored can be trusted to be of this model
+    unsteady = ResultWarning(
+        f"{name} gives different scores when it is called twice with the same images: it is random or keeps state. Its "
+        "stored results are reused, and a change of what it reads when it is called goes unnoticed",
+        "unsteady-model",
+    )
     if known and not known[-1].steady:
-        return _unsteady(classifier)
+        return unsteady
     scores = _probe(classifier)
     if scores is None:  # the run itself reports why
         return None
@@ -80,16 +85,29 @@ def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | Non
     ):
         workspace.write_json(path, {"seen": msgspec.to_builtins([*(known or ()), new])})
     if not new.steady:
-        return _unsteady(classifier)
-    if known is not None:
-        return _changed(classifier, record, known, scores)
-    stored = (one.spec.classifier.version for one in workspace.results([classifier.name]))
-    return _unverified(classifier) if record.version in stored else None
+        return unsteady
+    if known is None:
+        stored = (one.spec.classifier.version for one in workspace.results([name]))
+        text = f"{name}: the workspace holds results from before its scores on fixed images were kept; whether they "
+        text += "are of the same model is known from its code alone"
+        return ResultWarning(text, "unverified-model") if record.version in stored else None
+    nearest = min((float(np.abs(np.array(one.scores) - scores).max()) for one in known), default=float("nan"))
+    by = f"differ by up to {nearest:.3g} from those" if known else "cannot be compared with those"
+    version = ClassifierRecord(classifier.describe()).version
+    return ResultWarning(
+        f"{name} has changed: its code is the same, but its scores on {_IMAGES} fixed images {by} that its stored "
+        "results were made with; something that it reads or asks when it is called is different. Its results are "
+        f"computed anew as {name}@{version}; earlier ones stay under {name}@{record.version}",
+        "changed-model",
+    )
 
 
 def _probe(classifier: Classifier) -> FloatArray | None:
+    """The scores on scenes of different brightness and tint."""
+    light = np.linspace(0.3, 1.7, _IMAGES)[:, None] * [np.roll([1.3, 1.0, 0.7], i) for i in range(_IMAGES)]
+    scenes = sample_images(_IMAGES, classifier.preprocessing.geometry.output or (224, 224))
     try:
-        scores = classifier.scores(probe_images(classifier.preprocessing.geometry.output or (224, 224)))
+        scores = classifier.scores(np.clip(scenes * light[:, None, None], 0, 255).astype(np.uint8))
     except Exception:
         return None
     table: Any = np.nan_to_num(scores.astype(np.float64))
@@ -98,44 +116,6 @@ def _probe(classifier: Classifier) -> FloatArray | None:
     return np.array([[float(f"{value:.7g}") for value in row] for row in table])
 
 
-def probe_images(size: tuple[int, int]) -> Pixels:
-    """Scenes of different brightness and tint."""
-    light = np.linspace(0.3, 1.7, _IMAGES)
-    tint = np.stack([np.roll([1.3, 1.0, 0.7], i) for i in range(_IMAGES)])
-    lit: Pixels = np.clip(sample_images(_IMAGES, size) * (light[:, None] * tint)[:, None, None], 0, 255).astype(
-        np.uint8
-    )
-    return lit
-
-
 def _same(first: FloatArray, second: FloatArray) -> bool:
     level = _ABSOLUTE * float(np.quantile(np.abs(first), 0.9))
     return first.shape == second.shape and np.allclose(first, second, rtol=_RELATIVE, atol=level)
-
-
-def _changed(classifier: Classifier, before: ClassifierRecord, known: list[Seen], now: FloatArray) -> ResultWarning:
-    nearest = min((float(np.abs(np.array(one.scores) - now).max()) for one in known), default=float("nan"))
-    by = f"differ by up to {nearest:.3g} from those" if known else "cannot be compared with those"
-    version = ClassifierRecord(classifier.describe()).version
-    return ResultWarning(
-        f"{classifier.name} has changed: its code is the same, but its scores on {_IMAGES} fixed images {by} that its "
-        "stored results were made with; something that it reads or asks when it is called is different. Its results "
-        f"are computed anew as {classifier.name}@{version}; earlier ones stay under {classifier.name}@{before.version}",
-        "changed-model",
-    )
-
-
-def _unsteady(classifier: Classifier) -> ResultWarning:
-    return ResultWarning(
-        f"{classifier.name} gives different scores when it is called twice with the same images: it is random or keeps "
-        "state. Its stored results are reused, and a change of what it reads when it is called goes unnoticed",
-        "unsteady-model",
-    )
-
-
-def _unverified(classifier: Classifier) -> ResultWarning:
-    return ResultWarning(
-        f"{classifier.name}: the workspace holds results from before its scores on fixed images were kept; whether "
-        "they are of the same model is known from its code alone",
-        "unverified-model",
-    )

@@ -1,13 +1,19 @@
-"""Computing one block: its images are made ready once for all settings and classifiers, and scored by each."""
+"""Computing one block: each of its images is read once, cut to every geometry and shifted, then scored by each model.
+
+The worker that computes a block makes its images ready for itself, or a reader on its machine does it for all workers
+there and sends what is ready (``jobs.ray_executor``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +21,8 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import ClassifierError, argument, explain
+from shiftbench.datasets.geometry import Geometry
+from shiftbench.errors import BadImageError, ClassifierError, argument, explain
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Block, Demand, Job, Problem, Reader
 from shiftbench.jobs.progress import Advance
@@ -23,7 +30,7 @@ from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedResult, RunContext, block_is_complete, is_complete
-from shiftbench.runs.prepare_images import PictureMaker, Ready, SharedPictureMaker, Wanted, stacked
+from shiftbench.shifts.base import Shift
 from shiftbench.store.prediction_files import PredictionBlock, as_stored, write_block
 from shiftbench.store.predictions import SKIPPED
 from shiftbench.store.shifted_images import (
@@ -35,10 +42,11 @@ from shiftbench.store.shifted_images import (
 from shiftbench.store.workspace import Workspace, setting_rows
 
 if TYPE_CHECKING:
-    from shiftbench.classifiers.recorded import RecordedPredictions
     from shiftbench.runs.known import KnownRows
 
 T = TypeVar("T")
+#: Blocks that a reader remembers: enough for workers that are at nearly the same one.
+_REMEMBERED = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Evaluation(Job[Block]):
     #: Leave blocks that another run computes to it.
     skip_claimed: bool = False
     #: Who makes the images ready; without one, the worker itself.
-    pictures: Reader | None = None
+    images: Reader | None = None
 
     def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem] | None:
         """None when another run is at it and ``wait`` is False."""
@@ -75,10 +83,10 @@ class Evaluation(Job[Block]):
         return replace(self, threads=threads)
 
     def reader(self, threads: int) -> Reader:
-        return SharedPictureMaker(self.context.datasets, self.context.seed, threads=threads)
+        return ImageMaker(self.context.datasets, self.context.seed, threads=threads, remembered=_REMEMBERED)
 
     def with_reader(self, feed: Reader) -> Evaluation:
-        return replace(self, pictures=feed)
+        return replace(self, images=feed)
 
     def divided(
         self, items: Sequence[Block], demand_of: Callable[[str], Demand]
@@ -87,17 +95,145 @@ class Evaluation(Job[Block]):
         names: dict[Demand, list[str]] = {}
         for name in dict.fromkeys(planned.result.classifier for planned in self.context.results):
             names.setdefault(demand_of(name), []).append(name)
-        return {demand: self._of(chosen, items, number) for number, (demand, chosen) in enumerate(names.items())}
+        parts: dict[Demand, tuple[Job[Block], Sequence[Block]]] = {}
+        for number, (demand, chosen) in enumerate(names.items()):
+            part = replace(
+                self.context,
+                classifiers={name: self.context.classifiers[name] for name in chosen},
+                results=tuple(planned for planned in self.context.results if planned.result.classifier in chosen),
+                part=f"-{number}" if number else "",
+            )
+            own = {planned.dataset for planned in part.results}
+            parts[demand] = replace(self, context=part), [item for item in items if item.whole in own]
+        return parts
 
-    def _of(self, names: Sequence[str], items: Sequence[Block], number: int) -> tuple[Job[Block], Sequence[Block]]:
-        part = replace(
-            self.context,
-            classifiers={name: self.context.classifiers[name] for name in names},
-            results=tuple(planned for planned in self.context.results if planned.result.classifier in set(names)),
-            part=f"-{number}" if number else "",
+
+# -- making images ready ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """All images of a block in one geometry: stacked and shifted or, without a shift, as they are."""
+
+    geometry: Geometry
+    shift: Shift | None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What was wanted, of the images that could be read."""
+
+    images: Sequence[Pixels] | Pixels
+    #: Their positions in the block, and their ids.
+    readable: tuple[int, ...]
+    ids: tuple[str, ...]
+    #: Images of the block that were skipped or converted, and why.
+    problems: tuple[dict[str, str], ...] = ()
+
+
+class ImageMaker:
+    """Reads the blocks of a run's datasets, and reports which images could not be used. Safe with threads.
+
+    For several workers, which ask for the same blocks at nearly the same time, the last ones are ``remembered``, so
+    that each is read once.
+    """
+
+    def __init__(self, datasets: Mapping[str, Dataset], seed: int, *, threads: int = 1, remembered: int = 0) -> None:
+        self.datasets, self.seed, self.threads, self.remembered = datasets, seed, threads, remembered
+        self._blocks: OrderedDict[Block, dict[Geometry, Ready]] = OrderedDict()
+        self._turn = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return partial(ImageMaker, threads=self.threads, remembered=self.remembered), (self.datasets, self.seed)
+
+    def __call__(self, item: Block, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:
+        """In the order asked for; a shift that fails yields a Problem, and the next follows."""
+        geometries = dict.fromkeys(one.geometry for one in wanted)
+        if not self.remembered:
+            block = self._read(item, list(geometries))
+        else:
+            with self._turn:  # a second one who asks waits for the first one's reading
+                block = self._blocks.get(item, {})
+                if not set(geometries) <= set(block):
+                    block = self._blocks[item] = self._read(item, list(dict.fromkeys(block) | geometries))
+                self._blocks.move_to_end(item)
+                while len(self._blocks) > self.remembered:
+                    self._blocks.popitem(last=False)
+        for one in wanted:
+            ready = block[one.geometry]
+            if one.shift is None:
+                yield ready
+                continue
+            try:
+                images = self._shifted(one.shift, stacked(ready.images), ready.ids)
+            except Exception as error:
+                yield Problem(f"shift {one.shift.name!r}", explain(error), ready.ids)
+            else:
+                yield replace(ready, images=images)
+                del images  # kept by nobody while the next are made
+
+    def _read(self, item: Block, geometries: Sequence[Geometry]) -> dict[Geometry, Ready]:
+        """Every readable image once, in every geometry, and what was wrong with the others."""
+        dataset = self.datasets[item.whole]
+
+        def read(index: int) -> tuple[list[Pixels | None], str]:
+            crops: list[Pixels | None] = []
+            try:
+                image = dataset.read(index)
+            except BadImageError as error:
+                return [None] * len(geometries), error.message
+            problem = image.converted
+            for geometry in geometries:
+                try:
+                    crops.append(geometry(image.pixels))
+                except BadImageError as error:
+                    crops.append(None)
+                    problem = f"{dataset.ids[index]} can't be used: {error.found}"
+            return crops, problem
+
+        done = on_threads(read, range(item.start, item.stop), self.threads)
+        problems = tuple(
+            {
+                "id": dataset.ids[item.start + i],
+                "action": "skipped" if any(crop is None for crop in crops) else "converted",
+                "why": problem,
+            }
+            for i, (crops, problem) in enumerate(done)
+            if problem
         )
-        own = {planned.dataset for planned in part.results}
-        return replace(self, context=part), [item for item in items if item.whole in own]
+        block: dict[Geometry, Ready] = {}
+        for number, geometry in enumerate(geometries):
+            kept = {i: crop for i, (crops, _) in enumerate(done) if (crop := crops[number]) is not None}
+            ids = tuple(dataset.ids[item.start + i] for i in kept)
+            block[geometry] = Ready(list(kept.values()), tuple(kept), ids, problems)
+        return block
+
+    def _shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:
+        """An image's shift does not depend on its neighbours', so that each thread takes some."""
+        size = max(1, -(-len(ids) // self.threads))
+        parts = [slice(start, start + size) for start in range(0, len(ids), size)]
+        if len(parts) < 2:
+            return shift.batch(images, image_ids=ids, seed=self.seed)
+        return np.concatenate(
+            on_threads(lambda part: shift.batch(images[part], image_ids=ids[part], seed=self.seed), parts, self.threads)
+        )
+
+
+def stacked(images: Sequence[Pixels] | Pixels) -> Pixels:
+    if isinstance(images, np.ndarray):
+        return images
+    if len({image.shape for image in images}) > 1:
+        shapes = sorted({image.shape for image in images})
+        raise ClassifierError(
+            "images of different sizes can't be put in one batch",
+            found=", ".join(map(str, shapes[:3])),
+            expected="one size",
+            hint="give the classifier a preprocessing with a crop",
+        )
+    return np.stack(images) if images else np.empty((0, 1, 1, 3), np.uint8)
+
+
+# -- scoring ---------------------------------------------------------------------------------------------------------
 
 
 class _TroubleError(Exception):
@@ -119,31 +255,50 @@ def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
 class _BlockComputation:
     def __init__(self, evaluation: Evaluation, workspace: Workspace, item: Block, advance: Advance) -> None:
         self.context, self.threads, self.known = evaluation.context, evaluation.threads, evaluation.known
-        self.pictures = evaluation.pictures or PictureMaker(
-            self.context.datasets, self.context.seed, threads=self.threads
-        )
+        own = ImageMaker(self.context.datasets, self.context.seed, threads=self.threads)
+        self.images = evaluation.images or own
         self.workspace, self.item, self.advance = workspace, item, advance
         self.dataset: Dataset = self.context.datasets[item.whole]
-        self.ids = [self.dataset.ids[i] for i in range(item.start, item.stop)]
         self.troubles: list[Problem] = []
-        self.recorded = False
 
     def compute(self, results: Sequence[PlannedResult]) -> list[Problem]:
-        pictured = []
+        groups: dict[tuple[str, str], list[PlannedResult]] = {}
         for planned in results:
             recorded = self.context.classifiers[planned.result.classifier].recorded
             if recorded is None:
-                pictured.append(planned)
+                groups.setdefault((repr(planned.geometry), planned.setting.shift.group), []).append(planned)
                 continue
             with self._going_on():
-                self._look_up(planned, recorded)
-        if pictured:
-            self._run(pictured)
+                ids = [self.dataset.ids[row] for row in self._rows(planned)]
+                with _blamed_on(_the(recorded), ids):
+                    found = recorded.lookup(ids, planned.space)
+                scores = found.scores if planned.needs.scores else None
+                self._write(planned, PredictionBlock(found.top[:, : planned.needs.top_k], found.confidence, scores))
+        ordered = [groups[key] for key in sorted(groups)]
+        # Shifts that are not made for each image alone begin with the images as they are.
+        shifts = [(group[0].geometry, group[0].setting.shift) for group in ordered]
+        wanted = [Wanted(geometry, shift if shift.per_image else None) for geometry, shift in shifts]
+        made = self.images(self.item, wanted) if wanted else iter(())
+        recorded_problems = False
+        for group in ordered:
+            ready = next(made)
+            if isinstance(ready, Problem):
+                self.troubles.append(ready)
+                continue
+            if ready.problems and not recorded_problems:
+                name, fingerprint, recorded_problems = self.dataset.name, self.dataset.fingerprint, True
+                self.workspace.record_problems(name, fingerprint, self.item, list(ready.problems))
+            for classifier, same_classifier in groupby(sorted(group, key=_classifier), _classifier):
+                view = _View(self.context.classifiers[classifier], ready, self.context.seed, self.threads)
+                for planned in same_classifier:
+                    with self._going_on():
+                        self._score(planned, view)
+            del ready, view  # kept by nobody while the next are made: 40 MB at 224 pixels
         return self.troubles
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """Problem inside is written down, and ends nothing but what is inside."""
+        """Trouble inside is written down, and ends nothing but what is inside."""
         try:
             yield
         except _TroubleError as error:
@@ -151,84 +306,51 @@ class _BlockComputation:
             if error.trouble not in self.troubles:
                 self.troubles.append(error.trouble)
 
-    def _look_up(self, planned: PlannedResult, classifier: RecordedPredictions) -> None:
-        rows = planned.rows_between(self.item.start, self.item.stop)
-        ids = [self.dataset.ids[row] for row in rows]
-        with _blamed_on(_the(classifier), ids):
-            found = classifier.lookup(ids, planned.space)
-        scores = found.scores if planned.needs.scores else None
-        self._write(planned, PredictionBlock(found.top[:, : planned.needs.top_k], found.confidence, scores))
+    def _rows(self, planned: PlannedResult) -> NDArray[np.int64]:
+        return planned.rows_between(self.item.start, self.item.stop)
 
-    def _run(self, results: Sequence[PlannedResult]) -> None:
-        groups = [
-            same_shift
-            for _, same_geometry in _grouped(results, lambda planned: repr(planned.geometry))
-            for _, same_shift in _grouped(same_geometry, lambda planned: planned.setting.shift.group)
-        ]
-        made = self.pictures(self.item, [_wanted(group[0]) for group in groups])
-        for group in groups:
-            self._run_together(group, next(made))  # kept by nobody while the next are made: 40 MB at 224 pixels
-
-    def _run_together(self, results: Sequence[PlannedResult], ready: Ready | Problem) -> None:
-        """Results of the same geometry and shift."""
-        if isinstance(ready, Problem):
-            self.troubles.append(ready)
-            return
-        self._record_problems(ready)
-        for name, same_classifier in _grouped(results, lambda planned: planned.result.classifier):
-            view = _View(self.context.classifiers[name], ready, self.context.seed, self.threads)
-            for planned in same_classifier:
-                with self._going_on():
-                    known = self.known.get(planned.result.key)
-                    own = view if known is None else replace(view, ready=self._unknown(ready, known), _shared={})
-                    asked = _Asked(planned, self.dataset, self.item, own.ready)
-                    scores = planned.setting.shift.scores_in(own, asked)
-                    block = self._predict(planned, own.classifier, scores, own.ready.readable)
-                    if known is not None:
-                        block = known.fill(block, planned.rows_between(self.item.start, self.item.stop))
-                    self._keep_images(planned, asked, block)
-                    self._write(planned, block)
-
-    def _unknown(self, ready: Ready, known: KnownRows) -> Ready:
-        """The images whose predictions no earlier run made."""
-        readable = np.array(ready.readable, np.int64)
-        left = np.flatnonzero(~known.among(readable + self.item.start)).tolist()
-        images = ready.images[left] if isinstance(ready.images, np.ndarray) else [ready.images[i] for i in left]
-        return replace(
-            ready,
-            images=images,
-            readable=tuple(readable[left].tolist()),
-            ids=tuple(ready.ids[i] for i in left),
-        )
-
-    def _record_problems(self, ready: Ready) -> None:
-        if ready.problems and not self.recorded:
-            name, fingerprint = self.dataset.name, self.dataset.fingerprint
-            self.workspace.record_problems(name, fingerprint, self.item, list(ready.problems))
-            self.recorded = True
-
-    def _predict(
-        self, planned: PlannedResult, classifier: Classifier, scores: Scores, readable: Sequence[int]
-    ) -> PredictionBlock:
-        """This setting's rows of the block, with gaps where an image could not be read."""
-        rows = planned.rows_between(self.item.start, self.item.stop) - self.item.start
-        position = np.full(len(self.ids), -1)
-        position[list(readable)] = np.arange(len(readable))
-        present = position[rows] >= 0
-        with _blamed_on(_the(classifier), self.ids):
-            found = predict(planned.projection(scores[position[rows][present]]), classifier.outputs, planned.needs)
-        return _with_gaps(found, present)
+    def _score(self, planned: PlannedResult, view: _View) -> None:
+        known, ready = self.known.get(planned.result.key), view.ready
+        if known is not None:  # only the images whose predictions no earlier run made
+            readable = np.array(ready.readable, np.int64)
+            left = np.flatnonzero(~known.among(readable + self.item.start)).tolist()
+            images = ready.images[left] if isinstance(ready.images, np.ndarray) else [ready.images[i] for i in left]
+            ids = tuple(ready.ids[i] for i in left)
+            ready = replace(ready, images=images, readable=tuple(readable[left].tolist()), ids=ids)
+            view = replace(view, ready=ready, _shared={})
+        asked = _Asked(planned, self.dataset, self.item, ready)
+        scores = planned.setting.shift.scores_in(view, asked)
+        # This setting's rows of the block, with gaps where an image could not be read.
+        rows = self._rows(planned)
+        position = np.full(len(self.item), -1)
+        position[list(ready.readable)] = np.arange(len(ready.readable))
+        places = position[rows - self.item.start]
+        present = places >= 0
+        block_ids = [self.dataset.ids[i] for i in range(self.item.start, self.item.stop)]
+        with _blamed_on(_the(view.classifier), block_ids):
+            outputs = view.classifier.outputs
+            block = predict(planned.projection(scores[places[present]]), outputs, planned.needs)
+        if not present.all():
+            top = np.full((len(present), block.top.shape[1]), SKIPPED, np.int32)
+            confidence = np.full(len(present), np.nan, np.float32)
+            top[present], confidence[present] = block.top, block.confidence
+            all_scores = None
+            if block.scores is not None:
+                all_scores = np.full((len(present), block.scores.shape[1]), np.nan, np.float32)
+                all_scores[present] = block.scores
+            block = PredictionBlock(top, confidence, all_scores)
+        if known is not None:
+            block = known.fill(block, rows)
+        self._keep_images(planned, asked, block)
+        self._write(planned, block)
 
     def _keep_images(self, planned: PlannedResult, asked: _Asked, block: PredictionBlock) -> None:
         """The most confident mistakes, where the report can't make their images again. Before the block, which is
         not computed again once it is there."""
         if not asked.shown or not planned.result.spec.judged_by_image:
             return
-        rows = planned.rows_between(self.item.start, self.item.stop).tolist()
-        stored = as_stored(block)
-        wrong = [
-            i for i, row in enumerate(rows) if row in asked.shown and 0 <= asked.true_class[row] != stored.top[i, 0]
-        ]
+        stored, rows = as_stored(block), self._rows(planned).tolist()
+        wrong = [i for i, r in enumerate(rows) if r in asked.shown and 0 <= asked.true_class[r] != stored.top[i, 0]]
         wrong.sort(key=lambda i: -float(stored.confidence[i]))
         images = [
             ShiftedImage.of(self.dataset.ids[rows[i]], float(stored.confidence[i]), asked.shown[rows[i]])
@@ -244,6 +366,10 @@ class _BlockComputation:
         self.advance(len(block))
 
 
+def _classifier(planned: PlannedResult) -> str:
+    return planned.result.classifier
+
+
 def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
     """Scores over a setting's label space to classes and confidence; ties go to the lower index.
 
@@ -251,59 +377,25 @@ def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
     >>> block.top.tolist(), round(float(block.confidence[0]), 4)
     ([[1, 2]], 0.6652)
     """
-    k = min(needs.top_k, scores.shape[1])
+    k, kept = min(needs.top_k, scores.shape[1]), scores if needs.scores else None
     if len(scores) == 0:
-        empty = PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), None)
-        return empty if not needs.scores else PredictionBlock(empty.top, empty.confidence, scores)
-    top = _best(scores, k)
-    best = scores.max(axis=1, keepdims=True).astype(np.float64)
-    if outputs == "logits":
-        confidence = 1 / np.exp(scores - best).sum(axis=1)
-    else:
-        confidence = best[:, 0] / scores.sum(axis=1, dtype=np.float64)
-    return PredictionBlock(top, confidence.astype(np.float32), scores if needs.scores else None)
-
-
-def _best(scores: Scores, k: int) -> NDArray[np.int32]:
-    """The k best classes of each row. argpartition keeps any of several equal scores, depending on the processor: rows
-    where that matters are sorted."""
+        return PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), kept)
+    # argpartition keeps any of several equal scores, depending on the processor: rows where that matters are sorted.
     chosen = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k], axis=1)
     values = np.take_along_axis(scores, chosen, axis=1)
     top = np.take_along_axis(chosen, np.argsort(-values, axis=1, kind="stable"), axis=1)
     tied = np.flatnonzero((scores >= values.min(axis=1, keepdims=True)).sum(axis=1) > k)
     top[tied] = np.argsort(-scores[tied], axis=1, kind="stable")[:, :k]
-    return top.astype(np.int32)
-
-
-def _scores(classifier: Classifier, images: Pixels, ids: Sequence[str], threads: int) -> Scores:
-    """All images of a block in batches; scores that are not numbers are refused by name."""
-
-    def score(batch: slice) -> Scores:
-        with _blamed_on(_the(classifier), ids[batch]):
-            return _checked(classifier, classifier.scores(images[batch]), ids[batch])
-
-    size = classifier.batch_size
-    batches = [slice(start, start + size) for start in range(0, len(images), size)]
-    parts = on_threads(score, batches, threads)
-    return np.concatenate([np.empty((0, len(classifier.space)), np.float32), *parts])
+    best = scores.max(axis=1, keepdims=True).astype(np.float64)
+    if outputs == "logits":
+        confidence = 1 / np.exp(scores - best).sum(axis=1)
+    else:
+        confidence = best[:, 0] / scores.sum(axis=1, dtype=np.float64)
+    return PredictionBlock(top.astype(np.int32), confidence.astype(np.float32), kept)
 
 
 def _the(classifier: Classifier) -> str:
     return f"classifier {classifier.name!r}"
-
-
-def _checked(classifier: Classifier, scores: Scores, ids: Sequence[str]) -> Scores:
-    if scores.shape != (len(ids), len(classifier.space)):
-        raise ClassifierError(
-            f"classifier {classifier.name!r} returned scores of the wrong shape",
-            found=scores.shape,
-            expected=(len(ids), len(classifier.space)),
-            hint=f"name its label space with {argument('labels')}, or correct the model's last layer",
-        )
-    if not np.isfinite(scores).all():
-        first = int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
-        raise ClassifierError(f"classifier {classifier.name!r} returned nan or inf for image {ids[first]!r}")
-    return scores
 
 
 @dataclass(frozen=True)
@@ -333,10 +425,30 @@ class _View:
         return crop
 
     def scores(self, images: Sequence[Pixels] | Pixels, ids: Sequence[str]) -> Scores:
-        return _scores(self.classifier, stacked(images), ids, self.threads)
+        classifier, batch = self.classifier, stacked(images)
+
+        def score(part: slice) -> Scores:
+            with _blamed_on(_the(classifier), ids[part]):
+                return self.checked(classifier.scores(batch[part]), ids[part])
+
+        size = classifier.batch_size
+        parts = [slice(start, start + size) for start in range(0, len(batch), size)]
+        none = np.empty((0, len(classifier.space)), np.float32)
+        return np.concatenate([none, *on_threads(score, parts, self.threads)])
 
     def checked(self, scores: Scores, ids: Sequence[str]) -> Scores:
-        return _checked(self.classifier, scores, ids)
+        expected = (len(ids), len(self.classifier.space))
+        if scores.shape != expected:
+            raise ClassifierError(
+                f"{_the(self.classifier)} returned scores of the wrong shape",
+                found=scores.shape,
+                expected=expected,
+                hint=f"name its label space with {argument('labels')}, or correct the model's last layer",
+            )
+        if not np.isfinite(scores).all():
+            first = int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
+            raise ClassifierError(f"{_the(self.classifier)} returned nan or inf for image {ids[first]!r}")
+        return scores
 
     def shared(self, what: str, make: Callable[[], T]) -> T:
         if what not in self._shared:
@@ -369,19 +481,19 @@ class _Asked:
         return self.planned.result.setting
 
     @cached_property
-    def _labels(self) -> dict[int, int]:
-        """By position among the ready images."""
-        columns = self._columns
-        rows = {i: self.item.start + place for i, place in enumerate(self.ready.readable)}
-        own = {i: self.true_class[row] for i, row in rows.items() if row in self.true_class}
-        return {i: columns[label] if label >= 0 else -1 for i, label in own.items()}
-
-    @cached_property
     def true_class(self) -> dict[int, int]:
         """In the setting's label space, by row of the dataset."""
         data = self.dataset
         chosen = setting_rows(data.labels, data.space, self.planned.space, data.label_sets)
         return dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
+
+    @cached_property
+    def _labels(self) -> dict[int, int]:
+        """By position among the ready images, for the model."""
+        rows = {i: self.item.start + place for i, place in enumerate(self.ready.readable)}
+        own = {i: self.true_class[row] for i, row in rows.items() if row in self.true_class}
+        columns = self._columns
+        return {i: columns[label] if label >= 0 else -1 for i, label in own.items()}
 
     @property
     def _columns(self) -> list[int]:
@@ -402,27 +514,3 @@ class _Asked:
     def show(self, images: Pixels) -> None:
         rows = [self.item.start + self.ready.readable[i] for i in self.used]
         self.shown.update(zip(rows, images, strict=True))
-
-
-def _wanted(planned: PlannedResult) -> Wanted:
-    """Shifts that are not made for each image alone begin with the images as they are."""
-    shift = planned.setting.shift
-    return Wanted(planned.geometry, shift if shift.per_image else None)
-
-
-def _with_gaps(found: PredictionBlock, present: NDArray[np.bool_]) -> PredictionBlock:
-    if present.all():
-        return found
-    top = np.full((len(present), found.top.shape[1]), SKIPPED, np.int32)
-    confidence = np.full(len(present), np.nan, np.float32)
-    top[present], confidence[present] = found.top, found.confidence
-    scores = None
-    if found.scores is not None:
-        scores = np.full((len(present), found.scores.shape[1]), np.nan, np.float32)
-        scores[present] = found.scores
-    return PredictionBlock(top, confidence, scores)
-
-
-def _grouped(results: Iterable[T], key: Callable[[T], str]) -> list[tuple[str, list[T]]]:
-    ordered = sorted(results, key=key)
-    return [(name, list(group)) for name, group in groupby(ordered, key)]

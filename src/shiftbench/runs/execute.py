@@ -1,4 +1,9 @@
-"""Running a suite: load the models, plan the results, compute the missing blocks, join what is complete."""
+"""Running a suite: open the data, load the models, plan the results, compute the missing blocks, join what is complete.
+
+Labels that the user gives are the classes of data and models. Otherwise a model that names its classes is matched with
+the data by name. One that names none has the classes of the data if it has as many outputs: folders in sorted order, as
+most training code numbers them. The guard looks at the predictions all the same.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +12,31 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rich.console import Console
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
-from shiftbench.classifiers.policy import assumed_warning
+from shiftbench.classifiers.options import assumed_warning
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.inspection import copy_remarks
-from shiftbench.errors import BadImageError, ClassifierError, ResultWarning, ShiftbenchError, argument
+from shiftbench.errors import (
+    BadImageError,
+    ClassifierError,
+    ResultWarning,
+    ShiftbenchError,
+    UnknownClassesError,
+    argument,
+    listed,
+)
+from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import UnwritableError, is_object
 from shiftbench.jobs.base import Block, Executor, Failure, Shard
 from shiftbench.jobs.progress import progress_bar
+from shiftbench.labels.catalogue import FOLDERS
+from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
 from shiftbench.runs.compute import Evaluation
@@ -37,16 +53,68 @@ from shiftbench.runs.plan import (
     stored_blocks,
 )
 from shiftbench.settings.base import Suite
+from shiftbench.settings.roles import Data, Selection, open_data
 from shiftbench.store.run_records import Call, ModelRun, hidden, recorded_run
 from shiftbench.store.spec import SettingRecord
 from shiftbench.store.workspace import Result, Workspace
 
-if TYPE_CHECKING:
-    from shiftbench.classifiers.recorded import RecordedPredictions
-    from shiftbench.runs.known import KnownRows
-
-#: So many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
+#: This many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
 _WORTH_CATALOGUING = 200
+#: Loads the models, by name, with the classes that the user gave or those of the data, for the images of datasets.
+LoadModels = Callable[[LabelSpace | None, LabelSpace | None, Sequence[Dataset]], dict[str, Classifier]]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Datasets by ``Setting.dataset``, models by name, settings left out with the reason, and what was assumed."""
+
+    datasets: dict[str, Dataset]
+    classifiers: dict[str, Classifier]
+    left_out: dict[str, str]
+    notes: list[ResultWarning]
+
+
+def open_inputs(
+    suite: Suite,
+    data: Data,
+    labels: LabelSpace | str | None,
+    load: LoadModels,
+    *,
+    selection: Selection | None = None,
+    allow_outside: bool = False,
+) -> Inputs:
+    """Open the data, load the models, and match their classes."""
+
+    def opened(space: LabelSpace | str | None) -> tuple[dict[str, Dataset], dict[str, str]]:
+        return open_data(suite, data, space=space, selection=selection, allow_outside=allow_outside)
+
+    unknown = False
+    try:
+        datasets, left_out = opened(labels)
+    except UnknownClassesError:
+        if labels is not None:
+            raise
+        unknown = True
+        datasets, left_out = opened(FOLDERS)
+    # Groups of other classes are those of the data; a model has their members.
+    given = labels if isinstance(labels, LabelSpace) and labels.members is None else None
+    own = next((dataset.space for dataset in datasets.values()), None)
+    classifiers = load(given, own, list(datasets.values()))
+    if own is None or (not unknown and labels != FOLDERS):
+        return Inputs(datasets, classifiers, left_out, [])
+    # The models' classes, if none of them has the data's: folders then name some of them.
+    spaces = [classifier.space for classifier in classifiers.values()]
+    other = next(iter(spaces), None) if all(set(space.keys) != set(own.keys) for space in spaces) else None
+    if other is not None:
+        datasets, left_out = opened(other)
+        _, index = recognise_folders(own.keys, other)
+        shown = listed([f"{folder} = {other.names[i]} ({i})" for folder, i in index.items()], 6)
+        text = f"the {len(own)} class folders are classes of {other.name!r}, by name: {shown}"
+    else:
+        shown = listed([f"{i} = {key}" for i, key in enumerate(own.keys)], 6)
+        text = f"the classes are the {len(own)} class folders in sorted order: {shown}"
+        text += f"; {argument('labels', FOLDERS)} confirms this"
+    return Inputs(datasets, classifiers, left_out, [ResultWarning(text, "own-classes")] if unknown else [])
 
 
 def load_classifiers(
@@ -69,8 +137,21 @@ def load_classifiers(
     name of the only one. The ``datasets`` tell the size of the images to models of unknown input size.
     """
     many = classifiers if isinstance(classifiers, list | tuple) else [classifiers]
-    preprocessings = _per_model(preprocessing, len(many), "preprocessing", "--preprocess")
-    names = _per_model([name] if isinstance(name, str) else name, len(many), "name", "--name")
+
+    def per_model(value: object, what: str, flag: str) -> Sequence[Any]:
+        shared = what == "preprocessing"
+        values = value if isinstance(value, list | tuple) else [value] * len(many)
+        values = list(values) * len(many) if shared and len(values) == 1 else values
+        if len(values) != len(many):
+            raise ClassifierError(
+                f"{argument(what, flag=flag)} does not fit the number of models",
+                found=f"{len(values)} for {len(many)} models",
+                expected="one per model, in the same order" + (", or one for all" if shared else ""),
+            )
+        return values
+
+    preprocessings = per_model(preprocessing, "preprocessing", "--preprocess")
+    names = per_model([name] if isinstance(name, str) else name, "name", "--name")
     image_size = cache(lambda: common_image_size(datasets))
     loaded: dict[str, Classifier] = {}
     for spec, stated, own_name in zip(many, preprocessings, names, strict=True):
@@ -98,20 +179,6 @@ def load_classifiers(
     return loaded
 
 
-def _per_model(value: object, models: int, what: str, flag: str) -> Sequence[Any]:
-    if not isinstance(value, list | tuple):
-        return [value] * models
-    if len(value) == models:
-        return value
-    if len(value) == 1 and what == "preprocessing":
-        return list(value) * models
-    raise ClassifierError(
-        f"{argument(what, flag=flag)} does not fit the number of models",
-        found=f"{len(value)} for {models} models",
-        expected="one per model, in the same order" + (", or one for all" if what == "preprocessing" else ""),
-    )
-
-
 def common_image_size(datasets: Sequence[Dataset], sample: int = 32) -> tuple[int, int] | None:
     """(height, width) of the images if all have the same: of ``sample`` images of each dataset, evenly spread."""
     sizes: set[tuple[int, int]] = set()
@@ -136,20 +203,14 @@ def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset
     for classifier in classifiers:
         if warning := assumed_warning(classifier):
             found.append(warning)
-        if classifier.recorded is not None:
-            found += [gap for dataset in datasets for gap in _gaps(classifier.recorded, dataset)]
+        recorded = classifier.recorded
+        for dataset in datasets:
+            missing = [] if recorded is None else recorded.coverage(dataset.ids)[0]
+            if missing:
+                text = f"{classifier.name} has no prediction for {len(missing)} of {len(dataset)} images of "
+                text += f"{dataset.name}, such as {missing[0]!r}; they are left out of its scores"
+                found.append(ResultWarning(text, "missing-predictions"))
     return found
-
-
-def _gaps(recorded: RecordedPredictions, dataset: Dataset) -> list[ResultWarning]:
-    missing, _ = recorded.coverage(dataset.ids)
-    if not missing:
-        return []
-    text = (
-        f"{recorded.name} has no prediction for {len(missing)} of {len(dataset)} images of {dataset.name}, "
-        f"such as {missing[0]!r}; they are left out of its scores"
-    )
-    return [ResultWarning(text, "missing-predictions")]
 
 
 def collect_needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:
@@ -207,16 +268,6 @@ def execute(
     """Compute what is missing, and keep a record of the run."""
     workspace = context.workspace
     todo = _not_passing(context.results, lambda planned: is_complete(workspace, planned))
-    with recorded_run(workspace, call, _model_runs(workspace, context, todo, shard)) as record:
-        outcome = _compute(workspace, context, todo, executor, shard, progress, console)
-        if outcome.failures:
-            record.status, record.error = "incomplete", str(outcome.failures[0])
-    return outcome
-
-
-def _model_runs(
-    workspace: Workspace, context: RunContext, todo: Sequence[PlannedResult], shard: Shard | None
-) -> list[ModelRun]:
     missing = {planned.result.key for planned in todo}
     started = {folder.name for folder in workspace.block_folders()} if todo else set()
     models: dict[str, ModelRun] = {}
@@ -235,7 +286,11 @@ def _model_runs(
         )
         shared = key in started or shard is not None
         (one.reused if key not in missing else one.shared if shared else one.computed).append(key)
-    return list(models.values())
+    with recorded_run(workspace, call, list(models.values())) as record:
+        outcome = _compute(workspace, context, todo, executor, shard, progress, console)
+        if outcome.failures:
+            record.status, record.error = "incomplete", str(outcome.failures[0])
+    return outcome
 
 
 def _compute(
@@ -252,7 +307,11 @@ def _compute(
     blocks = all_items(context.results, context.datasets, workers)
     own = blocks if shard is None else list(shard.of(blocks))
     already = sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
-    job = Evaluation(replace(context, results=tuple(todo)), _known_rows(workspace, todo, context.datasets))
+    job = Evaluation(replace(context, results=tuple(todo)))
+    if workspace.designs():  # most workspaces hold none
+        from shiftbench.runs.known import known_rows
+
+        job = replace(job, known=known_rows(workspace, todo, context.datasets))
     failures: list[Failure] = []
     # Blocks that other jobs of the array have not begun come last; without locks nobody knows which these are.
     taken = set(blocks if shard is None or not shard.rebalance or is_object(workspace.root) else own)
@@ -268,17 +327,10 @@ def _compute(
         workspace.write_catalogue()
     unfinished = {planned.result.relative for planned in lacking}
     complete = [planned.result for planned in context.results if planned.result.relative not in unfinished]
-    return Outcome(failures, complete, len(blocks), _still_missing(workspace, lacking, blocks, context))
-
-
-def _known_rows(
-    workspace: Workspace, planned: Sequence[PlannedResult], datasets: Mapping[str, Dataset]
-) -> Mapping[str, KnownRows]:
-    if not workspace.designs():
-        return {}
-    from shiftbench.runs.known import known_rows  # most workspaces hold no design
-
-    return known_rows(workspace, planned, datasets)
+    stored = [(one, stored_blocks(workspace, one, context.datasets[one.dataset])) for one in lacking]
+    waiting = [item for item in blocks
+               if any(one.dataset == item.whole and not covering(there, item) for one, there in stored)]  # fmt: skip
+    return Outcome(failures, complete, len(blocks), len(waiting))
 
 
 def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult], bool]) -> list[PlannedResult]:
@@ -301,11 +353,3 @@ def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext)
             return is_complete(workspace, planned)
         workspace.complete(result, [whole], context.made_by)
     return True
-
-
-def _still_missing(
-    workspace: Workspace, lacking: Sequence[PlannedResult], blocks: Sequence[Block], context: RunContext
-) -> int:
-    """How many blocks are not there for all of these results."""
-    stored = [(one, stored_blocks(workspace, one, context.datasets[one.dataset])) for one in lacking]
-    return sum(any(one.dataset == item.whole and not covering(there, item) for one, there in stored) for item in blocks)

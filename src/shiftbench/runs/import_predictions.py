@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
 from shiftbench._version import __version__
-from shiftbench.classifiers.recorded import RecordedPredictions, record
+from shiftbench.classifiers.recorded import record
 from shiftbench.classifiers.recorded_files import (
     MISSING,
+    Answers,
     PredictionFile,
     Truth,
     class_indices,
     read_predictions,
     read_truth,
+    unnamed,
 )
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.catalogue import open_dataset
@@ -37,12 +39,11 @@ from shiftbench.errors import (
     warn_user,
 )
 from shiftbench.io.paths import Location
-from shiftbench.jobs.progress import Advance, progress_bar
+from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels import label_space
 from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs
-from shiftbench.runs.match_predictions import Matching, check_agreement
 from shiftbench.runs.plan import PlannedResult, is_complete, plan_result
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, build_suite, suites
@@ -53,6 +54,12 @@ from shiftbench.store.workspace import Result, Workspace
 
 #: All that was recorded is kept: there is no model to ask again.
 _NEEDS = Needs(top_k=5, scores=True)
+#: Under the whole name, else the file's name, else that without its ending.
+_NAMINGS: dict[str, Callable[[str], str]] = {
+    "id": str,
+    "file name": lambda name: PurePosixPath(name).name,
+    "file name without ending": lambda name: PurePosixPath(name).stem,
+}
 
 
 @dataclass(frozen=True)
@@ -115,27 +122,65 @@ def import_predictions(
     named = asked if isinstance(asked, LabelSpace) else None
     many = [files] if isinstance(files, str | Path) else list(files)
     read = [read_predictions(file, named, array=array, wide=True) for file in many]
-    _check_models(read)
+    names = [answers.model for file in read for answers in file.answers]
+    if not names:
+        raise ClassifierError("the files record no model", found=", ".join(file.source for file in read) or "no file")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        message, hint = f"{len(twice)} models occur more than once", "give each its own name"
+        raise ClassifierError(message, found=", ".join(twice[:5]), hint=hint)
     dataset, space = _dataset(chosen, read, asked, truth, data)
     # Labels without names beside predictions without names are in one order.
     beside = data is None and truth is None
     found = Matching(dataset, in_order=in_order or beside, allow_unknown=allow_unknown)
     classifiers = [record(one, found.ids_of(one, file), space, file.source) for file in read for one in file.answers]
-    planned = _plan_all(store, chosen, dataset, classifiers)
-    old = _other_answers(store, [one.result for one in planned], replace_old)
+    about = (dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe())
+    store.record_dataset(*about)
+    planned: list[PlannedResult] = []
+    for classifier in classifiers:
+        one = plan_result(classifier, chosen, dataset, _NEEDS, 0, store)
+        # As for a run, but the model is one and the same in all settings, whatever it answered in this one.
+        identity, answers = ClassifierRecord(classifier.identity), classifier.fingerprint
+        spec = replace(one.result.spec, classifier=identity, answers=answers)
+        planned.append(replace(one, result=replace(one.result, spec=spec)))
+    store.record_settings({one.result.spec.setting_key(chosen.name): SettingRecord.of(chosen) for one in planned})
+    results = [one.result for one in planned]
+    old = _other_answers(store, results, replace_old)
+    models, done = [], [is_complete(store, one) for one in planned]
+    for result, classifier, complete in zip(results, classifiers, done, strict=True):
+        model = ModelRun(id=result.model_id, fingerprint=classifier.fingerprint)
+        model.removed = [other.key for other in old if other.classifier == result.classifier]
+        model.reused, model.computed = ([result.key], []) if complete else ([], [result.key])
+        models.append(model)
     call = Call("import", import_predictions, arguments, {} if data is None else {chosen.dataset: str(data)})
+    missing: dict[str, int] = {}
     with (
-        recorded_run(store, call, _model_runs(store, planned, classifiers, old)),
+        recorded_run(store, call, models),
         progress_bar("models", len(classifiers), show=progress, console=console) as report,
     ):
-        for one in old:
-            store.predictions_path(one).unlink()
-        missing = _store(store, dataset, planned, classifiers, report)
-    results = [one.result for one in planned]
-    result = Imported(StoredResults(store, results), found.rule, missing, found.unknown)
-    for warning in [*_gaps(result), *result.results.warnings()]:
+        for result in old:
+            store.predictions_path(result).unlink()
+        for one, classifier, complete in zip(planned, classifiers, done, strict=True):
+            known = classifier.lookup([dataset.ids[row] for row in one.rows], one.space)
+            if not complete:
+                scores = known.scores if one.needs.scores else None
+                block = PredictionBlock(known.top[:, : one.needs.top_k], known.confidence, scores)
+                write_block(store.predictions_path(one.result), block, one.result.spec, f"shiftbench {__version__}")
+            if lacking := int((known.top[:, 0] == MISSING).sum()):
+                missing[classifier.name] = lacking
+            report(1)
+    imported = Imported(StoredResults(store, results), found.rule, missing, found.unknown)
+    problems = (
+        (missing, "lack predictions for some images, which are left out of their scores"),
+        (found.unknown, "have predictions for images that the dataset lacks, which are left out"),
+    )
+    for counts, what in problems:
+        if counts:
+            shown = listed([f"{model}: {count:,}" for model, count in counts.items()], 3)
+            text = f"{len(counts)} of {len(imported.results.results)} models {what} ({shown})"
+            warn_user(ResultWarning(text, "missing-predictions"))
+    for warning in imported.results.warnings():
         warn_user(warning)
-    return result
+    return imported
 
 
 def find_setting(name: str) -> Setting:
@@ -155,17 +200,6 @@ def find_setting(name: str) -> Setting:
                     hint="import predictions on images made elsewhere under another name",
                 )
     return Setting(name, name)
-
-
-def _check_models(files: Sequence[PredictionFile]) -> None:
-    names = [answers.model for file in files for answers in file.answers]
-    if not names:
-        raise ClassifierError("the files record no model", found=", ".join(file.source for file in files) or "no file")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ClassifierError(
-            f"{len(twice)} models occur more than once", found=", ".join(twice[:5]), hint="give each its own name"
-        )
 
 
 def _dataset(
@@ -194,80 +228,19 @@ def _dataset(
             expected="a column or array `label` in the files",
             hint=f"{argument('truth', 'FILE')} (columns id, label), or {argument('data', 'FOLDER')} with the images",
         )
-    return _joined(setting.name, truths, asked), asked
-
-
-def _joined(name: str, truths: Sequence[Truth], space: LabelSpace) -> LabelsOnly:
-    """All images that the files name, each with one true class."""
+    # All images that the files name, each with one true class.
     known: dict[str, int] = {}
-    for truth in truths:
-        labels = class_indices(truth.labels, space, truth.source).tolist()
+    for one in truths:
+        labels = class_indices(one.labels, asked, one.source).tolist()
         # Rows without names get the setting's: equal numbers of two test sets are not the same image.
-        ids = truth.ids if truth.ids is not None else [f"{name}/{row:05d}" for row in range(len(labels))]
+        ids = one.ids if one.ids is not None else [f"{setting.name}/{row:05d}" for row in range(len(labels))]
         for image, label in zip(ids, labels, strict=True):
             if known.setdefault(image, label) != label:
                 raise ClassifierError(
-                    f"{truth.source} gives one image two true classes",
-                    found=f"{image}: {space.keys[known[image]]} and {space.keys[label]}",
+                    f"{one.source} gives one image two true classes",
+                    found=f"{image}: {asked.keys[known[image]]} and {asked.keys[label]}",
                 )
-    return LabelsOnly(name, space, list(known), list(known.values()))
-
-
-def _plan_all(
-    store: Workspace, setting: Setting, dataset: Dataset, classifiers: Sequence[RecordedPredictions]
-) -> list[PlannedResult]:
-    store.record_dataset(
-        dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe()
-    )
-    planned = [_plan(store, setting, dataset, classifier) for classifier in classifiers]
-    store.record_settings({one.result.spec.setting_key(setting.name): SettingRecord.of(setting) for one in planned})
-    return planned
-
-
-def _model_runs(
-    store: Workspace,
-    planned: Sequence[PlannedResult],
-    classifiers: Sequence[RecordedPredictions],
-    old: Sequence[Result],
-) -> list[ModelRun]:
-    made = []
-    for one, classifier in zip(planned, classifiers, strict=True):
-        key = [one.result.key]
-        model = ModelRun(id=one.result.model_id, fingerprint=classifier.fingerprint)
-        model.removed = [other.key for other in old if other.classifier == one.result.classifier]
-        model.reused, model.computed = (key, []) if is_complete(store, one) else ([], key)
-        made.append(model)
-    return made
-
-
-def _store(
-    store: Workspace,
-    dataset: Dataset,
-    planned: Sequence[PlannedResult],
-    classifiers: Sequence[RecordedPredictions],
-    report: Advance,
-) -> dict[str, int]:
-    """Write the results unless they are there; how many images models lack."""
-    missing: dict[str, int] = {}
-    for one, classifier in zip(planned, classifiers, strict=True):
-        found = classifier.lookup([dataset.ids[row] for row in one.rows], one.space)
-        if not is_complete(store, one):
-            scores = found.scores if one.needs.scores else None
-            block = PredictionBlock(found.top[:, : one.needs.top_k], found.confidence, scores)
-            write_block(store.predictions_path(one.result), block, one.result.spec, f"shiftbench {__version__}")
-        lacking = int((found.top[:, 0] == MISSING).sum())
-        missing |= {classifier.name: lacking} if lacking else {}
-        report(1)
-    return missing
-
-
-def _plan(store: Workspace, setting: Setting, dataset: Dataset, classifier: RecordedPredictions) -> PlannedResult:
-    """As for a run, but the model is one and the same in all settings, whatever it answered in this one."""
-    planned = plan_result(classifier, setting, dataset, _NEEDS, 0, store)
-    spec = replace(
-        planned.result.spec, classifier=ClassifierRecord(classifier.identity), answers=classifier.fingerprint
-    )
-    return replace(planned, result=replace(planned.result, spec=spec))
+    return LabelsOnly(setting.name, asked, list(known), list(known.values())), asked
 
 
 def _other_answers(store: Workspace, results: Sequence[Result], wished: bool) -> list[Result]:
@@ -288,19 +261,82 @@ def _other_answers(store: Workspace, results: Sequence[Result], wished: bool) ->
     return old
 
 
-def _gaps(imported: Imported) -> list[ResultWarning]:
-    """One sentence for all models that lack images, and one for those that have too many."""
-    problems = (
-        (imported.missing, "lack predictions for some images, which are left out of their scores"),
-        (imported.unknown, "have predictions for images that the dataset lacks, which are left out"),
-    )
-    notes = []
-    for counts, what in problems:
-        if counts:
-            models = listed([f"{model}: {count:,}" for model, count in counts.items()], 3)
-            text = f"{len(counts)} of {len(imported.results.results)} models {what} ({models})"
-            notes.append(ResultWarning(text, "missing-predictions"))
-    return notes
+class Matching:
+    """The names in files as names in a dataset; the first naming under which any is found counts for all."""
+
+    def __init__(self, dataset: Dataset, *, in_order: bool = False, allow_unknown: bool = False) -> None:
+        self.dataset, self.in_order, self.allow_unknown = dataset, in_order, allow_unknown
+        #: How images were found: "id", "file name", ..., or "order".
+        self.rule = "id"
+        #: Models with predictions for images that the dataset lacks, and how many.
+        self.unknown: dict[str, int] = {}
+        self._known: dict[str, str] = {}
+        self._last: tuple[Sequence[str], list[str]] | None = None
+
+    def ids_of(self, answers: Answers, file: PredictionFile) -> Sequence[str]:
+        """The dataset's own names of a model's images."""
+        if answers.ids is None:
+            if not self.in_order:
+                hint = f"{argument('in_order', True)}, if row i is the i-th image of the dataset"
+                raise unnamed(file.source, file.titles, hint)
+            if len(answers) != len(self.dataset):
+                raise ClassifierError(
+                    f"{file.source} can't be taken in order",
+                    found=f"{len(answers)} predictions of {answers.model}",
+                    expected=f"{len(self.dataset)}, one for each image of {self.dataset.name!r}",
+                )
+            self.rule = "order"
+            return self.dataset.ids
+        names = self.translate(answers.ids)
+        own = set(self._known.values())
+        strange = [name for name in names if name not in own]
+        if strange and not self.allow_unknown:
+            raise ClassifierError(
+                f"{file.source} has predictions of {answers.model} for {len(strange)} images that "
+                f"{self.dataset.name!r} lacks",
+                found=f"ids such as {', '.join(strange[:3])}",
+                expected=f"ids such as {', '.join(list(self.dataset.ids)[:3])}",
+                hint=f"name the images as the dataset does; {argument('allow_unknown', True)} leaves the others out",
+            )
+        if strange:
+            self.unknown[answers.model] = len(strange)
+        return names
+
+    def translate(self, ids: Sequence[str]) -> list[str]:
+        """Each name as the dataset has it; a name that it lacks stays as it is."""
+        # The models of one file share one list of ids.
+        if self._last is None or self._last[0] is not ids:
+            for rule, naming in _NAMINGS.items() if not self._known else ():
+                known = {naming(image): image for image in self.dataset.ids}
+                # A name that two images share says of neither which one it is.
+                if len(known) == len(self.dataset) and any(naming(name) in known for name in ids):
+                    self.rule, self._known = rule, known
+                    break
+            self._known = self._known or {image: image for image in self.dataset.ids}
+            naming = _NAMINGS[self.rule]
+            self._last = ids, [self._known.get(naming(name), name) for name in ids]
+        return self._last[1]
+
+
+def check_agreement(truth: Truth, dataset: Dataset, space: LabelSpace) -> None:
+    """Labels beside the predictions must be those of the dataset: else the two count classes differently."""
+    if truth.ids is None:
+        return
+    row = {image: i for i, image in enumerate(dataset.ids)}
+    to_dataset = np.append(dataset.space.relabel_from(space), MISSING)
+    true_labels = to_dataset[class_indices(truth.labels, space, truth.source)].tolist()
+    named = zip(Matching(dataset).translate(truth.ids), true_labels, strict=True)
+    shared = [(name, label) for name, label in named if name in row]
+    differing = [(name, label) for name, label in shared if label != dataset.labels[row[name]]]
+    if differing:
+        name, label = differing[0]
+        keys = (*dataset.space.keys, "no class of it")
+        raise ClassifierError(
+            f"the labels in {truth.source} are not those of {dataset.name!r} "
+            f"for {len(differing)} of {len(shared)} images",
+            found=f"{name}: {keys[label]} in the file, {keys[dataset.labels[row[name]]]} in the dataset",
+            hint=f"one of the two has its classes in another order; name the file's label space: {argument('labels')}",
+        )
 
 
 class LabelsOnly(Dataset):

@@ -60,11 +60,8 @@ def known_rows(
     designs = workspace.designs()
     found = {}
     for one in planned:
-        names = {
-            one.result.setting,
-            *designs.get(one.result.setting, ()),
-            *(part.setting for part in one.setting.parts),
-        }
+        settings = (*designs.get(one.result.setting, ()), *(part.setting for part in one.setting.parts))
+        names = {one.result.setting, *settings}
         stored = workspace.results([one.result.classifier], names)
         parts = [_known(workspace, one, result, datasets[one.dataset]) for result in stored]
         if known := [part for part in parts if part is not None and len(part.rows)]:
@@ -87,31 +84,23 @@ def _known(workspace: Workspace, planned: PlannedResult, stored: Result, dataset
     if read.top.shape[1] < planned.needs.top_k or (planned.needs.scores and read.scores is None):
         return None
     ids = list(read.ids)
-    shifts = zip(_shifts(planned, ids), _stored_shifts(workspace, stored, len(ids)), strict=True)
-    here = np.flatnonzero(read.readable & np.array([wanted == made for wanted, made in shifts], bool))
+    # The shift that each image is to meet, and the one that it met.
+    shift = planned.setting.shift
+    wanted = [canonical_json(spec.shift.description)] * len(ids)
+    made = [canonical_json(other.shift.description)] * len(ids)
+    if isinstance(shift, Assigned):
+        members = [canonical_json(member.describe()) for member in shift.members]
+        wanted = [members[shift.assignment.places[one]] for one in ids]
+    if is_designed(stored):
+        members = [canonical_json(member) for member in members_of(other)]
+        made = [members[place] for place in places_of(workspace, stored).tolist()]
+    same_shift = [one == another for one, another in zip(wanted, made, strict=True)]
+    here = np.flatnonzero(read.readable & np.array(same_shift, bool))
     rows = np.array([row[ids[i]] for i in here.tolist()], np.int64)
     order = np.argsort(rows)
     here, rows = here[order], rows[order]
-    k = planned.needs.top_k
     scores = None if read.scores is None else read.scores[here]
-    return KnownRows(rows, PredictionBlock(read.top[here, :k], read.confidence[here], scores))
-
-
-def _shifts(planned: PlannedResult, ids: Sequence[str]) -> list[str]:
-    """The shift that each image is to meet."""
-    shift = planned.setting.shift
-    if not isinstance(shift, Assigned):
-        return [canonical_json(planned.result.spec.shift.description)] * len(ids)
-    members = [canonical_json(member.describe()) for member in shift.members]
-    return [members[shift.assignment.places[one]] for one in ids]
-
-
-def _stored_shifts(workspace: Workspace, stored: Result, images: int) -> list[str]:
-    """The shift that each image met."""
-    if not is_designed(stored):
-        return [canonical_json(stored.spec.shift.description)] * images
-    members = [canonical_json(member) for member in members_of(stored.spec)]
-    return [members[place] for place in places_of(workspace, stored).tolist()]
+    return KnownRows(rows, PredictionBlock(read.top[here, : planned.needs.top_k], read.confidence[here], scores))
 
 
 @lru_cache(maxsize=16)

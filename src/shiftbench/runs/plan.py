@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +25,8 @@ from shiftbench.store.prediction_files import PredictionBlock, read_block
 from shiftbench.store.spec import ClassifierRecord, DatasetRef, GeometryRecord, ResultSpec, ShiftRecord
 from shiftbench.store.workspace import Result, Workspace, setting_rows, space_key
 
-if TYPE_CHECKING:
-    from shiftbench.classifiers.recorded import RecordedPredictions
-
-_MOST_IMAGES_A_BLOCK, _FEWEST_IMAGES_A_BLOCK, _BLOCKS_OF_A_SMALL_SET = 256, 16, 32
-_EVEN_COUNT = 8
+#: Images per block, at most and at least; blocks of a small dataset.
+_MOST, _FEWEST, _BLOCKS_OF_A_SMALL_SET, _EVEN_COUNT = 256, 16, 32, 8
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,7 @@ def block_count(images: int) -> int:
     >>> [block_count(images) for images in (5, 114, 1000, 50_000)]
     [1, 8, 32, 200]
     """
-    wished = math.ceil(images / _BLOCKS_OF_A_SMALL_SET)
-    size = max(_FEWEST_IMAGES_A_BLOCK, min(_MOST_IMAGES_A_BLOCK, wished))
+    size = max(_FEWEST, min(_MOST, math.ceil(images / _BLOCKS_OF_A_SMALL_SET)))
     count = math.ceil(images / size)
     return count if count < _EVEN_COUNT else _EVEN_COUNT * math.ceil(count / _EVEN_COUNT)
 
@@ -87,7 +82,7 @@ def work_items(name: str, dataset: Dataset, workers: int = 1) -> list[Block]:
     """The blocks of a dataset; for more workers than there are blocks, each is cut into 2, 4, 8, ... parts."""
     images, parts = len(dataset), 1
     count = block_count(images)
-    while count * parts < 2 * workers and images >= 2 * parts * count * _FEWEST_IMAGES_A_BLOCK:
+    while count * parts < 2 * workers and images >= 2 * parts * count * _FEWEST:
         parts *= 2
     ends = [i * images // (count * parts) for i in range(count * parts + 1)]
     return [Block(start, stop, name, parts > 1) for start, stop in itertools.pairwise(ends)]
@@ -122,7 +117,8 @@ def plan_result(
     workspace: Workspace,
     common: Common | None = None,
 ) -> PlannedResult:
-    """Check that classifier, data and label spaces fit, and write down what decides the result."""
+    """Check that classifier, data and label spaces fit, and write down everything that decides the predictions, and
+    nothing else (no time, no place, no worker count)."""
     common = common or Common()
     space = dataset.space if setting.space is None else label_space(setting.space)
     rows = common.rows(dataset, space)
@@ -133,61 +129,30 @@ def plan_result(
         )
     projection = common.projection(classifier.space, space)
     workspace.record_space(space)
-    geometry = _geometry(classifier, setting)
-    spec = _spec(classifier, setting, dataset, space, geometry, len(rows), seed)
-    stored = Needs(min(needs.top_k, len(space)), scores=needs.scores)
-    if classifier.recorded is not None:
-        stored = _recorded_needs(classifier.recorded, setting, dataset, space, stored)
-    result = Result(classifier.name, setting.name, spec)
-    if not workspace.predictions_path(result).exists():
-        setting.shift.check_setting(classifier, setting.name, dataset, projection)
-    return PlannedResult(result, setting, setting.dataset, geometry, space, projection, rows, stored)
-
-
-def _geometry(classifier: Classifier, setting: Setting) -> Geometry:
     geometry = classifier.preprocessing.geometry
     if setting.uncropped:
-        return replace(geometry, crop=None)
-    if setting.crop_only and geometry.crop is not None:
+        geometry = replace(geometry, crop=None)
+    elif setting.crop_only and geometry.crop is not None:
         # A file that has the classifier's size stays as it is; a classifier of another size gets it resized once.
-        return replace(geometry, resize=geometry.crop, resize_rule="exact")
-    return geometry
-
-
-def _recorded_needs(
-    classifier: RecordedPredictions, setting: Setting, dataset: Dataset, space: LabelSpace, needs: Needs
-) -> Needs:
-    """Predictions made elsewhere: they must be of these images, and give only what was recorded."""
-    if setting.shifted:
-        raise SettingError(
-            f"{classifier.name!r} holds predictions made elsewhere; it can't be run under {setting.name!r}",
-            hint=f"evaluate it on settings whose images are used as they are: {argument('suite', 'clean')}",
-        )
-    classifier.check_ids(dataset.ids)
-    answer = classifier.lookup(dataset.ids[:1], space)
-    return Needs(min(needs.top_k, answer.top.shape[1]), scores=needs.scores and answer.scores is not None)
-
-
-def _spec(
-    classifier: Classifier,
-    setting: Setting,
-    dataset: Dataset,
-    space: LabelSpace,
-    geometry: Geometry,
-    images: int,
-    seed: int,
-) -> ResultSpec:
-    """Everything that decides the predictions, and nothing else (no time, no place, no worker count)."""
-    shift = setting.shift.describe()
-    if setting.shifted:
-        shift = {**shift, "seed": seed}
-    provenance, family = _provenance(setting, dataset, space, images, seed)
-    return ResultSpec(
+        geometry = replace(geometry, resize=geometry.crop, resize_rule="exact")
+    stored = Needs(min(needs.top_k, len(space)), scores=needs.scores)
+    if classifier.recorded is not None:
+        # Predictions made elsewhere: they must be of these images, and give only what was recorded.
+        if setting.shifted:
+            raise SettingError(
+                f"{classifier.name!r} holds predictions made elsewhere; it can't be run under {setting.name!r}",
+                hint=f"evaluate it on settings whose images are used as they are: {argument('suite', 'clean')}",
+            )
+        classifier.recorded.check_ids(dataset.ids)
+        answer = classifier.recorded.lookup(dataset.ids[:1], space)
+        stored = Needs(min(stored.top_k, answer.top.shape[1]), scores=stored.scores and answer.scores is not None)
+    provenance, family = _provenance(setting, dataset, space, len(rows), seed)
+    spec = ResultSpec(
         ClassifierRecord(classifier.describe()),
         DatasetRef({"name": dataset.name, "fingerprint": dataset.fingerprint}),
-        images,
+        len(rows),
         GeometryRecord(asdict(geometry)),
-        ShiftRecord(shift),
+        ShiftRecord({**setting.shift.describe(), **({"seed": seed} if setting.shifted else {})}),
         setting.source,
         space_key(space),
         setting.reference,
@@ -195,6 +160,10 @@ def _spec(
         provenance,
         family,
     )
+    result = Result(classifier.name, setting.name, spec)
+    if not workspace.predictions_path(result).exists():
+        setting.shift.check_setting(classifier, setting.name, dataset, projection)
+    return PlannedResult(result, setting, setting.dataset, geometry, space, projection, rows, stored)
 
 
 def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: int, seed: int) -> tuple[str, str]:
@@ -227,12 +196,15 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
 
 def is_complete(workspace: Workspace, planned: PlannedResult) -> bool:
     """Whether the result's file is there, whole, untouched and has the columns that are needed."""
-    return _holds(workspace.predictions_path(planned.result), len(planned.rows), planned)
+    return (
+        _read(workspace.predictions_path(planned.result), len(planned.rows), planned, planned.needs.scores) is not None
+    )
 
 
 def block_is_complete(workspace: Workspace, planned: PlannedResult, item: Block) -> bool:
     rows = len(planned.rows_between(item.start, item.stop))
-    return rows == 0 or _holds(workspace.block_path(planned.result, item), rows, planned)
+    path = workspace.block_path(planned.result, item)
+    return rows == 0 or _read(path, rows, planned, planned.needs.scores) is not None
 
 
 def covering(blocks: Iterable[Block], wanted: Block) -> list[Block]:
@@ -286,11 +258,7 @@ def stored_blocks(workspace: Workspace, planned: PlannedResult, dataset: Dataset
     return sorted(found, key=lambda block: (block.start, -block.stop))
 
 
-def _holds(path: Location, rows: int, planned: PlannedResult) -> bool:
-    return _read(path, rows, planned, scores=planned.needs.scores) is not None
-
-
-def _read(path: Location, rows: int, planned: PlannedResult, *, scores: bool = True) -> PredictionBlock | None:
+def _read(path: Location, rows: int, planned: PlannedResult, scores: bool = True) -> PredictionBlock | None:
     try:
         block = read_block(path, scores=scores, key=planned.result.key)
     except UnreachableError:

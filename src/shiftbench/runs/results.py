@@ -42,7 +42,9 @@ class StoredResults:
         #: Optional settings that were not evaluated, and why.
         self.left_out = dict(left_out or {})
         #: All versions of the models in the workspace that share a name with one of these.
-        self.models = models or _all_versions(workspace, results)
+        names = {result.classifier for result in results}
+        known = [*workspace.results(names), *results] if names and models is None else []
+        self.models = models or ModelVersions.of(workspace, known)
         #: A design's passes are the settings that they estimate.
         self.results = _with_parts(workspace, [self.models.named(result) for result in results])
 
@@ -80,9 +82,9 @@ class StoredResults:
 
     def model_facts(self) -> dict[str, dict[str, Any]]:
         """By title of a model: its id, and what was assumed about it (None where that was not recorded)."""
-        assumed = self.history.assumed
+        assumed = {version: list(facts) for version, facts in self.history.assumed.items()}
         return {
-            title: {"id": one.id, "assumed": _listed_facts(assumed.get(one.record.version))}
+            title: {"id": one.id, "assumed": assumed.get(one.record.version)}
             for title, one in self.models.titles.items()
         }
 
@@ -125,12 +127,7 @@ class StoredResults:
         """
         if classifier is not None:
             classifier = self.models.title(self.find_model(classifier))
-        self.of_setting(setting)
-        found = [
-            result
-            for result in self.results
-            if classifier in (None, result.title) and setting in (None, result.setting)
-        ]
+        found = [one for one in self.of_setting(setting) if classifier in (None, one.title)]
         if len(found) != 1:
             raise StoreError(
                 "these names do not say which predictions are meant",
@@ -223,24 +220,14 @@ def mean_scores(mean: SettingMean, scores: Sequence[tuple[str, str, Score]]) -> 
     for model, setting, score in scores:
         if setting in mean.settings:
             groups.setdefault((model, score.metric), {})[setting] = score
-    return [
-        (model, mean.name, _mean_score(list(group.values())))
-        for (model, _), group in groups.items()
-        if len(group) == len(mean.settings)
-    ]
-
-
-def _mean_score(scores: Sequence[Score]) -> Score:
-    value, low, high = (fmean(getattr(one, end) for one in scores) for end in ("value", "low", "high"))
-    return replace(
-        scores[0],
-        value=value,
-        low=low,
-        high=high,
-        n=sum(one.n for one in scores),
-        method="mean of the settings' limits",
-        provenance=f"mean over {len(scores)} settings",
-    )
+    found = []
+    for (model, _), group in groups.items():
+        own = list(group.values())
+        if len(own) == len(mean.settings):
+            ends = {end: fmean(getattr(one, end) for one in own) for end in ("value", "low", "high")}
+            about = {"method": "mean of the settings' limits", "provenance": f"mean over {len(own)} settings"}
+            found.append((model, mean.name, replace(own[0], n=sum(one.n for one in own), **ends, **about)))
+    return found
 
 
 def _with_parts(workspace: Workspace, results: list[Result]) -> list[Result]:
@@ -249,15 +236,6 @@ def _with_parts(workspace: Workspace, results: list[Result]) -> list[Result]:
     from shiftbench.store.designs import with_parts  # most workspaces hold no design
 
     return with_parts(workspace, results)
-
-
-def _listed_facts(facts: tuple[str, ...] | None) -> list[str] | None:
-    return None if facts is None else list(facts)
-
-
-def _all_versions(workspace: Workspace, results: Sequence[Result]) -> ModelVersions:
-    names = {result.classifier for result in results}
-    return ModelVersions.of(workspace, [*workspace.results(names), *results] if names else [])
 
 
 def select_results(
