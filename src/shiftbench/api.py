@@ -17,7 +17,7 @@ from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.labels.space import LabelSpace
-from shiftbench.runs.behaviour import settle_behaviour
+from shiftbench.runs.behaviour import copy_behaviour, settle_behaviour
 from shiftbench.runs.execute import collect_needs, execute, input_warnings, load_classifiers, open_inputs, plan_results
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
@@ -675,6 +675,8 @@ def dry_run(
     workers = options.pop("workers", None)
     executor = Rehearsal(find_executor(options.pop("executor", "threads"), workers), there, workers)
     with tempfile.TemporaryDirectory() as folder:
+        if there is not None:
+            copy_behaviour(there, Workspace(folder))  # a model that has changed since has no results there
         try:
             evaluate(classifiers, suite, data, folder, **{**options, "progress": False}, executor=executor)
         except OnlyPlannedError as planned:

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import shiftbench as sb
 from shiftbench.errors import ShiftbenchError
 from tests.cli.test_eval import call, project
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
+from tests.runs.test_behaviour import READS, RIGHT, SMALL, WRONG
 
 __all__ = ["project"]  # a fixture
 OPTIONS: dict[str, Any] = {
@@ -45,6 +47,19 @@ def test_a_plan_counts_what_the_run_does(tmp_path: Path) -> None:
     assert sorted((tmp_path / "w").rglob("*")) == before
     assert (again.forward_passes, again.done) == (9 * 27, len(run.results) * 27)
     assert sb.dry_run(model("a"), data=data, workspace=run.workspace, **OPTIONS).seconds == 0
+
+
+def test_results_of_a_changed_model_are_not_counted_as_done(tmp_path: Path) -> None:
+    data, weights, place = colour_folder(tmp_path / "photos", per_class=6), tmp_path / "w.npy", tmp_path / "w"
+    (tmp_path / "model.py").write_text(READS.format(weights=weights))
+    np.save(weights, RIGHT)
+    sb.evaluate(tmp_path / "model.py", data=data, workspace=place, **SMALL)
+    done = []
+    for matrix in (RIGHT, WRONG):
+        np.save(weights, matrix)
+        plan = sb.dry_run(tmp_path / "model.py", data=data, workspace=place, **SMALL)
+        done.append((plan.done, plan.forward_passes))
+    assert done == [(18, 0), (0, 18)]
 
 
 def test_a_design_has_fewer_passes(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from shiftbench.arrays import FloatArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ResultWarning, StoreError
+from shiftbench.io.atomic import write_bytes
+from shiftbench.io.errors import UnwritableError
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import UnwritableError
@@ -48,6 +50,12 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
     """Make models that have changed behind the same fingerprint other versions, and report it."""
     opaque = [one for one in classifiers if one.recorded is None and not one.self_contained]
     return [warning for one in opaque if (warning := _settle(one, workspace)) is not None]
+
+
+def copy_behaviour(source: Workspace, target: Workspace) -> None:
+    """Make ``target`` know the models that ``source`` knows, damaged records included."""
+    for path in (source.root / "behaviour").glob("*.json"):
+        write_bytes(target.root / "behaviour" / path.name, path.read_bytes())
 
 
 def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | None:

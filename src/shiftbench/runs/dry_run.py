@@ -124,25 +124,21 @@ class Rehearsal(Executor):
             own = [one for one in left if one.result.classifier == name]
             chosen += own[:: -(-len(own) // _SETTINGS)]
         short = replace(job, context=replace(job.context, results=tuple(chosen)))
-        warm, timed = self._items(short, 0), self._items(short, 1)
-        self._run(short, warm)  # compiles kernels, loads libraries
-        started = time.perf_counter()
-        self._run(short, timed or warm)
-        passes = sum(len(one.rows_between(item.start, item.stop)) for one in chosen for item in timed or warm
+        # A small block per worker and dataset; those of the second turn are of other images.
+        turns: tuple[list[Block], list[Block]] = [], []
+        for name in dict.fromkeys(one.dataset for one in chosen):
+            images = len(job.context.datasets[name])
+            size = min(_IMAGES, max(1, images // (2 * self.workers)))
+            for number in range(2 * self.workers):
+                if (number + 1) * size <= images:
+                    turns[number // self.workers].append(Block(number * size, (number + 1) * size, name))
+        warm, timed = turns[0], turns[1] or turns[0]
+        started = 0.0
+        for items in (warm, timed):  # the first compiles kernels and loads libraries
+            started = time.perf_counter()
+            failures = self.executor.run(short, items, lambda count: None)
+            if failures:
+                raise ShiftbenchError("the model fails on the first images", found=failures[0])
+        passes = sum(len(one.rows_between(item.start, item.stop)) for one in chosen for item in timed
                      if item.whole == one.dataset)  # fmt: skip
         return (time.perf_counter() - started) / max(passes, 1)
-
-    def _items(self, job: Evaluation, turn: int) -> list[Block]:
-        """A small block per worker and dataset; those of another turn are of other images."""
-        found = []
-        for name in dict.fromkeys(one.dataset for one in job.context.results):
-            size = min(_IMAGES, max(1, len(job.context.datasets[name]) // (2 * self.workers)))
-            first = turn * self.workers * size
-            ends = [(first + i * size, first + (i + 1) * size) for i in range(self.workers)]
-            found += [Block(*end, name) for end in ends if end[1] <= len(job.context.datasets[name])]
-        return found
-
-    def _run(self, job: Evaluation, items: Sequence[Block]) -> None:
-        failures = self.executor.run(job, items, lambda count: None)
-        if failures:
-            raise ShiftbenchError("the model fails on the first images", found=failures[0])

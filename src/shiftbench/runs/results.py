@@ -224,9 +224,10 @@ def mean_scores(mean: SettingMean, scores: Sequence[tuple[str, str, Score]]) -> 
     for (model, _), group in groups.items():
         own = list(group.values())
         if len(own) == len(mean.settings):
-            ends = {end: fmean(getattr(one, end) for one in own) for end in ("value", "low", "high")}
-            about = {"method": "mean of the settings' limits", "provenance": f"mean over {len(own)} settings"}
-            found.append((model, mean.name, replace(own[0], n=sum(one.n for one in own), **ends, **about)))
+            value, low, high = (fmean(getattr(one, end) for one in own) for end in ("value", "low", "high"))
+            count, how = sum(one.n for one in own), "mean of the settings' limits"
+            score = replace(own[0], value=value, low=low, high=high, n=count, method=how)
+            found.append((model, mean.name, replace(score, provenance=f"mean over {len(own)} settings")))
     return found
 
 
