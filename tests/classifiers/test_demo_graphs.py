@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 import subprocess
 import sys
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS, DEMO_CLASSIFIERS
 from shiftbench.classifiers.demo_graphs import pickled_tensors
 from shiftbench.classifiers.weights import load_weights
+from shiftbench.cli.app import app
 from shiftbench.errors import ClassifierError
 from tests.classifiers.conftest import Photographs
 
@@ -21,7 +24,9 @@ from tests.classifiers.conftest import Photographs
 @pytest.mark.parametrize("name", sorted({**DEMO_CLASSIFIERS, **CIFAR_CLASSIFIERS}))
 def test_scores_are_those_of_torch(name: str, photographs: Photographs) -> None:
     graph, module = load_classifier(f"demo:{name}"), load_classifier(f"demo:{name}", engine="torch")
-    images = np.stack([graph.preprocessing.geometry(photographs.pixels[i]) for i in range(0, 114, 10)])
+    assert (graph.engine, module.engine) == ("onnxruntime cpu", "torch cpu float32")
+    assert graph.fingerprint == module.fingerprint
+    images = np.stack([graph.preprocessing.geometry(photographs.pixels[i]) for i in range(0, 114, 30)])
     expected, found = module.scores(images), graph.scores(images)
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).all()
@@ -48,6 +53,9 @@ def test_a_file_that_names_other_things_than_tensors_is_refused(tmp_path: Path) 
 def test_graphs_are_made_without_torch(tmp_path: Path) -> None:
     code = (
         "import sys\n"
+        "from shiftbench.classifiers import load_classifier\n"
+        "load_classifier('demo:efficientnet-lite0').session\n"
+        "assert 'torch' not in sys.modules\n"
         "sys.modules['torch'] = sys.modules['onnx'] = None\n"
         "from pathlib import Path\n"
         "from shiftbench.classifiers.demo import DEMO_CLASSIFIERS\n"
@@ -61,19 +69,14 @@ def test_graphs_are_made_without_torch(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["['batch', 3, 'height', 'width']"] * len(DEMO_CLASSIFIERS)
 
 
-def test_demo_names_missing_packages_before_anything_is_written(tmp_path: Path) -> None:
-    code = (
-        "import importlib.util, sys\n"
-        "find = importlib.util.find_spec\n"
-        "absent = ('h5py', 'onnxruntime')\n"
-        "importlib.util.find_spec = lambda name, *rest: None if name in absent else find(name, *rest)\n"
-        "from shiftbench.cli import main\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "demo"], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode != 0
-    assert "onnxruntime, h5py" in done.stderr
-    assert "pip install 'shiftbench[demo]'" in done.stderr
+def test_demo_names_missing_packages_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, absent = importlib.util.find_spec, ("h5py", "onnxruntime")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name in absent else find(name, *rest))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code != 0
+    assert "onnxruntime, h5py" in str(done.exception) + done.output
+    assert "pip install 'shiftbench[demo]'" in str(done.exception) + done.output
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,8 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import Common, PlannedResult, all_items, missing_items, plan_result, work_items
 from shiftbench.settings.base import SuiteOptions, build_suite
-from shiftbench.store.workspace import Workspace, setting_rows
+from shiftbench.store.predictions import setting_rows
+from shiftbench.store.workspace import Workspace
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 from tests.runs.test_evaluate import as_classifier
 

@@ -15,9 +15,9 @@ from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import local
 from shiftbench.labels.space import LabelSpace, single_labels
 from shiftbench.store.prediction_files import PredictionBlock, write_block
-from shiftbench.store.predictions import Predictions
+from shiftbench.store.predictions import Predictions, setting_rows
 from shiftbench.store.spec import DatasetRef, ResultSpec, ShiftRecord
-from shiftbench.store.workspace import Result, Workspace, setting_rows, space_key
+from shiftbench.store.workspace import Result, Workspace, space_key
 
 ANIMALS = LabelSpace("animals", ("ant", "bee", "cat", "dog"))
 PETS = LabelSpace("pets", ("cat", "dog"))

@@ -32,14 +32,14 @@ from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedResult, RunContext, block_is_complete, is_complete
 from shiftbench.shifts.base import Shift
 from shiftbench.store.prediction_files import PredictionBlock, as_stored, write_block
-from shiftbench.store.predictions import SKIPPED
+from shiftbench.store.predictions import SKIPPED, setting_rows
 from shiftbench.store.shifted_images import (
     MOST_SHIFTED_IMAGES,
     ShiftedImage,
     block_images_path,
     write_shifted_images,
 )
-from shiftbench.store.workspace import Workspace, setting_rows
+from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from shiftbench.runs.known import KnownRows

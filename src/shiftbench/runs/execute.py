@@ -32,7 +32,7 @@ from shiftbench.errors import (
 )
 from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import UnwritableError, is_object
+from shiftbench.io.paths import is_object, remove_tree
 from shiftbench.jobs.base import Block, Executor, Failure, Shard
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.catalogue import FOLDERS
@@ -344,7 +344,7 @@ def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext)
     result = planned.result
     with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=context.patience):
         if is_complete(workspace, planned):
-            workspace.clear_blocks(workspace.blocks_folder(result))
+            remove_tree(workspace.blocks_folder(result))
             return True
         data = context.datasets[planned.dataset]
         whole = read_blocks(workspace, planned, stored_blocks(workspace, planned, data), Block(0, len(data)))

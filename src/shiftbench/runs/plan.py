@@ -22,8 +22,9 @@ from shiftbench.labels.space import LabelSpace, Projection
 from shiftbench.metrics.base import Needs
 from shiftbench.settings.base import Setting
 from shiftbench.store.prediction_files import PredictionBlock, read_block
+from shiftbench.store.predictions import setting_rows
 from shiftbench.store.spec import ClassifierRecord, DatasetRef, GeometryRecord, ResultSpec, ShiftRecord
-from shiftbench.store.workspace import Result, Workspace, setting_rows, space_key
+from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, space_key
 
 #: Images per block, at most and at least; blocks of a small dataset.
 _MOST, _FEWEST, _BLOCKS_OF_A_SMALL_SET, _EVEN_COUNT = 256, 16, 32, 8
@@ -249,7 +250,7 @@ def stored_blocks(workspace: Workspace, planned: PlannedResult, dataset: Dataset
     """The blocks and parts of a result that are there, damaged or not; and blocks without any of its images."""
     whole = {block.start: block for block in work_items(planned.dataset, dataset)}
     found = [block for block in whole.values() if not len(planned.rows_between(block.start, block.stop))]
-    for start, stop in workspace.stored_blocks(planned.result):
+    for start, stop in map(block_range, blocks_in(workspace.blocks_folder(planned.result))):
         if stop is not None:
             found.append(Block(start, stop, planned.dataset, is_part=True))
         elif start in whole:

@@ -6,7 +6,7 @@ Written result by result, so that a billion rows need no more memory than one re
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,12 +51,12 @@ def export_table(
             found=target.name,
             expected=f"a file name that ends in {' or '.join(_FORMATS)}",
         )
-    rows, find, assumed = 0, _Rows(images), RunHistory.of(workspace).assumed
+    rows, wanted, assumed = 0, frozenset(images), RunHistory.of(workspace).assumed
 
     def read(result: Result) -> pa.Table:
         facts = ", ".join(assumed.get(result.spec.classifier.version, ()))
         found = workspace.read(result, top_k=top_k, scores=False)
-        return long_table(found, top_k, find, model_id=result.model_id, assumed=facts)
+        return long_table(found, top_k, wanted, model_id=result.model_id, assumed=facts)
 
     def tables() -> Iterator[pa.Table]:
         """Of all results in order, a few of them read while the last one is written."""
@@ -91,29 +91,13 @@ def _schema(top_k: int) -> pa.Schema:
     return pa.schema([*((word, pa.string()) for word in words), *numbers])
 
 
-class _Rows:
-    """Where the wanted images stand; looked up once for all results on the same images."""
-
-    def __init__(self, images: Collection[str]) -> None:
-        self._wanted = set(images)
-        self._known: dict[int, tuple[Sequence[str], NDArray[np.int64]]] = {}
-
-    def __call__(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        if not self._wanted:
-            return np.arange(len(ids))
-        # The ids are kept beside the rows: as long as they are, no other list can have their identity.
-        known, rows = self._known.get(id(ids), (None, None))
-        if known is not ids or rows is None:
-            rows = np.array([row for row, image in enumerate(ids) if image in self._wanted], np.int64)
-            self._known[id(ids)] = (ids, rows)
-        return rows
-
-
 def long_table(
-    found: Predictions, top_k: int, find: _Rows | None = None, *, model_id: str, assumed: str = ""
+    found: Predictions, top_k: int, images: Collection[str] = (), *, model_id: str, assumed: str = ""
 ) -> pa.Table:
-    """The rows of one result; ``find`` chooses some of its images."""
-    rows = np.arange(len(found)) if find is None else find(found.ids)
+    """The rows of one result, or those of some of its images."""
+    rows = np.arange(len(found))
+    if images:
+        rows = np.array([row for row, image in enumerate(found.ids) if image in images], np.int64)
     top, labels, confidence = found.top[rows], found.labels[rows], found.confidence[rows]
     if found.label_sets is None:
         shown = _keys(found.space, labels)

@@ -65,7 +65,8 @@ def workspace_stats(workspace: Workspace) -> Stats:
     files = {path for _, _, path in workspace.prediction_files()}
     folders = [folder for folder in workspace.block_folders() if _file_of(workspace, folder) not in files]
     records = [path.parent for path in (workspace.root / "datasets").glob("*/record.json")]
-    problems = [problem for folder in records for problem in workspace.problems_in(folder)]
+    named = [folder.name.rpartition("-") for folder in records]
+    problems = [one for name, _, fingerprint in named for one in workspace.problems(unquote(name), fingerprint)]
     images = 0
     for folder in records:
         with (folder / "images.parquet").open("rb") as file:
@@ -226,7 +227,7 @@ def compact(workspace: Workspace) -> Compaction:
         files = blocks_in(folder)
         if _file_of(workspace, folder).exists() or not files:
             removed += len(files)
-            workspace.clear_blocks(folder)
+            remove_tree(folder)
         else:
             joined += _join(workspace, folder, files)
     temporary = _remove_temporary(workspace.root)
@@ -354,5 +355,5 @@ def remove_results(workspace: Workspace, found: Sequence[Removable]) -> None:
                 # The predictions first: without them the rest is what an interrupted run leaves.
                 workspace.predictions_path(one.result).unlink(missing_ok=True)
                 workspace.images_path(one.result).unlink(missing_ok=True)
-                workspace.clear_blocks(workspace.blocks_folder(one.result))
+                remove_tree(workspace.blocks_folder(one.result))
         workspace.write_catalogue()

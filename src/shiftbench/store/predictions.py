@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.io import html
-from shiftbench.labels.space import Labels, LabelSets, LabelSpace, Scores, multi_hot
+from shiftbench.labels.space import Labels, LabelSets, LabelSpace, Scores, multi_hot, relabel_sets, single_labels
 from shiftbench.store.spec import ResultSpec
 
 SKIPPED = -1
@@ -127,3 +127,34 @@ class Predictions:
     def provenance(self) -> str:
         """One line for people; two results are comparable when these lines agree."""
         return self.spec.provenance
+
+
+@dataclass(frozen=True)
+class SettingRows:
+    """The images of a dataset that a setting uses, with their labels over its label space."""
+
+    #: Positions in the dataset, ascending.
+    rows: NDArray[np.int64]
+    labels: Labels
+    label_sets: LabelSets | None = None
+
+
+def setting_rows(
+    labels: Labels, source: LabelSpace, target: LabelSpace, label_sets: LabelSets | None = None
+) -> SettingRows:
+    """Which images of a dataset belong to a setting, and their labels in its label space.
+
+    Images whose class the setting lacks are left out (val restricted to the classes of ImageNet-A), of images with
+    several those that have none of its classes; a dataset without any labels is kept whole, with -1.
+    """
+    if label_sets is not None:
+        sets = relabel_sets(label_sets, source, target)
+        rows = np.flatnonzero([bool(own) for own in sets])
+        kept = [sets[row] for row in rows.tolist()]
+        return SettingRows(rows, single_labels(kept), kept)
+    if not np.any(labels >= 0):
+        return SettingRows(np.arange(len(labels)), np.full(len(labels), -1, np.int32))
+    mapped = target.relabel_from(source)
+    relabelled = np.where(labels >= 0, mapped[np.maximum(labels, 0)], -1).astype(np.int32)
+    rows = np.flatnonzero(relabelled >= 0)
+    return SettingRows(rows, relabelled[rows])

@@ -33,16 +33,15 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_json
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import GoneError, Location, is_object, local, place, remove_tree
 from shiftbench.jobs.base import Block
-from shiftbench.labels.space import Labels, LabelSets, LabelSpace, relabel_sets, single_labels
+from shiftbench.labels.space import Labels, LabelSets, LabelSpace
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block
-from shiftbench.store.predictions import Predictions
+from shiftbench.store.predictions import Predictions, SettingRows, setting_rows
 from shiftbench.store.sealed import JSON_FILES, TABLES, SealedFiles, damaged, explained, read_catalogue, write_catalogue
 from shiftbench.store.shifted_images import ShiftedImage, join_shifted_images, read_shifted_images
 from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spec_key
@@ -115,16 +114,6 @@ class DatasetRecord:
     ids: list[str]
     labels: Labels
     #: All classes of each image, where images may have several.
-    label_sets: LabelSets | None = None
-
-
-@dataclass(frozen=True)
-class SettingRows:
-    """The images of a dataset that a setting uses, with their labels over its label space."""
-
-    #: Positions in the dataset, ascending.
-    rows: NDArray[np.int64]
-    labels: Labels
     label_sets: LabelSets | None = None
 
 
@@ -281,10 +270,6 @@ class Workspace:
         """The folders of results that are not complete, or not cleared up."""
         return sorted(path for path in (self.root / "shards").glob("*/*/*") if path.is_dir())
 
-    def stored_blocks(self, result: Result) -> list[tuple[int, int | None]]:
-        """Where the blocks of a result begin that are there, damaged or not; and where parts of blocks end."""
-        return [block_range(path) for path in blocks_in(self.blocks_folder(result))]
-
     def lock_path(self, name: str) -> Location:
         """The file that a process locks to claim something."""
         return self.root / "locks" / f"{_file_name(name)}.lock"
@@ -363,12 +348,8 @@ class Workspace:
 
     def problems(self, name: str, fingerprint: str) -> list[dict[str, str]]:
         """Images of a dataset that were skipped or converted."""
-        return self.problems_in(self.dataset_folder(name, fingerprint))
-
-    def problems_in(self, dataset: Location) -> list[dict[str, str]]:
-        """The same, by the folder of the dataset."""
         found: dict[str, dict[str, str]] = {}  # by image: a block and a part of it name the same ones
-        for path in sorted((dataset / "problems").glob("*.json")):
+        for path in sorted((self.dataset_folder(name, fingerprint) / "problems").glob("*.json")):
             with explained(path):
                 found |= {problem["id"]: problem for problem in self.files.read_json(path)["problems"]}
         return list(found.values())
@@ -476,15 +457,11 @@ class Workspace:
         # First, so that a complete result has its images.
         join_shifted_images(self.files, folder, self.images_path(result))
         write_block(self.predictions_path(result), PredictionBlock.concatenate(blocks), result.spec, made_by)
-        self.clear_blocks(folder)
+        remove_tree(folder)
 
     def shifted_images(self, result: Result) -> dict[str, ShiftedImage]:
         """By id: the most confident mistakes as the model saw them, where the shift depends on the model."""
         return {image.id: image for image in read_shifted_images(self.files, self.images_path(result))}
-
-    def clear_blocks(self, folder: Location) -> None:
-        """Remove the blocks of a result."""
-        remove_tree(folder)
 
     def write_catalogue(self) -> int:
         """Bring the catalogue up to date; how many results it lists."""
@@ -523,27 +500,6 @@ class Workspace:
             raise damaged(path, f"it has {len(block)} predictions, and its setting {len(used.labels)} images")
         about = (result.title, result.setting, space, ids, used.labels)
         return Predictions(*about, block.top, block.confidence, result.spec, block.scores, used.label_sets)
-
-
-def setting_rows(
-    labels: Labels, source: LabelSpace, target: LabelSpace, label_sets: LabelSets | None = None
-) -> SettingRows:
-    """Which images of a dataset belong to a setting, and their labels in its label space.
-
-    Images whose class the setting lacks are left out (val restricted to the classes of ImageNet-A), of images with
-    several those that have none of its classes; a dataset without any labels is kept whole, with -1.
-    """
-    if label_sets is not None:
-        sets = relabel_sets(label_sets, source, target)
-        rows = np.flatnonzero([bool(own) for own in sets])
-        kept = [sets[row] for row in rows.tolist()]
-        return SettingRows(rows, single_labels(kept), kept)
-    if not np.any(labels >= 0):
-        return SettingRows(np.arange(len(labels)), np.full(len(labels), -1, np.int32))
-    mapped = target.relabel_from(source)
-    relabelled = np.where(labels >= 0, mapped[np.maximum(labels, 0)], -1).astype(np.int32)
-    rows = np.flatnonzero(relabelled >= 0)
-    return SettingRows(rows, relabelled[rows])
 
 
 def space_key(space: LabelSpace) -> str:
