@@ -30,13 +30,7 @@ _STEPS = {
 
 
 def understood(thing: Any) -> Preprocessing | Description:
-    """What a ``preprocessing=...`` of any kind states; an error names what cannot be represented.
-
-    >>> understood("size=32,colour=bgr").stated == {"size", "colour"}
-    True
-    >>> understood({"input_size": (3, 32, 32), "crop_pct": 1.0}).geometry.output
-    (32, 32)
-    """
+    """What a ``preprocessing=...`` of any kind states; an error names what cannot be represented."""
     what = "the preprocessing"
     if isinstance(thing, Preprocessing | Description):
         return thing
@@ -92,9 +86,6 @@ def from_timm(config: Mapping[str, Any]) -> Preprocessing:
     """From a model's ``pretrained_cfg`` or timm's resolved data config.
 
     The resize is floor(size / crop_pct), as in timm's evaluation transform.
-
-    >>> from_timm({"input_size": (3, 224, 224), "crop_pct": 0.95, "interpolation": "bicubic"}).geometry.resize
-    235
     """
     usual = Normalisation()
     _, height, width = config.get("input_size") or (3, 224, 224)

@@ -36,13 +36,7 @@ PREPROCESSING_FACTS = (*GEOMETRY_FACTS, *NORMALISATION_FACTS, "layout")
 
 
 class Description(Struct, frozen=True, kw_only=True):
-    """What is stated about a preprocessing; None where nothing is.
-
-    >>> Description(size=32, mean=0.5, std=0.25).over(Preprocessing()).normalisation.mean
-    (0.5, 0.5, 0.5)
-    >>> Description(size=32).over(Preprocessing()).geometry
-    Geometry(resize=32, crop=None, resize_rule='exact', interpolation='bilinear', fill=(0, 0, 0), crop_rounding='round')
-    """
+    """What is stated about a preprocessing; None where nothing is."""
 
     size: int | list[int] | None = None
     resize: int | list[int] | str | None = None
@@ -117,11 +111,7 @@ KEYS: tuple[str, ...] = Description.__struct_fields__
 
 
 def read_description(document: Mapping[str, Any], what: str = "the preprocessing") -> Description:
-    """From a dict: flat, or in the two halves that ``Preprocessing.describe`` gives.
-
-    >>> read_description({"geometry": {"crop": None}, "normalisation": {"colour_order": "bgr"}}).colour
-    'bgr'
-    """
+    """From a dict: flat, or in the two halves that ``Preprocessing.describe`` gives."""
     flat = {key: value for key, value in document.items() if key not in ("geometry", "normalisation")}
     for half, keys in (("geometry", _GEOMETRY_KEYS), ("normalisation", ("colour_order", *NORMALISATION_KEYS))):
         if half in document:
@@ -140,11 +130,7 @@ def read_description(document: Mapping[str, Any], what: str = "the preprocessing
 
 
 def parse_description(text: str) -> dict[str, Any]:
-    """``size=32,mean=0.49,0.48,0.45,std=0.25,resize=squash`` as a dict.
-
-    >>> parse_description("size=32,mean=0.5,0.4,0.3,scale=1/255")
-    {'size': 32, 'mean': [0.5, 0.4, 0.3], 'scale': '1/255'}
-    """
+    """``size=32,mean=0.49,0.48,0.45,std=0.25,resize=squash`` as a dict."""
     values: dict[str, list[Any]] = {}
     key = ""
     for part in text.split(","):
@@ -198,13 +184,7 @@ def read_description_file(path: Path) -> dict[str, Any]:
 
 
 def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> dict[str, Any]:
-    """A preprocessing in the flat vocabulary; ``pixels``: without the normalisation, for models that do it themselves.
-
-    >>> flat_description(Preprocessing())["resize"], flat_description(Preprocessing())["scale"]
-    (256, '1/255')
-    >>> read_description(flat_description(Preprocessing())).over(Preprocessing(Geometry(8))) == Preprocessing()
-    True
-    """
+    """A preprocessing in the flat vocabulary; ``pixels``: without the normalisation, which such a model does itself."""
     geometry, normalisation = preprocessing.geometry, preprocessing.normalisation
     resize, crop = (
         "none" if size is None else size if isinstance(size, int) else list(size)
@@ -228,11 +208,7 @@ def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> d
 
 
 def description_text(values: Mapping[str, Any]) -> str:
-    """As ``parse_description`` reads it.
-
-    >>> description_text({"size": [32, 48], "mean": 0.5})
-    'size=32,48,mean=0.5'
-    """
+    """As ``parse_description`` reads it."""
     texts = ((k, ",".join(f"{part:g}" for part in v) if isinstance(v, list) else v) for k, v in values.items())
     return ",".join(f"{key}={value}" for key, value in texts)
 
@@ -247,11 +223,7 @@ class Fact:
 
 
 def preprocessing_values(preprocessing: Preprocessing) -> dict[str, object]:
-    """The facts of a preprocessing by name.
-
-    >>> preprocessing_values(Preprocessing(Geometry(32, None, "exact")))["resize"]
-    'squash to 32 x 32'
-    """
+    """The facts of a preprocessing by name."""
 
     def sides(size: Size | None) -> str:
         return "none" if size is None else f"{size} x {size}" if isinstance(size, int) else f"{size[0]} x {size[1]}"
@@ -270,9 +242,6 @@ def settled_by(keys: Iterable[str]) -> set[str]:
 
     A size, a resize or a crop states the whole geometry; both mean and std state that pixels are RGB in [0, 1] unless
     the description says otherwise.
-
-    >>> sorted(settled_by(["size", "mean"]))
-    ['crop', 'interpolation', 'mean', 'resize']
     """
     stated = set(keys)
     facts = stated & set(PREPROCESSING_FACTS)

@@ -176,13 +176,7 @@ def reload(spec: str, options: Options, name: str) -> Classifier:
 
 
 def split_spec(spec: str) -> tuple[str, str]:
-    """The loader's key and its argument.
-
-    >>> split_spec("timm:resnet50@weights.pth")
-    ('timm', 'resnet50@weights.pth')
-    >>> split_spec("models/best.onnx")
-    ('.onnx', 'models/best.onnx')
-    """
+    """The loader's key and its argument."""
     scheme, colon, rest = spec.partition(":")
     # A one-letter "scheme" is a drive of Windows.
     if colon and len(scheme) > 1 and scheme in classifier_loaders:

@@ -294,12 +294,7 @@ def twin_path(weights: str, preprocessing: Preprocessing) -> Path:
 
 
 def disagreement(reference: Scores, candidate: Scores) -> str | None:
-    """Why two score tables can't stand for each other, or None if they can.
-
-    >>> disagreement(np.array([[1.0, 2.0]]), np.array([[1.0, 2.00001]]))
-    >>> disagreement(np.array([[1.0, 2.0]]), np.array([[1.0, 2.1]]))
-    'scores differ by 0.1, more than 0.0001 of the largest, 2'
-    """
+    """Why two score tables can't stand for each other, or None if they can."""
     if reference.shape != candidate.shape:
         return f"shapes differ: {reference.shape} and {candidate.shape}"
     if not (np.isfinite(reference).all() and np.isfinite(candidate).all()):

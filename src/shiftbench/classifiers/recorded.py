@@ -40,14 +40,7 @@ class Lookup(NamedTuple):
 
 
 class RecordedPredictions(Classifier):
-    """A classifier of which only its answers are known; it has ``lookup`` in place of ``scores``.
-
-    >>> pets = LabelSpace("pets", ("cat", "dog"))
-    >>> known = RecordedPredictions(["a.jpg", "b.jpg"], top=[1, 0], name="survey", space=pets)
-    >>> top, confidence, scores = known.lookup(["b.jpg", "z.jpg"])
-    >>> top[:, 0].tolist(), scores is None
-    ([0, -1], True)
-    """
+    """A classifier of which only its answers are known; it has ``lookup`` in place of ``scores``."""
 
     engine = "recorded"
 

@@ -179,11 +179,7 @@ def read_truth(path: str | Path) -> Truth:
 
 
 def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
-    """Keys, else names, else numbers: one reading for the whole file, so that "7" can't mean two things.
-
-    >>> class_indices(["dog", ""], LabelSpace("pets", ("n1", "n2"), ("cat", "dog")), "file").tolist()
-    [1, -1]
-    """
+    """Keys, else names, else numbers: one reading for the whole file, so that "7" can't mean two things."""
 
     def unknown(strange: Sequence[object]) -> ClassifierError:
         return ClassifierError(

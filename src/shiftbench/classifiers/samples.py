@@ -13,9 +13,6 @@ def sample_images(count: int = 4, size: tuple[int, int] = (224, 224)) -> Pixels:
 
     White noise would not do for comparing two engines: a network's activations on it are unlike those on
     photographs, mostly saturated or dead.
-
-    >>> sample_images(2, (32, 48)).shape
-    (2, 32, 48, 3)
     """
     return np.stack([_scene(np.random.default_rng(seed), *size) for seed in range(count)])
 

@@ -41,13 +41,7 @@ _definitions: list[object] = []
 
 @dataclass(frozen=True)
 class ZooTarget:
-    """``NAME``, ``NAME@weights.pth`` or ``NAME?checkpoint=weights.pth&pretrained=false``.
-
-    >>> ZooTarget.parse("resnet50@best.pth").checkpoint
-    'best.pth'
-    >>> ZooTarget.parse("resnet50?pretrained=false").pretrained
-    False
-    """
+    """``NAME``, ``NAME@weights.pth`` or ``NAME?checkpoint=weights.pth&pretrained=false``."""
 
     model: str
     checkpoint: str | None = None
@@ -250,11 +244,7 @@ def load_hf(target: str, options: Options) -> Classifier:
 
 
 def space_of(id2label: dict[Any, str], name: str) -> LabelSpace:
-    """ImageNet's own space where the thousand names are its names or placeholders, else one of the model's own.
-
-    >>> space_of({0: "cat", 1: "dog"}, "pets").keys
-    ('cat', 'dog')
-    """
+    """ImageNet's own space where the thousand names are its names or placeholders, else one of the model's own."""
     names = [str(id2label[index]) for index in sorted(id2label, key=int)]
     if len(names) == 1000:
         imagenet = label_space("imagenet-1k")

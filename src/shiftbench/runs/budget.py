@@ -37,11 +37,7 @@ _SPENT = 0.9
 
 
 def duration(text: str | float, expected: str = 'a duration such as "20s", "2min" or 20') -> float:
-    """Seconds of a duration; a number without a unit is itself.
-
-    >>> duration("20s"), duration("1.5 min"), duration(90)
-    (20.0, 90.0, 90.0)
-    """
+    """Seconds of a duration; a number without a unit is itself."""
     found = re.fullmatch(r"\s*(\d*\.?\d+)\s*(s|sec|m|min|h)?\s*", str(text))
     if found is None or float(found[1]) <= 0:
         raise SettingError("invalid budget", found=repr(text), expected=expected)
@@ -59,11 +55,7 @@ class Budget:
 
     @classmethod
     def parse(cls, budget: str | float | None, width: float | None) -> Budget | None:
-        """From ``"60s"``, ``"5m"`` or a number of forward passes, and a half-width in points.
-
-        >>> Budget.parse("5m", 0.5)
-        Budget(seconds=300.0, forward_passes=None, half_width=0.005, level=0.95)
-        """
+        """From ``"60s"``, ``"5m"`` or a number of forward passes, and a half-width in points."""
         if budget is None and width is None:
             return None
         if width is not None and not 0 < width < 100:

@@ -371,12 +371,7 @@ def _classifier(planned: PlannedResult) -> str:
 
 
 def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
-    """Scores over a setting's label space to classes and confidence; ties go to the lower index.
-
-    >>> block = predict(np.array([[0.0, 2.0, 1.0]], dtype=np.float32), "logits", Needs(top_k=2))
-    >>> block.top.tolist(), round(float(block.confidence[0]), 4)
-    ([[1, 2]], 0.6652)
-    """
+    """Scores over a setting's label space to classes and confidence; ties go to the lower index."""
     k, kept = min(needs.top_k, scores.shape[1]), scores if needs.scores else None
     if len(scores) == 0:
         return PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), kept)

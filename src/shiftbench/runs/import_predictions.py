@@ -184,11 +184,7 @@ def import_predictions(
 
 
 def find_setting(name: str) -> Setting:
-    """The setting of that name in any suite, if its images are used as they are; else one of the user's own.
-
-    >>> find_setting("imagenetv2-topimages").reference, find_setting("my-survey").reference
-    ('val', None)
-    """
+    """The setting of that name in any suite, if its images are used as they are; else one of the user's own."""
     for suite in suites.names():
         for setting in build_suite(suite).settings:
             if setting.name == name and not setting.shifted:
@@ -343,10 +339,6 @@ class LabelsOnly(Dataset):
     """Ids and labels without images.
 
     Its fingerprint differs from that of the dataset with images, so scores on the two never share a column.
-
-    >>> pets = LabelSpace("pets", ("cat", "dog"))
-    >>> LabelsOnly("survey", pets, ["a.jpg", "b.jpg"], [1, 0]).name
-    'survey (labels only)'
     """
 
     def __init__(self, name: str, space: LabelSpace, ids: Sequence[str], labels: Sequence[int] | np.ndarray) -> None:

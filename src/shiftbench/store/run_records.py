@@ -324,12 +324,7 @@ def shown_date(moment: str) -> str:
 
 
 def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
-    """The call as a line, without arguments that are defaults, and all its arguments as JSON.
-
-    >>> def table(metric="top1", *, level=0.95): ...
-    >>> describe_call(table, {"metric": "top5", "level": 0.95})
-    ("table(metric='top5')", {'metric': 'top5', 'level': 0.95})
-    """
+    """The call as a line, without arguments that are defaults, and all its arguments as JSON."""
     parameters = inspect.signature(call).parameters
     configuration = {name: as_json(arguments[name]) for name in parameters if name in arguments and name not in _SILENT}
     given = [f"{name}={value!r}" for name, value in configuration.items() if value != as_json(parameters[name].default)]
@@ -337,11 +332,7 @@ def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) 
 
 
 def as_json(value: Any) -> Any:
-    """Plain values as they are; other objects by their name or kind: enough to repeat the call, or to know what was.
-
-    >>> as_json((1, len, 3 + 4j))
-    [1, 'len', '<complex>']
-    """
+    """Plain values as they are; other objects by their name or kind: enough to repeat the call, or to know what was."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | PurePath) or is_object(value):
@@ -357,11 +348,7 @@ def as_json(value: Any) -> Any:
 
 
 def without_secrets(arguments: Iterable[str]) -> list[str]:
-    """The command line without credentials.
-
-    >>> without_secrets(["eval", "--token", "abc", "--data", "https://me:pw@host/x?sig=1"])
-    ['eval', '--token', '***', '--data', 'https://***@host/x?***']
-    """
+    """The command line without credentials."""
 
     def is_secret(option: str) -> bool:
         return option.startswith("--") and any(word in option for word in ("token", "password", "secret", "credential"))
