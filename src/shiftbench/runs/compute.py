@@ -31,14 +31,15 @@ from shiftbench.labels.space import Labels, Scores
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedResult, RunContext, block_is_complete, is_complete
 from shiftbench.shifts.base import Shift
-from shiftbench.store.prediction_files import PredictionBlock, as_stored, write_block
-from shiftbench.store.predictions import SKIPPED, setting_rows
-from shiftbench.store.shifted_images import (
+from shiftbench.store.prediction_files import (
     MOST_SHIFTED_IMAGES,
+    PredictionBlock,
     ShiftedImage,
-    block_images_path,
+    as_stored,
+    write_block,
     write_shifted_images,
 )
+from shiftbench.store.predictions import SKIPPED, setting_rows
 from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -358,7 +359,7 @@ class _BlockComputation:
         ]
         if images:
             path = self.workspace.block_path(planned.result, self.item)
-            write_shifted_images(self.workspace.files, block_images_path(path), images)
+            write_shifted_images(self.workspace.files, path.with_suffix(".images"), images)
 
     def _write(self, planned: PlannedResult, block: PredictionBlock) -> None:
         path = self.workspace.block_path(planned.result, self.item)

@@ -40,10 +40,17 @@ from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import GoneError, Location, is_object, local, place, remove_tree
 from shiftbench.jobs.base import Block
 from shiftbench.labels.space import Labels, LabelSets, LabelSpace
-from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec, write_block
+from shiftbench.store.prediction_files import (
+    PredictionBlock,
+    ShiftedImage,
+    join_shifted_images,
+    read_block,
+    read_shifted_images,
+    read_spec,
+    write_block,
+)
 from shiftbench.store.predictions import Predictions, SettingRows, setting_rows
 from shiftbench.store.sealed import JSON_FILES, TABLES, SealedFiles, damaged, explained, read_catalogue, write_catalogue
-from shiftbench.store.shifted_images import ShiftedImage, join_shifted_images, read_shifted_images
 from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spec_key
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from shiftbench.io.paths import Location
 from shiftbench.settings.base import Setting, Suite
 from shiftbench.settings.roles import open_data
 from shiftbench.shifts.base import Shift
-from shiftbench.store.shifted_images import ShiftedImage
+from shiftbench.store.prediction_files import ShiftedImage
 from shiftbench.store.spec import DatasetRef, canonical_json
 from shiftbench.store.workspace import DatasetRecord, Workspace
 

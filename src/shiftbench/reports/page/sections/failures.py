@@ -16,8 +16,8 @@ from shiftbench.reports.mistakes import read_tags
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail, ThumbnailSource
 from shiftbench.shifts.base import Shift, rebuild_shift
+from shiftbench.store.prediction_files import ShiftedImage
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.shifted_images import ShiftedImage
 from shiftbench.store.workspace import Result, Workspace
 
 if TYPE_CHECKING:
