@@ -90,7 +90,7 @@ class NonLocalMeans(Defence):
     name = "denoise"
 
     def __call__(self, images: Pixels) -> Pixels:
-        cv2, out = opencv("the defence 'denoise'"), images.copy()
+        cv2, out = required("cv2", "opencv", "the defence 'denoise'", "opencv-python-headless"), images.copy()
         for i, image in enumerate(images):
             bgr = np.ascontiguousarray(image[..., ::-1])
             planes = cv2.cvtColor(bgr, cv2.COLOR_LBGR2LAB)

@@ -20,7 +20,6 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ResultWarning, StoreError
 from shiftbench.io.atomic import write_bytes
-from shiftbench.io.errors import UnwritableError
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import UnwritableError

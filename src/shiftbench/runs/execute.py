@@ -30,9 +30,8 @@ from shiftbench.errors import (
     argument,
     listed,
 )
-from shiftbench.io.errors import UnwritableError
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import is_object, remove_tree
+from shiftbench.io.paths import UnwritableError, is_object, remove_tree
 from shiftbench.jobs.base import Block, Executor, Failure, Shard
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.catalogue import FOLDERS

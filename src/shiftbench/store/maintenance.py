@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 
 from shiftbench.errors import StoreError, UnknownNameError, explain, listed
-from shiftbench.io.errors import UnreachableError, UnwritableError
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, remove_tree
 from shiftbench.jobs.progress import Advance
