@@ -38,10 +38,10 @@ def test_published_models_have_their_residuals(tmp_path: Path) -> None:
     """A workspace with the accuracies of three models of 004 gives the residuals of the study of all 67."""
     baseline = baseline_of(V2)
     assert baseline is not None
-    x, y = zip(*baseline.values().values(), strict=True)
-    residual = effective_robustness(x, y, baseline.line(), models=list(baseline.values())).rho
+    x, y = zip(*baseline.values.values(), strict=True)
+    residual = effective_robustness(x, y, baseline.line(), models=list(baseline.values)).rho
     for model in ("resnet50", "alexnet", "pnasnet_large_tf"):
-        clean, shifted = baseline.values()[model]
+        clean, shifted = baseline.values[model]
         record(tmp_path / "w", "val", 50_000, round(50_000 * clean), model=model)
         record(tmp_path / "w", V2, 10_000, round(10_000 * shifted), model=model, reference="val")
     placements = place_models(sb.Run.open(tmp_path / "w"))
