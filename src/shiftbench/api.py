@@ -16,7 +16,6 @@ from shiftbench.io.paths import Location, place
 from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
-from shiftbench.labels.space import LabelSpace
 from shiftbench.runs.behaviour import copy_behaviour, settle_behaviour
 from shiftbench.runs.execute import collect_needs, execute, input_warnings, load_classifiers, open_inputs, plan_results
 from shiftbench.runs.plan import RunContext
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from shiftbench.classifiers.base import Classifier
     from shiftbench.datasets.base import Dataset
     from shiftbench.metrics.detection import AnomalyScore
     from shiftbench.reports.figures import RunFigures
@@ -92,22 +90,19 @@ class Run(StoredResults):
             parts.append(html.notes([f"{len(self.results):,} results: choose some with run.select(models, settings)"]))
         else:
             from shiftbench.reports.summary import summarise
+            from shiftbench.reports.table import Table
             from shiftbench.reports.writers import to_html
 
             lines = summarise(self).lines() if self.results else []
             parts.append(html.table(("", ""), [(html.small(name), html.text(text)) for name, text in lines], left=2))
             parts += [html.warning(str(line)) for line in self.warnings()]
-            parts += [to_html(table) for table in self._shown_tables()]
+            try:
+                tables = self.overview()
+            except ShiftbenchError as error:  # corruptions at different severities have no mean
+                tables = [self.table(), Table([], [], notes=[error.message])]
+            parts += map(to_html, tables)
         parts.append(html.notes(f"{name} left out: {why}" for name, why in self.left_out.items()))
         return html.block(*parts)
-
-    def _shown_tables(self) -> list[Table]:
-        from shiftbench.reports.table import Table
-
-        try:
-            return self.overview()
-        except ShiftbenchError as error:  # corruptions at different severities have no mean
-            return [self.table(), Table([], [], notes=[error.message])]
 
     @property
     def plot(self) -> RunFigures:
@@ -218,9 +213,6 @@ class Run(StoredResults):
         self, family: str | None = None, *, baseline: str | None = None, relative: bool = False, level: float = 0.95
     ) -> Table:
         """mCE, relative mCE and the corruption error of every type, with intervals.
-
-        ``family`` (``imagenet-c``) chooses one of several. ``baseline`` is a model of this run to divide
-        by; without it, the published AlexNet errors, or nothing if the classes are not ImageNet's.
 
         Args:
             family: Family of corrupted settings, such as ``imagenet-c``; default: all.
@@ -349,15 +341,9 @@ class Run(StoredResults):
                 hint=argument("setting", "NAME"),
             )
         found = calibration_table(
-            self.workspace,
-            self.results,
-            chosen[0].setting,
-            fit=fit,
-            split=split,
-            seed=seed,
-            diagrams=diagrams,
+            self.workspace, self.results, chosen[0].setting, fit=fit, split=split, seed=seed, diagrams=diagrams,
             level=level,
-        )
+        )  # fmt: skip
         return self.with_models(found)
 
     def baselines(self, *, level: float = 0.95) -> Placements:
@@ -584,15 +570,17 @@ def evaluate(
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
     loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
 
-    def load(
-        labels: LabelSpace | None, default: LabelSpace | None, datasets: Sequence[Dataset]
-    ) -> dict[str, Classifier]:
-        return load_classifiers(classifiers, labels, default=default, datasets=datasets, **loading)
-
     designed = (design, passes, budget, width) != ("full", 1, None, None)
     if designed and select is not None:
         select = replace(select, balanced=True)
-    inputs = open_inputs(chosen, data, find_label_space(labels), load, selection=select, allow_outside=allow_outside)
+    inputs = open_inputs(
+        chosen,
+        data,
+        find_label_space(labels),
+        lambda own, usual, of: load_classifiers(classifiers, own, default=usual, datasets=of, **loading),
+        selection=select,
+        allow_outside=allow_outside,
+    )
     loaded, left_out = inputs.classifiers, inputs.left_out
     inputs.notes.extend(settle_behaviour(loaded.values(), store))
 

@@ -68,19 +68,10 @@ class ShiftbenchError(Exception):
           try:      pass severity=5
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        found: object = None,
-        expected: object = None,
-        hint: str | None = None,
-    ) -> None:
-        lines = [message]
-        for title, value in (("found:", found), ("expected:", expected), ("try:", hint)):
-            if value is not None:
-                lines.append(f"  {title:<9} {value}")
-        super().__init__("\n".join(lines))
+    def __init__(self, message: str, *, found: object = None, expected: object = None, hint: str | None = None) -> None:
+        parts = {"found:": found, "expected:": expected, "try:": hint}
+        lines = [f"\n  {title:<9} {value}" for title, value in parts.items() if value is not None]
+        super().__init__(message + "".join(lines))
         self.message, self.found, self.expected, self.hint = message, found, expected, hint
 
 
@@ -169,19 +160,9 @@ def required(module: str, extra: str, purpose: str, package: str = "") -> Any:
 
 #: What a warning about a result is about. A strict run fails on every one but the notes.
 WarningCode = Literal[
-    "permuted-labels",
-    "chance-level",
-    "assumed-preprocessing",
-    "missing-predictions",
-    "skipped-images",
-    "duplicate-images",
-    "own-classes",
-    "budget",
-    "data-files",
-    "changed-model",
-    "unsteady-model",
-    "unverified-model",
-]
+    "permuted-labels", "chance-level", "assumed-preprocessing", "missing-predictions", "skipped-images",
+    "duplicate-images", "own-classes", "budget", "data-files", "changed-model", "unsteady-model", "unverified-model",
+]  # fmt: skip
 _NOTES = ("own-classes", "data-files", "budget", "changed-model", "unverified-model")
 
 

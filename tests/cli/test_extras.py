@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shiftbench.cli.extras import needing
+from shiftbench.cli.console import needing
 from shiftbench.errors import MissingExtraError
 
 #: As on a machine without torch: no entry in sys.modules either, which SciPy would take for the module.

@@ -10,40 +10,41 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from shiftbench._version import __version__
+from shiftbench.cli.options import grouped
 from shiftbench.errors import naming_options
 
 #: Command: module of this package, what it defines there, and the line of `shiftbench --help`.
 COMMANDS = {
     "eval": ("eval", "evaluate_command", "Evaluate models under the settings of a suite."),
-    "import": ("import_", "import_command", "Import predictions made elsewhere into a workspace."),
-    "table": ("table", "table_command", "Scores of a workspace, with intervals."),
-    "compare": ("compare", "compare_command", "Compare models image by image."),
-    "history": ("history", "history_command", "The versions of a model over time."),
+    "import": ("eval", "import_command", "Import predictions made elsewhere into a workspace."),
+    "table": ("tables", "table_command", "Scores of a workspace, with intervals."),
+    "compare": ("tables", "compare_command", "Compare models image by image."),
+    "history": ("tables", "history_command", "The versions of a model over time."),
     "gate": ("gate", "app", "Is a new model worse than its predecessor? A verdict for CI, with exit codes."),
-    "groups": ("groups", "groups_command", "Accuracy by group, and of the worst group."),
-    "detect": ("detect", "detect_command", "Out-of-distribution detection: AUPR, AUROC, FPR95."),
-    "calibrate": ("calibrate", "calibrate_command", "Calibration, before and after temperature scaling."),
-    "images-needed": ("compare", "images_needed_command", "How many images an interval of a given width needs."),
+    "groups": ("tables", "groups_command", "Accuracy by group, and of the worst group."),
+    "detect": ("tables", "detect_command", "Out-of-distribution detection: AUPR, AUROC, FPR95."),
+    "calibrate": ("tables", "calibrate_command", "Calibration, before and after temperature scaling."),
+    "images-needed": ("tables", "images_needed_command", "How many images an interval of a given width needs."),
     "study": ("study", "app", "Is it robustness, or just accuracy? Fits, gaps, correlations, hypotheses."),
     "figure": ("figure", "app", "Figures for papers: SVG, PDF or PNG."),
     "report": ("report", "report_command", "Write everything about a workspace into one HTML file."),
     "serve": ("report", "serve_command", "Serve the report, live while a run goes on."),
-    "baselines": ("baselines", "app", "Public result tables to compare with: download them."),
-    "reproduce": ("reproduce", "reproduce_command", "Recompute a paper's numbers beside the published ones."),
+    "baselines": ("published", "app", "Public result tables to compare with: download them."),
+    "reproduce": ("published", "reproduce_command", "Recompute a paper's numbers beside the published ones."),
     "corrupt": ("corrupt", "corrupt_command", "Write corrupted copies of a dataset."),
     "preview": ("corrupt", "preview_command", "Show all corruptions and severities of one image."),
     "list": ("list", "list_command", "List suites, settings, corruptions, metrics, models, datasets, label spaces."),
-    "describe": ("describe", "describe_command", "What is known about a model, and where each fact comes from."),
-    "doctor": ("doctor", "doctor_command", "Find wrong preprocessing or labels; compare an export with its original."),
-    "check": ("check", "app", "Check that a classifier, dataset or attack keeps its contract."),
+    "describe": ("models", "describe_command", "What is known about a model, and where each fact comes from."),
+    "doctor": ("models", "doctor_command", "Find wrong preprocessing or labels; compare an export with its original."),
+    "check": ("models", "check_app", "Check that a classifier, dataset or attack keeps its contract."),
     "data": ("data", "app", "Inspect and check datasets; assemble icons."),
     "store": ("store", "app", "Inspect, verify, compact and export a workspace."),
     "jobs": ("jobs", "app", "Runs without a terminal (eval --detach): list, attach, cancel."),
-    "launch": ("launch", "app", "An evaluation as an array of jobs: SLURM, Kubernetes."),
+    "launch": ("jobs", "launch", "An evaluation as an array of jobs: SLURM, Kubernetes."),
     "testset": ("testset", "app", "Build a new test set: candidates, annotators, review, sampling."),
     "harden": ("harden", "app", "Train more robust models; augment datasets."),
-    "experiment": ("experiment", "experiment_command", "Train the variants of an experiment, and compare them."),
-    "demo": ("demo", "demo_command", "Four real models on 114 real photographs."),
+    "experiment": ("harden", "experiment_command", "Train the variants of an experiment, and compare them."),
+    "demo": ("eval", "demo_command", "Four real models on 114 real photographs."),
 }  # fmt: skip
 
 
@@ -89,7 +90,7 @@ class _LazyCommands(TyperGroup):
         if isinstance(found, typer.Typer):
             parent.add_typer(found, name=cmd_name)
             return get_group(parent).commands[cmd_name]
-        parent.command(cmd_name)(found)
+        parent.command(cmd_name)(grouped(found))
         return get_command(parent)
 
     def format_commands(self, ctx: object, formatter: Any) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich.console import Console, ConsoleDimensions
 from rich.text import Text
+
+from shiftbench.errors import MissingExtraError, ResultWarning
 
 
 class _FittedConsole(Console):
@@ -36,9 +41,58 @@ def titled(title: str, text: object, style: str = "bold red") -> Text:
     return Text.assemble((title, style), " ", str(text))
 
 
+def note(text: object) -> None:
+    """A dim line on stderr that can be copied: what was written, what was left out."""
+    errors.print(text, style="dim", soft_wrap=True)
+
+
 def print_json(value: object) -> None:
     """Machine-readable output, and nothing else, on stdout."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def show(value: object, text: str, *, as_json: bool) -> None:
+    """What a command did: as JSON, or as lines that can be copied."""
+    if as_json:
+        print_json(value)
+    else:
+        output.print(text, soft_wrap=True)
+
+
+def print_images(
+    images: Sequence[tuple[str, str]], what: str, where: str, style: str = "yellow", most: int = 10
+) -> None:
+    """The first images that could not be used as they are, with the reasons; ``where`` says what lists the others."""
+    if images:
+        errors.print(f"{len(images)} images {what}:", style=style)
+    for image_id, why in images[:most]:
+        errors.print(f"  {image_id}: {why}", style="dim")
+    if len(images) > most:
+        errors.print(f"  ... and {len(images) - most} more ({where})", style="dim")
+
+
+@contextmanager
+def kept_warnings() -> Iterator[list[Warning]]:
+    """Collects our warnings issued inside, once each, to be printed when the progress bars are gone."""
+    kept: list[Warning] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield kept
+        finally:
+            ours = [one.message for one in caught if one.category in (UserWarning, ResultWarning)]
+            kept += {str(one): one for one in ours if isinstance(one, Warning)}.values()
+
+
+def warning_data(found: Sequence[Warning]) -> list[dict[str, str]]:
+    """Warnings as JSON-able data; those of other packages have no code."""
+    return [{"code": getattr(one, "code", "other"), "message": str(one)} for one in found]
+
+
+def print_warnings(found: Sequence[Warning]) -> None:
+    for one in found:
+        is_note = isinstance(one, ResultWarning) and one.is_note
+        errors.print(titled("note:", one, "bold") if is_note else titled("warning:", one, "yellow"))
 
 
 @contextmanager
@@ -47,5 +101,30 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        errors.print("\nstopped; what is done is stored, and the same command continues", highlight=False)
+        errors.print("\nstopped; what is done is stored, and the same command continues")
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def extra(name: str, purpose: str) -> Iterator[None]:
+    """A package that is missing inside belongs to the extra ``name``, which the error then names."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "shiftbench":
+            raise
+        raise MissingExtraError(error.name, name, purpose) from error
+
+
+def needing(name: str, purpose: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """``extra`` for a command as a whole."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def guarded(*arguments: Any, **options: Any) -> None:
+            with extra(name, purpose):
+                command(*arguments, **options)
+
+        return guarded
+
+    return decorate

@@ -4,43 +4,47 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.options import ExecutorOptions, Json, Quiet, choice, grouped, parse_severities, path_or_url
+import shiftbench as sb
+from shiftbench.cli.console import errors, print_images, show, stoppable
+from shiftbench.cli.options import ExecutorOptions, Json, Quiet, Seed, choice, parse_severities, path_or_url
 from shiftbench.io.paths import Location
 
-if TYPE_CHECKING:
-    from shiftbench.shifts.write import CorruptionsWritten
-
 Corruptions = Annotated[
-    str,
-    typer.Option(
-        "--corruption", "-c", help="all, benchmark, extra, noise, blur, weather, digital, or names; comma-separated."
-    ),
+    str, "--corruption", "-c", "all, benchmark, extra, noise, blur, weather, digital, or names; comma-separated."
 ]
-Severity = Annotated[str, typer.Option("--severity", "-s", help="3, 1-5 or 1,3,5; fractions such as 2.5 are allowed.")]
-Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same pixels on every machine.")]
-Textures = Annotated[
-    str | None,
-    typer.Option(help="Frost textures: a folder with the five original images, or `procedural`.", show_default=False),
-]
-StyleNetwork = Annotated[
-    Path | None,
-    typer.Option(
-        help="For style_transfer: AdaIN weights, from `harden augment` or the published decoder.",
-        show_default=False,
-        resolve_path=True,
-    ),
-]
-Styles = Annotated[
-    Path | None,
-    typer.Option(
-        help="For style_transfer: a folder of paintings.", show_default="those the network remembers", resolve_path=True
-    ),
-]
+Severity = Annotated[str, "--severity", "-s", "3, 1-5 or 1,3,5; fractions such as 2.5 are allowed."]
+
+
+@dataclass(frozen=True)
+class TextureOptions:
+    """Files that frost and style_transfer need."""
+
+    frost_textures: Annotated[
+        str | None,
+        typer.Option(
+            help="Frost textures: a folder with the five original images, or `procedural`.", show_default=False
+        ),
+    ] = None
+    style_network: Annotated[
+        Path | None,
+        typer.Option(
+            help="For style_transfer: AdaIN weights, from `harden augment` or the published decoder.",
+            show_default=False,
+            resolve_path=True,
+        ),
+    ] = None
+    styles: Annotated[
+        Path | None,
+        typer.Option(
+            help="For style_transfer: a folder of paintings.",
+            show_default="those the network remembers",
+            resolve_path=True,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,6 @@ class FileOptions:
     format: Annotated[
         str | None,
         typer.Option(
-            "--format",
             "-f",
             help="tree (ImageNet-C), arrays (CIFAR-C), shards (WebDataset tar) or huggingface (Parquet).",
             show_default="as the source",
@@ -62,28 +65,11 @@ class FileOptions:
             help="Image side before corruption; 224, 299 and 64 as published.", show_default="224; arrays as they are"
         ),
     ] = None
-    no_resize: Annotated[bool, typer.Option("--no-resize", help="Do not resize the images.")] = False
-    lossless: Annotated[bool, typer.Option("--lossless", help="PNG instead of JPEG of quality 85.")] = False
+    no_resize: Annotated[bool, "Do not resize the images."] = False
+    lossless: Annotated[bool, "PNG instead of JPEG of quality 85."] = False
     shard_size: Annotated[int, typer.Option(help="Images per tar or Parquet file.", min=1)] = 1000
 
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of ``write_corruptions``."""
-        from shiftbench.shifts.write import FORMATS
 
-        if self.format is not None:
-            choice(self.format, FORMATS, "--format")
-        if self.no_resize and self.size is not None:
-            raise typer.BadParameter("--size and --no-resize exclude each other", param_hint="--no-resize")
-        return {
-            "format": self.format,
-            "size": self.size,
-            "resize": not self.no_resize,
-            "lossless": self.lossless,
-            "shard_size": self.shard_size,
-        }
-
-
-@grouped
 def corrupt_command(
     source: Annotated[
         str, typer.Argument(help="A folder of class folders, an npy file, tar shards, or a dataset name.")
@@ -94,14 +80,10 @@ def corrupt_command(
     *,
     files: FileOptions,
     seed: Seed = 0,
-    shard: Annotated[str | None, typer.Option(help="Only job I of N that share the work, as I/N.")] = None,
+    shard: Annotated[str | None, "Only job I of N that share the work, as I/N."] = None,
     where: ExecutorOptions,
-    frost_textures: Textures = None,
-    style_network: StyleNetwork = None,
-    styles: Styles = None,
-    labels: Annotated[
-        str | None, typer.Option(help="Label space of the source: a name from `list spaces`, a file, or `folders`.")
-    ] = None,
+    style: TextureOptions,
+    labels: Annotated[str | None, "Label space of the source: a name from `list spaces`, a file, or `folders`."] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -124,30 +106,29 @@ def corrupt_command(
       on all machines of a Ray cluster that see the same folders
         shiftbench corrupt val/ val-c/ --executor ray --address HOST:6379
     """
-    from shiftbench.shifts.write import write_corruptions
+    from shiftbench.shifts.write import FORMATS
 
+    layout: Any = None if files.format is None else choice(files.format, FORMATS, "--format")
+    if files.no_resize and files.size is not None:
+        raise typer.BadParameter("--size and --no-resize exclude each other", param_hint="--no-resize")
     with stoppable():
-        written = write_corruptions(
-            source,
-            destination,
-            names=corruption,
-            severities=parse_severities(severity),
-            **files.options(),
-            seed=seed,
-            shard=shard,
-            **where.options(),
-            frost_textures=frost_textures,
-            style_network=style_network,
-            styles=styles,
-            labels=labels,
-            progress=not quiet,
+        written = sb.write_corruptions(
+            source, destination, names=corruption, severities=parse_severities(severity), format=layout,
+            size=files.size, resize=not files.no_resize, lossless=files.lossless, shard_size=files.shard_size,
+            seed=seed, shard=shard, **where.options(), **vars(style), labels=labels, progress=not quiet,
             console=errors,
+        )  # fmt: skip
+    grid = f"{len(written.corruptions)} corruptions x {len(written.severities)} severities of {written.images:,} images"
+    text = f"{grid}: all {written.already:,} already there, in {written.destination}"
+    if written.written:
+        there = f", {written.already:,} already there" if written.already else ""
+        speed = written.written / max(written.seconds, 1e-9)
+        text = (
+            f"{grid}: {written.written:,} written{there}\n"
+            f"{written.format} in {written.destination}, {written.seconds:,.1f} s, {speed:,.0f}/s"
         )
-    if json:
-        print_json(written.summary())
-    else:
-        output.print(_summary(written), highlight=False, markup=False)
-    print_skipped(written.skipped)
+    show(written.summary(), text, as_json=json)
+    print_images(list(written.skipped.items()), "could not be used and were skipped", "all are in the record")
 
 
 def preview_command(
@@ -157,11 +138,10 @@ def preview_command(
     ] = None,
     corruption: Corruptions = "all",
     severity: Severity = "1-5",
-    size: Annotated[int | None, typer.Option(help="Image side before corruption.")] = 224,
+    size: Annotated[int | None, "Image side before corruption."] = 224,
     seed: Seed = 0,
-    frost_textures: Textures = None,
-    style_network: StyleNetwork = None,
-    styles: Styles = None,
+    *,
+    style: TextureOptions,
     json: Json = False,
 ) -> None:
     """Draw one image under all corruptions at all severities."""
@@ -173,46 +153,18 @@ def preview_command(
     target = file or Path(f"{image.stem}-corruptions.png")
     if target.suffix.lower() != ".png":
         raise typer.BadParameter(f"expected a .png file, found {target.name!r}", param_hint="--output")
-    options = {"frost_textures": frost_textures, "network": style_network, "styles": styles}
+    options = {"frost_textures": style.frost_textures, "network": style.style_network, "styles": style.styles}
     shifts = chosen_shifts(corruption, parse_severities(severity), options)
     pixels = preparation(size)(decode(image, image.name).pixels, image.name)
     picture = render_preview(pixels, shifts, image_id=image.name, seed=seed)
     target.parent.mkdir(parents=True, exist_ok=True)
     picture.save(target, "PNG")
-    if json:
-        names = list(dict.fromkeys(shift.corruption for shift in shifts))
-        severities = sorted({float(shift.severity) for shift in shifts})
-        print_json(
-            {
-                "preview": str(target),
-                "width": picture.width,
-                "height": picture.height,
-                "corruptions": names,
-                "severities": severities,
-                "seed": seed,
-            }
-        )
-    else:
-        output.print(f"written: {target} ({picture.width} x {picture.height})", highlight=False, markup=False)
-
-
-def _summary(written: CorruptionsWritten) -> str:
-    grid = f"{len(written.corruptions)} corruptions x {len(written.severities)} severities of {written.images:,} images"
-    if not written.written:
-        return f"{grid}: all {written.already:,} already there, in {written.destination}"
-    there = f", {written.already:,} already there" if written.already else ""
-    speed = written.written / max(written.seconds, 1e-9)
-    return (
-        f"{grid}: {written.written:,} written{there}\n"
-        f"{written.format} in {written.destination}, {written.seconds:,.1f} s, {speed:,.0f}/s"
-    )
-
-
-def print_skipped(skipped: dict[str, str], most: int = 10) -> None:
-    if not skipped:
-        return
-    errors.print(f"{len(skipped)} images could not be used and were skipped:", style="yellow", highlight=False)
-    for image_id, why in list(skipped.items())[:most]:
-        errors.print(f"  {image_id}: {why}", style="dim", markup=False, highlight=False)
-    if len(skipped) > most:
-        errors.print(f"  ... and {len(skipped) - most} more (all are in the record)", style="dim", highlight=False)
+    about = {
+        "preview": str(target),
+        "width": picture.width,
+        "height": picture.height,
+        "corruptions": list(dict.fromkeys(shift.corruption for shift in shifts)),
+        "severities": sorted({float(shift.severity) for shift in shifts}),
+        "seed": seed,
+    }
+    show(about, f"written: {target} ({picture.width} x {picture.height})", as_json=json)

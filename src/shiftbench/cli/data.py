@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from shiftbench.cli.console import errors, output, print_json, stoppable, titled
+import shiftbench as sb
+from shiftbench.cli.console import errors, note, output, print_json, stoppable, titled
 from shiftbench.cli.options import (
     AllowOutside,
+    Commands,
     ExecutorOptions,
     Json,
     Labels,
     Quiet,
     TableOptions,
-    grouped,
     path_or_url,
     workspace_option,
 )
@@ -26,24 +28,15 @@ from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
     from shiftbench.datasets.base import DataReport
-    from shiftbench.datasets.factor_audit import FactorAudit
     from shiftbench.datasets.icons.assemble import Assembled
 
-app = typer.Typer(no_args_is_help=True, help="Check datasets before using them; rebuild Icons-50.")
-
-
-@app.callback()
-def _data() -> None:
-    pass
+app = Commands("Check datasets before using them; rebuild Icons-50.")
 
 
 @app.command("labels")
-@grouped
 def labels_command(
     path: Annotated[Location, path_or_url("Dataset with classes of your own.")],
-    to: Annotated[str, typer.Option(help="Label space of the model: a name from `list spaces`, or a file.")] = (
-        "imagenet-1k"
-    ),
+    to: Annotated[str, "Label space of the model: a name from `list spaces`, or a file."] = ("imagenet-1k"),
     *,
     shown: TableOptions,
 ) -> None:
@@ -56,11 +49,10 @@ def labels_command(
       shiftbench data labels photos/ -o mapping.csv
       shiftbench eval timm:resnet50 --data photos/ --labels mapping.csv
     """
-    from shiftbench.datasets.catalogue import open_dataset
-    from shiftbench.labels.catalogue import FOLDERS, label_space
+    from shiftbench.labels.catalogue import FOLDERS
     from shiftbench.reports.label_proposals import proposal_table
 
-    shown.show(proposal_table(open_dataset(path, space=FOLDERS).space, label_space(to)))
+    shown.show(proposal_table(sb.open_dataset(path, space=FOLDERS).space, sb.label_space(to)))
 
 
 @app.command("check")
@@ -85,30 +77,33 @@ def check_command(
         print_json(report.as_dict())
     else:
         for part in report.parts or [report]:
-            show_report(part, labels)
+            _show_report(part, labels)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def show_report(report: DataReport, labels: str | None = None) -> None:
+def _show_report(report: DataReport, labels: str | None) -> None:
+    def of(count: int, expected: int | None) -> str:
+        return f"{count:,}" if expected in (None, count) else f"{count:,} of {expected:,}"
+
     good, bad = ("usable", "not usable") if report.what is None else ("complete", "incomplete")
     state = (good, "green") if report.ok else (bad, "bold red")
     output.print(Text.assemble((report.path, "bold"), f": {report.what or report.seen}, ", state))
     lines = [("seen", report.seen)] if report.what else []
     if report.images:
-        lines.append(("images", _of(report.images, report.images_expected)))
+        lines.append(("images", of(report.images, report.images_expected)))
     if report.classes:
         space = f" ({report.space})" if report.space else ""
-        lines.append(("classes", _of(report.classes, report.classes_expected) + space))
+        lines.append(("classes", of(report.classes, report.classes_expected) + space))
     lines += [("note", note) for note in report.notes]
     lines += [("missing" if report.what else "why", text) for text in report.missing]
     if report.missing and report.home:
         lines.append(("from", report.home))
-    own = f" --labels {labels}" if labels else ""
     if report.suite:
+        own = f" --labels {labels}" if labels else ""
         lines.append(("use", f"shiftbench eval MODEL --suite {report.suite} {_data_options(report)}{own}"))
     for title, text in lines:
-        output.print(f"  {title + ':':<9}{text}", highlight=False, markup=False, soft_wrap=True)
+        output.print(f"  {title + ':':<9}{text}", soft_wrap=True)
 
 
 def _data_options(report: DataReport) -> str:
@@ -122,12 +117,7 @@ def _data_options(report: DataReport) -> str:
     return " ".join([f"--data {report.role}={report.path}", *(f"--data {role}=FOLDER" for role in others)])
 
 
-def _of(count: int, expected: int | None) -> str:
-    return f"{count:,}" if expected in (None, count) else f"{count:,} of {expected:,}"
-
-
 @app.command("duplicates")
-@grouped
 def duplicates_command(
     first: Annotated[str, typer.Argument(metavar="A", help="Dataset, such as a test set: a path or a name.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Dataset, such as the training set.")],
@@ -178,10 +168,8 @@ def factors_command(
     protocol: Annotated[
         str, typer.Argument(help="deepfashion-remixed, streetview-storefronts, or your own TOML file.")
     ],
-    file: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the table with a column `set` to this CSV file.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    file: Annotated[Path | None, "--output", "-o", "Write the table with a column `set` to this CSV file."] = None,
+    json: Annotated[bool, "As JSON."] = False,
 ) -> None:
     """Show how a protocol splits a table by its factors.
 
@@ -213,72 +201,47 @@ def factors_command(
         --data shops.csv --labels folders
     """
     from shiftbench.datasets.factor_audit import audit_factors
+    from shiftbench.datasets.factors import protocols, read_table
+    from shiftbench.io.atomic import write_atomically
+    from shiftbench.reports.factors import audit_tables
 
     audit = audit_factors(table, protocol)
     if file is not None:
-        _write_sets(table, audit, file)
-        errors.print(f"written: {file}", style="dim", highlight=False)
+        rows, _ = read_table(table)  # paths stay relative to the table's folder
+        sheet = io.StringIO()
+        writer = csv.DictWriter(sheet, [*rows[0], "set"], lineterminator="\n")
+        writer.writeheader()
+        for row, sets in zip(rows, audit.sets_of_rows, strict=True):
+            writer.writerow({**row, "set": "+".join(sets)})
+        write_atomically(file, lambda place: place.write_bytes(sheet.getvalue().encode()))
+        note(f"written: {file}")
     if json:
         print_json(audit.as_dict())
     else:
-        _show_audit(audit, protocol, table)
+        for part in audit_tables(audit):
+            output.print(part)
+            if part.notes:
+                output.print()
+        for text in audit.missing:
+            output.print(titled("missing:", text), soft_wrap=True)
+        suite = protocol if protocol in protocols() else f"factors:{protocol}"
+        command = f"shiftbench eval MODEL --suite {suite} --data {audit.protocol}={table}"
+        output.print(f"use: {command}", style="dim", soft_wrap=True)
     if not audit.ok:
         raise typer.Exit(1)
 
 
-def _show_audit(audit: FactorAudit, protocol: str, table: Path) -> None:
-    from shiftbench.datasets.factors import protocols
-    from shiftbench.reports.factors import audit_tables
-
-    for part in audit_tables(audit):
-        output.print(part)
-        if part.notes:
-            output.print()
-    for text in audit.missing:
-        output.print(titled("missing:", text), soft_wrap=True)
-    suite = protocol if protocol in protocols() else f"factors:{protocol}"
-    command = f"shiftbench eval MODEL --suite {suite} --data {audit.protocol}={table}"
-    output.print(f"use: {command}", style="dim", markup=False, highlight=False, soft_wrap=True)
-
-
-def _write_sets(table: Path, audit: FactorAudit, file: Path) -> None:
-    """The rows with the sets they belong to; paths stay relative to the table's folder."""
-    from shiftbench.datasets.factors import read_table
-    from shiftbench.io.atomic import write_atomically
-
-    rows, _ = read_table(table)
-
-    def write(place: Path) -> None:
-        with place.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, [*rows[0], "set"], lineterminator="\n")
-            writer.writeheader()
-            for row, sets in zip(rows, audit.sets_of_rows, strict=True):
-                writer.writerow({**row, "set": "+".join(sets)})
-
-    write_atomically(file, write)
-
-
 @app.command("icons")
-@grouped
 def icons_command(
     destination: Annotated[Path, typer.Argument(help="A new folder, or one to continue.")],
     styles: Annotated[
         str,
-        typer.Option(
-            help="all; open (only those whose licence allows redistribution); offline (two styles from PyPI, no npm "
-            "needed); or comma-separated names, such as apple,google,microsoft."
-        ),
+        "all; open (only those whose licence allows redistribution); offline (two styles from PyPI, no npm "
+        "needed); or comma-separated names, such as apple,google,microsoft.",
     ] = "all",
-    size: Annotated[int, typer.Option(help="Image side in pixels; paper 002 trains on 32.")] = 64,
-    cap: Annotated[
-        int, typer.Option(help="Most subtypes per class, the same for all styles (of 270 flags, 108 faces); 0: all.")
-    ] = 100,
-    skin_tones: Annotated[
-        bool,
-        typer.Option(
-            "--skin-tones", help="Include people and hands in all five skin tones: nearly twice as many icons."
-        ),
-    ] = False,
+    size: Annotated[int, "Image side in pixels; paper 002 trains on 32."] = 64,
+    cap: Annotated[int, "Most subtypes per class, the same for all styles (of 270 flags, 108 faces); 0: all."] = 100,
+    skin_tones: Annotated[bool, "Include people and hands in all five skin tones: nearly twice as many icons."] = False,
     *,
     where: ExecutorOptions,
     json: Json = False,
@@ -339,4 +302,4 @@ def _show_icons(made: Assembled) -> None:
         soft_wrap=True,
     )
     for reason, count in summary["left_out"].items():
-        errors.print(f"left out: {count:,} ({reason}; listed in icons.json)", style="dim", highlight=False)
+        errors.print(f"left out: {count:,} ({reason}; listed in icons.json)", style="dim")

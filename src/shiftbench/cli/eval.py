@@ -1,44 +1,69 @@
-"""``shiftbench eval``."""
+"""``shiftbench eval``, ``import`` and ``demo``: results that enter a workspace."""
 
 from __future__ import annotations
 
+import inspect
+import json as json_format
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from shiftbench.cli import complete
-from shiftbench.cli.configuration import changes_since, with_configuration
-from shiftbench.cli.console import errors, output, print_json, stoppable, titled
+import shiftbench as sb
+from shiftbench.cli.console import (
+    errors,
+    kept_warnings,
+    note,
+    output,
+    print_images,
+    print_json,
+    print_warnings,
+    show,
+    stoppable,
+    titled,
+    warning_data,
+)
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
-    AllowOutside,
-    CorruptionOptions,
-    DataSources,
-    ExecutorOptions,
-    Labels,
-    ModelOptions,
+    EvaluationOptions,
+    Json,
     OutputOptions,
-    SubsetOptions,
-    SuiteNames,
     WorkspacePath,
-    grouped,
-    parse_data,
+    complete_models,
+    parse_severities,
 )
-from shiftbench.errors import ResultWarning, listed
+from shiftbench.errors import SettingError, ShiftbenchError, UnknownNameError, listed
+from shiftbench.io.schema import decode, read_toml
 
-if TYPE_CHECKING:
-    from shiftbench.api import Run
-    from shiftbench.runs.dry_run import DryRun
+if TYPE_CHECKING:  # imported when used: shell completion loads this module
+    from shiftbench.store.run_records import RunRecord
 
+#: Arguments of ``evaluate`` that decide what is evaluated, whatever the model.
+SHARED = (
+    "suite", "labels", "severities", "corruptions", "source", "frost_textures", "seed", "select", "design", "passes",
+)  # fmt: skip
+_PATHS = ("classifiers", "data", "labels", "frost_textures", "preprocessing", "workspace")
+#: Recorded, but of the machine or of the process that ran.
+_NOT_REPEATED = ("executor", "workers", "console", "progress")
+#: Argument of ``evaluate``: the command-line options behind it, where they are called otherwise.
+_OPTIONS = {
+    "severities": ("severity",),
+    "corruptions": ("corruption",),
+    "select": ("per_class", "sample"),
+    "preprocessing": ("preprocess",),
+    "defences": ("defence",),
+    "executor": ("executor_name", "workers", "address", "cpus", "gpus", "memory", "resources", "reader_cpus"),
+}
 #: Settings that a dry run names.
 _LISTED = 10
+_DEMO_CLASSIFIERS = (
+    "demo:squeezenet1_1", "demo:efficientnet-lite0", "demo:efficientnet-lite1", "demo:efficientnet-lite2",
+)  # fmt: skip
 
 
-@grouped
 def evaluate_command(
     context: typer.Context,
     classifiers: Annotated[
@@ -47,35 +72,17 @@ def evaluate_command(
             help="timm:NAME, torchvision:NAME, hf:FOLDER, model.onnx, model.pt2, model.py:factory, predictions.csv, "
             "demo:efficientnet-lite0 ...",
             show_default=False,
-            autocompletion=complete.models,
+            autocompletion=complete_models,
         ),
     ] = None,
-    suite: SuiteNames = "clean",
-    data: DataSources = None,
-    workspace: WorkspacePath = DEFAULT_WORKSPACE,
     *,
-    labels: Labels = None,
-    allow_outside: AllowOutside = False,
-    models: ModelOptions,
-    defence: Annotated[
-        str, typer.Option(help="Input defences before every model: clahe, denoise, ten-crop; separated by commas.")
-    ] = "",
-    corruptions: CorruptionOptions,
-    subset: SubsetOptions,
-    executor: ExecutorOptions,
+    evaluation: EvaluationOptions,
+    defence: Annotated[str, "Input defences before every model: clahe, denoise, ten-crop; separated by commas."] = "",
     shard: Annotated[
-        str | None,
-        typer.Option(
-            help="JOB/JOBS, such as 3/8: compute only this job's blocks, for job arrays; the last job joins all."
-        ),
+        str | None, "JOB/JOBS, such as 3/8: compute only this job's blocks, for job arrays; the last job joins all."
     ] = None,
-    rebalance: Annotated[
-        bool,
-        typer.Option("--rebalance", help="With --shard: then also compute blocks that other jobs have not begun."),
-    ] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Run without this terminal; see `shiftbench jobs list | attach | cancel`.")
-    ] = False,
+    rebalance: Annotated[bool, "With --shard: then also compute blocks that other jobs have not begun."] = False,
+    detach: Annotated[bool, "Run without this terminal; see `shiftbench jobs list | attach | cancel`."] = False,
     wait: Annotated[
         float | None,
         typer.Option(
@@ -83,29 +90,14 @@ def evaluate_command(
             help="Seconds to wait for blocks that another run computes before computing them, too (default: no limit).",
         ),
     ] = None,
-    keep_scores: Annotated[
-        bool, typer.Option("--keep-scores", help="Store all scores, not only the top five classes.")
-    ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict",
-            help="Exit with code 3 if there are warnings: permuted labels, chance level, assumed preprocessing, "
-            "skipped images. Results are printed and stored all the same.",
-        ),
-    ] = False,
+    keep_scores: Annotated[bool, "Store all scores, not only the top five classes."] = False,
     config: Annotated[
         Path | None,
-        typer.Option(
-            help="Take what is not given here from a file: TOML with the arguments of `evaluate`, or the record of an "
-            "earlier run, WORKSPACE/runs/ID.json, which is repeated exactly."
-        ),
+        "Take what is not given here from a file: TOML with the arguments of `evaluate`, or the record of an earlier "
+        "run, WORKSPACE/runs/ID.json, which is repeated exactly.",
     ] = None,
     plan: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Only print settings, images, forward passes and the estimated time; nothing is written."
-        ),
+        bool, "--dry-run", "Only print settings, images, forward passes and the estimated time; nothing is written."
     ] = False,
     shown: OutputOptions,
 ) -> None:
@@ -150,102 +142,62 @@ def evaluate_command(
         shiftbench eval new.onnx --config shiftbench-workspace/runs/ID.json
     """
     if detach:
-        start_detached(as_json=shown.json)
+        _start_detached(as_json=shown.json)
         return
-    from shiftbench.api import IncompleteRunError, StrictRunError, dry_run, evaluate
 
-    arguments, record = with_configuration(
-        config,
-        context,
-        {
-            "classifiers": classifiers,
-            "suite": suite,
-            "data": parse_data(data or []),
-            "workspace": workspace,
-            "labels": labels,
-            "allow_outside": allow_outside,
-            **corruptions.options(),
-            **subset.options(),
-            "defences": defence,
-            **models.options(),
-            "executor": executor.executor(),
-            "shard": shard,
-            "rebalance": rebalance,
-            "wait": wait,
-            "keep_scores": keep_scores,
-            "strict": strict,
-        },
-    )
+    arguments = evaluation.arguments() | {
+        "classifiers": classifiers, "defences": defence, "shard": shard, "rebalance": rebalance, "wait": wait,
+        "keep_scores": keep_scores,
+    }  # fmt: skip
+    record = None
+    if config is not None:
+        known, record = _read_configuration(config)
+        given = given_arguments(context, arguments)
+        arguments |= known | given
+        if given.keys() - {"workspace", "executor"}:  # not repeated as it was
+            record = None
     if not arguments["classifiers"]:
         raise typer.BadParameter("name at least one model", param_hint="CLASSIFIERS")
     if plan:
-        print_plan(dry_run(**arguments), as_json=shown.json)
+        found = sb.dry_run(**arguments)
+        lines = [f"{s.name}: {s.images:,} images" + (f", {s.done} done" if s.done else "") for s in found.settings]
+        if len(lines) > _LISTED:
+            lines[_LISTED:] = [f"... and {len(lines) - _LISTED} more settings (--json lists all)"]
+        show(found.as_dict(), "\n".join([*lines, "", str(found)]), as_json=shown.json)
         return
-    failed: IncompleteRunError | StrictRunError | None = None
+    failed: sb.IncompleteRunError | sb.StrictRunError | None = None
     with stoppable(), kept_warnings() as warned:
         try:
-            run = evaluate(**arguments, progress=not shown.quiet, console=errors)
-        except (IncompleteRunError, StrictRunError) as error:
+            run = sb.evaluate(**arguments, progress=not shown.quiet, console=errors)
+        except (sb.IncompleteRunError, sb.StrictRunError) as error:
             run, failed = error.run, error
     if record is not None:
-        warned += changes_since(record, run.results)
-    if isinstance(failed, StrictRunError):
+        before = {key for model in record.models for key in model.results}
+        if new := [result.setting for result in run.results if result.key not in before]:
+            text = f"not the recorded run: data, model, preprocessing or shift have changed in {listed(new)}"
+            warned.append(UserWarning(text))
+    if isinstance(failed, sb.StrictRunError):
         warned += [one for one in failed.warnings if one.code != "assumed-preprocessing"]  # loading warned of it
-    report_run(run, warned, shown.level, as_json=shown.json)
-    if isinstance(failed, StrictRunError):
+    _report_run(run, warned, shown.level, as_json=shown.json)
+    if isinstance(failed, sb.StrictRunError):
         errors.print(titled("error:", failed.message))
         raise typer.Exit(3)
     if failed is not None:
         raise failed
 
 
-def start_detached(*, as_json: bool) -> None:
+def _start_detached(*, as_json: bool) -> None:
     """Start the present command again, without its terminal."""
     from shiftbench.cli.jobs import describe
     from shiftbench.jobs.detached import start_job
     from shiftbench.store.run_records import command_line
 
     job = start_job([word for word in command_line.get()[1:] if word != "--detach"])
-    if as_json:
-        print_json(describe(job))
-    else:
-        output.print(f"{job.id} is running; show its output: shiftbench jobs attach {job.id}")
+    text = f"{job.id} is running; show its output: shiftbench jobs attach {job.id}"
+    show(describe(job), text, as_json=as_json)
 
 
-def print_plan(plan: DryRun, *, as_json: bool) -> None:
-    if as_json:
-        print_json(plan.as_dict())
-        return
-    for one in plan.settings[:_LISTED]:
-        output.print(f"{one.name}: {one.images:,} images" + (f", {one.done} done" if one.done else ""))
-    if len(plan.settings) > _LISTED:
-        output.print(f"... and {len(plan.settings) - _LISTED} more settings (--json lists all)", style="dim")
-    output.print(f"\n{plan}")
-
-
-@contextmanager
-def kept_warnings() -> Iterator[list[Warning]]:
-    """Collects our warnings issued inside, once each, to be printed when the progress bars are gone."""
-    kept: list[Warning] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield kept
-    ours = [one.message for one in caught if one.category in (UserWarning, ResultWarning)]
-    kept += {str(one): one for one in ours if isinstance(one, Warning)}.values()
-
-
-def warning_data(found: Sequence[Warning]) -> list[dict[str, str]]:
-    """Warnings as JSON-able data; those of other packages have no code."""
-    return [{"code": getattr(one, "code", "other"), "message": str(one)} for one in found]
-
-
-def print_warnings(found: Sequence[Warning]) -> None:
-    for one in found:
-        note = isinstance(one, ResultWarning) and one.is_note
-        errors.print(titled("note:", one, "bold") if note else titled("warning:", one, "yellow"))
-
-
-def report_run(run: Run, caught: Sequence[Warning], level: float, *, as_json: bool) -> None:
+def _report_run(run: sb.Run, caught: Sequence[Warning], level: float, *, as_json: bool) -> None:
     """The tables, skipped images, warnings, settings left out; last the summary and what to run next."""
     from shiftbench.api import SharedRun
     from shiftbench.reports.summary import summarise
@@ -258,27 +210,213 @@ def report_run(run: Run, caught: Sequence[Warning], level: float, *, as_json: bo
         for report in run.overview(level=level):
             output.print(report)
             output.print()
-    print_problems(run)
+    _print_problems(run)
     if isinstance(run, SharedRun):
-        errors.print(run.word, highlight=False)
+        errors.print(run.word)
     # Skipped images are listed above.
     print_warnings([one for one in caught if getattr(one, "code", None) != "skipped-images"])
     for reason in dict.fromkeys(run.left_out.values()):
         names = [name for name, why in run.left_out.items() if why == reason]
-        errors.print(f"left out: {listed(names, 8)}: {reason}", style="dim", markup=False, highlight=False)
-    errors.print(f"predictions: {run.workspace.root}/predictions", style="dim", highlight=False)
+        errors.print(f"left out: {listed(names, 8)}: {reason}", style="dim")
+    errors.print(f"predictions: {run.workspace.root}/predictions", style="dim")
     if not as_json:
-        output.print(summary.to_text(min(output.width, 80)), markup=False, highlight=False, soft_wrap=True)
+        output.print(summary.to_text(min(output.width, 80)), soft_wrap=True)
 
 
-def print_problems(run: Run, most: int = 10) -> None:
+def _print_problems(run: sb.Run) -> None:
     problems = run.problems()
-    for action in ("skipped", "converted"):
-        found = [problem for problem in problems if problem["action"] == action]
-        if not found:
-            continue
-        errors.print(f"{len(found)} images were {action}:", style="yellow" if action == "skipped" else "dim")
-        for problem in found[:most]:
-            errors.print(f"  {problem['id']}: {problem['why']}", style="dim", markup=False, highlight=False)
-        if len(found) > most:
-            errors.print(f"  ... and {len(found) - most} more (--json lists all)", style="dim")
+    for action, style in (("skipped", "yellow"), ("converted", "dim")):
+        found = [(problem["id"], problem["why"]) for problem in problems if problem["action"] == action]
+        print_images(found, f"were {action}", "--json lists all", style)
+
+
+def given_arguments(context: typer.Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the user typed, not those that are defaults."""
+
+    def typed(option: str) -> bool:
+        source = context.get_parameter_source(option)
+        return source is not None and source.name == "COMMANDLINE"
+
+    return {name: value for name, value in arguments.items() if any(map(typed, _OPTIONS.get(name, (name,))))}
+
+
+def _read_configuration(file: Path) -> tuple[dict[str, Any], RunRecord | None]:
+    """The arguments of ``evaluate`` from a TOML file, or from the record of a run: ``WORKSPACE/runs/ID.json``."""
+    if not file.is_file():
+        raise SettingError(f"no configuration file {file}", hint="a TOML file, or WORKSPACE/runs/ID.json of a run")
+    if file.suffix != ".json":
+        return evaluate_arguments(read_toml(file, SettingError), file), None
+    try:
+        from shiftbench.store.run_records import RunRecord
+
+        record = msgspec.json.decode(file.read_bytes(), type=RunRecord)
+    except msgspec.MsgspecError as error:
+        raise SettingError(f"{file} is not the record of a run", found=error) from error
+    objects = [model.id for model in record.models if model.source.startswith("<")]
+    if objects or record.kind != "evaluate":
+        raise SettingError(
+            f"{file} can't be repeated from the command line",
+            found=f"models given as Python objects: {listed(objects)}" if objects else f"a run of {record.kind!r}",
+            hint="repeat it from Python" if objects else "name the record of an evaluation",
+        )
+    arguments = evaluate_arguments(record.configuration, file)
+    return {**arguments, **{name: _from(record.folder, arguments[name]) for name in _PATHS}}, record
+
+
+def evaluate_arguments(document: Mapping[str, Any], source: object) -> dict[str, Any]:
+    """Checked by name; values are checked where they are used."""
+
+    known = [name for name in inspect.signature(sb.evaluate).parameters if name not in _NOT_REPEATED]
+    for name in document:
+        if name not in (*known, *_NOT_REPEATED):
+            raise UnknownNameError(f"argument in {source}:", name, known)
+    found = {name: value for name, value in document.items() if name in known}
+    hidden = [name for name, value in found.items() if any("***" in text for text in _texts(value))]
+    if hidden:
+        raise SettingError(f"{source} does not hold the credentials of {listed(hidden)}", hint="give them as options")
+    if found.get("select") is not None:
+        found["select"] = decode(found["select"], sb.Selection, str(source), SettingError, "select")
+    return found
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(one)
+
+
+def _from(folder: str, value: Any) -> Any:
+    """Paths of a record are relative to the folder where its run started."""
+    if isinstance(value, Mapping):
+        return {key: _from(folder, one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_from(folder, one) for one in value]
+    # model.py:factory, unlabelled:folder
+    parts = value.split(":") if isinstance(value, str) else []
+    return str(Path(folder) / value) if parts and (Path(folder) / parts[0]).exists() else value
+
+
+def import_command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Predictions: .csv, .parquet or .npz, of one or many models.", show_default=False),
+    ],
+    setting: Annotated[str, "-s", "Setting they were made in: a name from `list settings`, or one of your own."],
+    labels: Annotated[
+        str | None, "Label space of the predictions: a name of `list spaces`, or a file of classes in order."
+    ] = None,
+    data: Annotated[str | None, "-d", "The images themselves, where you have them: as for `eval`."] = None,
+    truth: Annotated[
+        Path | None, "The true classes, where the files lack them: id and label, or an .npy of labels."
+    ] = None,
+    array: Annotated[str | None, "Of an .npz file with several test sets: the array of this one."] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="The setting it is compared with.", show_default="as the suite has it")
+    ] = None,
+    in_order: Annotated[bool, "The files name no images: row i is the i-th image."] = False,
+    allow_unknown: Annotated[bool, "Ignore predictions for images that are not in the dataset."] = False,
+    workspace: WorkspacePath = DEFAULT_WORKSPACE,
+    replace: Annotated[bool, "Replace existing predictions of the same models."] = False,
+    *,
+    shown: OutputOptions,
+) -> None:
+    """Import predictions made elsewhere into a workspace.
+
+    `table`, `compare` and `study` then treat them like those of a run. Nothing is unpickled.
+
+    \b
+    A table (.csv, .parquet) has the column id, and
+      prediction, or top1, top2, ... best first; optionally confidence; or score_0, score_1, ...
+      the model is named after the file; a column model allows several models per table
+      or: one column per model, named after it
+    An .npz file has models, predictions (models, images) or (models, images, k), ids, and labels.
+    Classes are keys (wnids), names or numbers, the same throughout a file. True classes come from a
+    column label, from --truth or from --data. With --data, images are found by id, else by file name.
+
+    \b
+    Examples:
+      all models of one file, with its own labels
+        shiftbench import predictions.npz --setting imagenetv2-matched-frequency --labels imagenet-1k
+      two models on your own images
+        shiftbench import resnet.csv vit.csv --setting photos --data photos/
+      then
+        shiftbench study reproducibility --workspace W --x val --y imagenetv2-matched-frequency
+    """
+    from shiftbench.labels.catalogue import find_label_space
+
+    with stoppable(), kept_warnings() as warned:
+        imported = sb.import_predictions(
+            files, setting, workspace, labels=find_label_space(labels), truth=truth, data=data, array=array,
+            reference=reference, in_order=in_order, allow_unknown=allow_unknown, replace_old=replace,
+            progress=not shown.quiet, console=errors,
+        )  # fmt: skip
+    run = sb.Run(imported.results.workspace, imported.results.results)
+    if shown.json:
+        matching = {"matched_by": imported.matched_by, "missing": imported.missing, "unknown": imported.unknown}
+        print_json({**run.summary(level=shown.level), **matching, "warnings": warning_data(warned)})
+        return
+    _report_run(run, warned, shown.level, as_json=False)
+    if imported.matched_by not in ("id", "order"):
+        note(f"images were found by {imported.matched_by}")
+
+
+def demo_command(
+    workspace: Annotated[Path, "-w", "Where results are stored."] = Path("demo-workspace"),
+    severity: Annotated[str, "Severities: 3, 1-5 or 1,3,5."] = "1,3,5",
+    json: Json = False,
+) -> None:
+    """Four real models on 114 real photographs.
+
+    Clean and under 15 corruptions, then the report: report.html in the workspace. A first table, estimated from two
+    forward passes per photograph (docs/designs.md), is shown in under a minute; the full grid follows. Weights and
+    photographs come inside ordinary registry packages; torch is not needed. Run again, it resumes, or only prints.
+    """
+    from shiftbench.classifiers.demo import missing_packages
+    from shiftbench.cli.report import bars, show_written
+    from shiftbench.reports.page.report_data import ReportOptions
+    from shiftbench.reports.page.write import write_report
+
+    severities = parse_severities(severity)
+    if missing := missing_packages():  # before anything is fetched or written
+        raise ShiftbenchError(
+            "the demo needs packages that are not installed",
+            found=f"missing: {', '.join(missing)}",
+            hint="pip install 'shiftbench[demo]'",
+        )
+    errors.print(
+        "Fetching 114 photographs (the first time only), and evaluating each clean and under one corruption ..."
+    )
+    with stoppable(), warnings.catch_warnings():
+        # A model at chance level under a corruption is expected here.
+        warnings.simplefilter("ignore", UserWarning)
+
+        def run_models(**design: Any) -> sb.Run:
+            models = list(_DEMO_CLASSIFIERS)
+            return sb.evaluate(models, "demo", None, workspace, severities=severities, console=errors, **design)
+
+        if not json:
+            # With more than three severities, one pass over 114 photographs leaves fewer than two for some shifts.
+            passes = 1 if len(severities) <= 3 else 2
+            output.print(run_models(design="one-pass", passes=passes).corruption_table())
+            errors.print("\nThe full grid follows; press Ctrl-C to stop, and rerun to continue ...")
+        run = run_models()
+        options = ReportOptions("Four models on 114 photographs, clean and corrupted")
+        written = write_report(workspace / "report.html", run, options=options, bar=bars())
+    table = run.corruption_table()
+    if json:
+        errors_by_type = json_format.loads(table.to_json())
+        print_json({**run.summary(), "corruption_errors": errors_by_type, "report": written.as_dict()})
+        return
+    output.print()
+    output.print(table)
+    _print_problems(run)
+    output.print(
+        f"\nEverything is in {workspace}/: one Parquet file per model and setting.\n"
+        f"  shiftbench table -w {workspace} -s demo            the clean scores\n"
+        f"  shiftbench compare -w {workspace} -s demo          who is really better\n"
+        f"  shiftbench table -w {workspace} -f md -o table.md  for a paper\n"
+        f"  shiftbench serve -w {workspace} --open             the report, live\n"
+    )
+    show_written(written)

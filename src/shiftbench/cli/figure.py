@@ -9,68 +9,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftbench.cli.console import errors, print_json
-from shiftbench.cli.options import Json, Level, grouped
-from shiftbench.cli.study.lines import all_measures
-from shiftbench.cli.study.new_test_sets import Bins, New, Original, binned_accuracies, reproducibility_of
-from shiftbench.cli.study.options import (
+import shiftbench as sb
+from shiftbench.cli.console import errors, note, print_json
+from shiftbench.cli.options import Commands, Json, Level, WorkspaceOption
+from shiftbench.cli.study_options import (
+    AxesOptions,
+    BinOptions,
     LineOptions,
-    MinX,
-    OwnOptions,
-    Pivot,
+    PairOptions,
+    PlacedOptions,
     ResultsOptions,
     Scale,
-    Shifts,
-    SizeX,
-    SizeY,
-    WorkspaceOption,
-    choose_shifts,
-    open_with_own,
+    all_measures,
     predictions_in,
-    set_sizes,
 )
 from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
-    from shiftbench.api import Run
-    from shiftbench.reports.accuracy_grids import ErrorMap, SeverityGrid
+    from shiftbench.reports.accuracy_grids import SeverityGrid
     from shiftbench.reports.figures import PaperFigure
     from shiftbench.store.predictions import Predictions
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Figures for papers as SVG, PDF or PNG: one or two columns wide, text kept as text, colour-blind safe. "
-    "From a workspace or a table of results; no model is run.",
+app = Commands(
+    "Figures for papers as SVG, PDF or PNG: one or two columns wide, text kept as text, colour-blind safe. "
+    "From a workspace or a table of results; no model is run."
 )
 
-Classifiers = Annotated[list[str] | None, typer.Option("--classifier", "-c", help="Only these models (repeatable).")]
-Named = Annotated[list[str] | None, typer.Option("--name", help="Model to label by name (repeatable).")]
-ColourBy = Annotated[str, typer.Option("--colour-by", help="Column of the table of models that decides colours.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--setting", "-s", help="Settings to draw (repeatable; default: the only one).")
-]
-Family = Annotated[
-    str | None, typer.Option(help="Family of corruptions if there are several: imagenet-c of imagenet-c.fog.3.")
-]
-Clean = Annotated[
-    str | None, typer.Option(help="Setting at severity 0 (default: the reference of the corruptions, or val).")
-]
+Classifiers = Annotated[list[str] | None, "--classifier", "-c", "Only these models (repeatable)."]
+Settings = Annotated[list[str] | None, "--setting", "-s", "Settings to draw (repeatable; default: the only one)."]
 
 
 @dataclass(frozen=True)
 class Drawn:
     """Output file and size of a figure."""
 
-    output: Annotated[Path, typer.Option("--output", "-o", help="Output file: .svg, .pdf or .png.")]
-    width: Annotated[
-        str, typer.Option(help="single (8.5 cm, one column of a paper), double (17.5 cm), or centimetres.")
-    ] = ""
-    notes: Annotated[bool, typer.Option("--notes/--no-notes", help="Print notes below the figure too.")] = True
+    output: Annotated[Path, "-o", "Output file: .svg, .pdf or .png."]
+    width: Annotated[str, "single (8.5 cm, one column of a paper), double (17.5 cm), or centimetres."] = ""
+    notes: Annotated[bool, "--notes/--no-notes", "Print notes below the figure too."] = True
     dpi: Annotated[float, typer.Option(min=50, max=1200, help="Dots per inch of a .png.")] = 300
-    title: Annotated[str, typer.Option(help="Title above the figure.")] = ""
-    x_label: Annotated[str, typer.Option(help="Label of the x axes, instead of the setting's name.")] = ""
-    y_label: Annotated[str, typer.Option(help="Label of the y axes.")] = ""
+    title: Annotated[str, "Title above the figure."] = ""
+    x_label: Annotated[str, "Label of the x axes, instead of the setting's name."] = ""
+    y_label: Annotated[str, "Label of the y axes."] = ""
     json: Json = False
 
     def __post_init__(self) -> None:
@@ -100,35 +79,95 @@ class Drawn:
         if self.json:
             print_json({"file": str(path), "width_cm": wide, "height_cm": high, "notes": list(figure.notes)})
             return
-        errors.print(f"written: {path} ({wide:.1f} x {high:.1f} cm)", style="dim", highlight=False, soft_wrap=True)
-        for note in figure.notes:
-            errors.print(f"note: {note}", style="dim", highlight=False, markup=False)
+        note(f"written: {path} ({wide:.1f} x {high:.1f} cm)")
+        for text in figure.notes:
+            errors.print(f"note: {text}", style="dim")
+
+
+@dataclass(frozen=True)
+class PointOptions:
+    """Which points are drawn, and how."""
+
+    classifier: Classifiers = None
+    name: Annotated[list[str] | None, "Model to label by name (repeatable)."] = None
+    colour_by: Annotated[str, "Column of the table of models that decides colours."] = "category"
+    scale: Scale = "logit"
+    level: Level = 0.95
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "models": self.classifier or (), "named": self.name or (), "colour_by": self.colour_by,
+            "scale": self.scale, "level": self.level,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SourceOptions(ResultsOptions):
+    """Models of a workspace, or of a table of results."""
+
+    classifier: Classifiers = None
+
+    def run(self) -> sb.Run | None:
+        """The results of the workspace; None if a table of results was given."""
+
+        if self.workspace is None or self.results is not None:
+            return None
+        return sb.Run.open(self.workspace, self.classifier or [])
+
+
+@dataclass(frozen=True)
+class FamilyOptions(SourceOptions):
+    """A family of corruptions."""
+
+    family: Annotated[str | None, "Family of corruptions if there are several: imagenet-c of imagenet-c.fog.3."] = None
+
+    def grid(self, baseline: str | None = None, clean: str | None = None, level: float = 0.95) -> SeverityGrid:
+        """By severity. The baseline is read, too, whether or not it is shown."""
+        from shiftbench.reports.accuracy_grids import severity_grid, severity_grid_of_run
+
+        if run := self.run():
+            return severity_grid_of_run(run, self.family, clean=clean, level=level, metric=self.metric)
+        results, models = self.open().results, self.classifier or []
+        clean = clean or ("val" if "val" in results.settings else None)
+        wanted = [*models, baseline] if baseline and models and baseline not in models else models
+        return severity_grid(results, family=self.family, clean=clean, models=wanted, level=level)
+
+
+@dataclass(frozen=True)
+class SeverityOptions(FamilyOptions):
+    """A family of corruptions, and what it is compared with."""
+
+    clean: Annotated[str | None, "Setting at severity 0 (default: the reference of the corruptions, or val)."] = None
+    level: Level = 0.95
+
+
+@dataclass(frozen=True)
+class PredictionOptions:
+    """Predictions in some settings of a workspace."""
+
+    workspace: Annotated[Location, WorkspaceOption]
+    setting: Settings = None
+    classifier: Classifiers = None
+
+    def read(self) -> list[Predictions]:
+
+        known = sb.Run.open(self.workspace).settings
+        if not self.setting and len(known) != 1:
+            raise typer.BadParameter(f"name a setting (there are: {', '.join(known[:8])}, ...)", param_hint="--setting")
+        return [
+            one for setting in self.setting or known for one in predictions_in(self.workspace, setting, self.classifier)
+        ]
 
 
 @app.command("scatter")
-@grouped
 def scatter_command(
     drawn: Drawn,
-    table: ResultsOptions,
-    own: OwnOptions,
-    *,
-    kinds: LineOptions,
-    shift: Shifts = None,
-    x: Annotated[str | None, typer.Option("--x", help="Reference setting (default: val).")] = None,
-    y: Annotated[str | None, typer.Option("--y", help="The setting under shift, for one panel.")] = None,
-    scale: Scale = "logit",
-    min_x: MinX = None,
-    pivot: Pivot = None,
-    classifier: Classifiers = None,
-    name: Named = None,
-    colour_by: ColourBy = "category",
-    n_x: SizeX = None,
-    n_y: SizeY = None,
+    table: PlacedOptions,
+    axes: AxesOptions,
+    points: PointOptions,
     resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples of the models, for the band.")] = 1000,
-    level: Level = 0.95,
     point_level: Annotated[
-        float | None,
-        typer.Option(help="Confidence level of the points' intervals (default: 0.995 for the testbed, else --level)."),
+        float | None, "Confidence level of the points' intervals (default: 0.995 for the testbed, else --level)."
     ] = None,
 ) -> None:
     """Accuracy under shift against accuracy without, one point per model and one panel per --shift.
@@ -143,34 +182,22 @@ def scatter_command(
     """
     from shiftbench.reports.figures import scatter
 
-    study, mine = open_with_own(table, kinds, own)
-    chosen = list(choose_shifts(study, shift, x=x, y=y, min_x=min_x, pivot=pivot).values())
-    own.check(study, mine, chosen)
-    for one in chosen:
-        set_sizes(study, {one.x: n_x, one.y: n_y})
+    study, mine = table.placed()
+    chosen = list(axes.choose(study).values())
+    table.check(study, mine, chosen)
     drawn.write(
-        scatter, study, chosen, scale=scale, own=mine, named=name or (), models=classifier or (), colour_by=colour_by,
-        level=level, point_level=point_level, resamples=resamples, of=table.workspace,
-        width="single" if len(chosen) == 1 else "double",
+        scatter, study, chosen, own=mine, point_level=point_level, resamples=resamples, of=table.workspace,
+        width="single" if len(chosen) == 1 else "double", **points.options(),
     )  # fmt: skip
 
 
 @app.command("robustness")
-@grouped
 def robustness_command(
     drawn: Drawn,
-    shift: Annotated[str, typer.Option("--shift", help="A testbed shift (`list shifts`), or SETTING@REFERENCE.")],
-    table: ResultsOptions,
-    own: OwnOptions,
-    kinds: LineOptions,
-    against: Annotated[
-        str | None, typer.Option("--against", help="Another shift, for the x axis (default: tau against rho).")
-    ] = None,
-    scale: Scale = "logit",
-    classifier: Classifiers = None,
-    name: Named = None,
-    colour_by: ColourBy = "category",
-    level: Level = 0.95,
+    shift: Annotated[str, "A testbed shift (`list shifts`), or SETTING@REFERENCE."],
+    table: PlacedOptions,
+    points: PointOptions,
+    against: Annotated[str | None, "Another shift, for the x axis (default: tau against rho)."] = None,
 ) -> None:
     """Effective robustness to one shift against another, or relative against effective robustness.
 
@@ -183,26 +210,15 @@ def robustness_command(
     """
     from shiftbench.reports.figures import robustness
 
-    study, mine = open_with_own(table, kinds, own)
-    one, other = ((text, study.shift(text)) if text else None for text in (shift, against))
-    assert one is not None
-    own.check(study, mine, [pair[1] for pair in (one, other) if pair])
-    drawn.write(
-        robustness, study, one, other, own=mine, named=name or (), models=classifier or (), colour_by=colour_by,
-        scale=scale, level=level, of=table.workspace,
-    )  # fmt: skip
+    study, mine = table.placed()
+    one = shift, study.shift(shift)
+    other = (against, study.shift(against)) if against else None
+    table.check(study, mine, [pair[1] for pair in (one, other) if pair])
+    drawn.write(robustness, study, one, other, own=mine, of=table.workspace, **points.options())
 
 
 @app.command("corruptions")
-@grouped
-def corruptions_command(
-    drawn: Drawn,
-    table: ResultsOptions,
-    family: Family = None,
-    clean: Clean = None,
-    classifier: Classifiers = None,
-    level: Level = 0.95,
-) -> None:
+def corruptions_command(drawn: Drawn, table: SeverityOptions) -> None:
     """Accuracy over severity, one small panel per corruption, one line per model.
 
     \b
@@ -211,42 +227,16 @@ def corruptions_command(
     """
     from shiftbench.reports.figures import corruptions
 
-    grid = _severity_grid(table, family, clean, classifier or [], level)
-    drawn.write(corruptions, grid, of=table.workspace, width="double")
-
-
-def _run(table: ResultsOptions, models: list[str]) -> Run | None:
-    """The results of the workspace; None if a table of results was given."""
-    from shiftbench.api import Run
-
-    return None if table.workspace is None or table.results is not None else Run.open(table.workspace, models)
-
-
-def _severity_grid(
-    table: ResultsOptions, family: str | None, clean: str | None, models: list[str], level: float
-) -> SeverityGrid:
-    from shiftbench.reports.accuracy_grids import severity_grid, severity_grid_of_run
-
-    if run := _run(table, models):
-        return severity_grid_of_run(run, family, clean=clean, level=level, metric=table.metric)
-    results = table.open().results
-    clean = clean or ("val" if "val" in results.settings else None)
-    return severity_grid(results, family=family, clean=clean, models=models, level=level)
+    drawn.write(corruptions, table.grid(None, table.clean, table.level), of=table.workspace, width="double")
 
 
 @app.command("heatmap")
-@grouped
 def heatmap_command(
     drawn: Drawn,
-    table: ResultsOptions,
-    family: Family = None,
+    table: FamilyOptions,
     baseline: Annotated[
-        str | None,
-        typer.Option(
-            help="Divide by the errors of this model (default, for ImageNet workspaces: the published AlexNet)."
-        ),
+        str | None, "Divide by the errors of this model (default, for ImageNet workspaces: the published AlexNet)."
     ] = None,
-    classifier: Classifiers = None,
 ) -> None:
     """Corruption errors by model and corruption, as a heat map with numbers.
 
@@ -257,40 +247,23 @@ def heatmap_command(
     shiftbench figure heatmap -w WORKSPACE -o ce.svg
     shiftbench figure heatmap -r results.csv --family imagenet-c_on-disk --baseline alexnet -c resnet50 -o ce.pdf
     """
+    from shiftbench.reports.accuracy_grids import error_map, error_map_of_run
     from shiftbench.reports.figures import heatmap
 
-    errors = _error_map(table, family, baseline, classifier or [])
-    drawn.write(heatmap, errors, of=table.workspace, width="double")
-
-
-def _error_map(table: ResultsOptions, family: str | None, baseline: str | None, models: list[str]) -> ErrorMap:
-    from shiftbench.reports.accuracy_grids import error_map, error_map_of_run, severity_grid
-
-    if run := _run(table, models):
-        return error_map_of_run(run, family, baseline=baseline)
-    # The baseline divides whether or not it is shown.
-    wanted = [*models, *([baseline] if baseline and baseline not in models else [])] if models else []
-    return error_map(severity_grid(table.open().results, family=family, models=wanted), baseline)
+    run = table.run()
+    found = error_map_of_run(run, table.family, baseline=baseline) if run else error_map(table.grid(baseline), baseline)
+    drawn.write(heatmap, found, of=table.workspace, width="double")
 
 
 @app.command("mce")
-@grouped
 def mce_command(
     drawn: Drawn,
-    table: ResultsOptions,
-    family: Family = None,
-    clean: Clean = None,
+    table: SeverityOptions,
     baseline: Annotated[
-        str | None, typer.Option(help="Divide by the errors of this model (default for ImageNet: published AlexNet).")
+        str | None, "Divide by the errors of this model (default for ImageNet: published AlexNet)."
     ] = None,
-    seen: Annotated[
-        list[str] | None, typer.Option("--seen", help="Corruption for the x axis, seen in training (repeatable).")
-    ] = None,
-    unseen: Annotated[
-        list[str] | None, typer.Option("--unseen", help="With --seen: corruption for the y axis (default: all others).")
-    ] = None,
-    classifier: Classifiers = None,
-    level: Level = 0.95,
+    seen: Annotated[list[str] | None, "Corruption for the x axis, seen in training (repeatable)."] = None,
+    unseen: Annotated[list[str] | None, "With --seen: corruption for the y axis (default: all others)."] = None,
 ) -> None:
     """mCE and relative mCE against accuracy, one point per model; or unseen against seen corruptions.
 
@@ -304,27 +277,20 @@ def mce_command(
     from shiftbench.reports.figures import error_points, error_points_of_run, mce
 
     chosen = {"baseline": baseline, "seen": seen or (), "unseen": unseen or ()}
-    if run := _run(table, classifier or []):
-        points = error_points_of_run(run, family, level=level, **chosen)  # type: ignore[arg-type]
+    if run := table.run():
+        points = error_points_of_run(run, table.family, level=table.level, **chosen)  # type: ignore[arg-type]
     else:
-        wanted = [*(classifier or []), *([baseline] if classifier and baseline else [])]
-        points = error_points(_severity_grid(table, family, clean, wanted, level), **chosen)  # type: ignore[arg-type]
+        points = error_points(table.grid(baseline, table.clean, table.level), **chosen)  # type: ignore[arg-type]
     drawn.write(mce, points, of=table.workspace)
 
 
 @app.command("bars")
-@grouped
 def bars_command(
     drawn: Drawn,
-    table: ResultsOptions,
+    table: SourceOptions,
     setting: Settings = None,
-    out: Annotated[
-        str | None, typer.Option("--out", help="AUPR of detecting the images of this setting, such as imagenet-o.")
-    ] = None,
-    inside: Annotated[
-        str | None, typer.Option("--in", help="With --out: setting of known images (default: its reference).")
-    ] = None,
-    classifier: Classifiers = None,
+    out: Annotated[str | None, "AUPR of detecting the images of this setting, such as imagenet-o."] = None,
+    inside: Annotated[str | None, "--in", "With --out: setting of known images (default: its reference)."] = None,
     level: Level = 0.95,
 ) -> None:
     """Scores as bars with intervals, one group per model: accuracy, any --metric, or AUPR with --out.
@@ -338,11 +304,11 @@ def bars_command(
     from shiftbench.reports.detection import detection_entries
     from shiftbench.reports.figures import bars
 
-    run = _run(table, classifier or [])
+    run = table.run()
     if run is None:
         if out is not None:
             raise typer.BadParameter("detection needs predictions: give --workspace", param_hint="--out")
-        entries = table_scores(table.open().results, setting or (), classifier or (), level)
+        entries = table_scores(table.open().results, setting or (), table.classifier or (), level)
     elif out is not None:
         entries = [one for one in detection_entries(run, inside, out, level=level) if one[2].metric == "aupr"]
     else:
@@ -351,12 +317,9 @@ def bars_command(
 
 
 @app.command("confusion")
-@grouped
 def confusion_command(
     drawn: Drawn,
-    workspace: Annotated[Path, WorkspaceOption],
-    setting: Settings = None,
-    classifier: Classifiers = None,
+    chosen: PredictionOptions,
     most: Annotated[int, typer.Option(min=2, help="Classes to draw: those with the most mistakes.")] = 20,
 ) -> None:
     """The confusion matrix of one model: labels by predictions, in percent. `study confusion` lists the pairs.
@@ -366,20 +329,17 @@ def confusion_command(
     """
     from shiftbench.reports.figures import confusion
 
-    found = _predictions(workspace, setting, classifier)
+    found = chosen.read()
     if len(found) != 1:
         names = ", ".join(f"{one.classifier} in {one.setting}" for one in found[:4])
         raise typer.BadParameter(f"name one model and setting (there are: {names})", param_hint="--classifier")
-    drawn.write(confusion, found[0], most=most, of=workspace, width="double")
+    drawn.write(confusion, found[0], most=most, of=chosen.workspace, width="double")
 
 
 @app.command("reliability")
-@grouped
 def reliability_command(
     drawn: Drawn,
-    workspace: Annotated[Path, WorkspaceOption],
-    setting: Settings = None,
-    classifier: Classifiers = None,
+    chosen: PredictionOptions,
     bins: Annotated[int, typer.Option(min=1, max=100, help="Bins of equal width.")] = 15,
     level: Level = 0.95,
 ) -> None:
@@ -393,21 +353,14 @@ def reliability_command(
     """
     from shiftbench.reports.figures import reliability
 
-    found = _predictions(workspace, setting, classifier)
+    found = chosen.read()
     drawn.write(
-        reliability, found, bins=bins, level=level, of=workspace, width="single" if len(found) == 1 else "double"
+        reliability, found, bins=bins, level=level, of=chosen.workspace, width="single" if len(found) == 1 else "double"
     )
 
 
 @app.command("response")
-@grouped
-def response_command(
-    drawn: Drawn,
-    workspace: Annotated[Path, WorkspaceOption],
-    setting: Settings = None,
-    classifier: Classifiers = None,
-    level: Level = 0.95,
-) -> None:
+def response_command(drawn: Drawn, chosen: PredictionOptions, level: Level = 0.95) -> None:
     """Response-rate accuracy curves: accuracy of a model that answers only if it is confident.
 
     One curve per model and setting, with the area under it (AURRA) in the legend.
@@ -417,34 +370,20 @@ def response_command(
     """
     from shiftbench.reports.figures import response
 
-    drawn.write(response, _predictions(workspace, setting, classifier), level=level, of=workspace)
-
-
-def _predictions(workspace: Location, settings: list[str] | None, classifiers: list[str] | None) -> list[Predictions]:
-    from shiftbench.api import Run
-
-    known = Run.open(workspace).settings
-    if not settings and len(known) != 1:
-        raise typer.BadParameter(f"name a setting (there are: {', '.join(known[:8])}, ...)", param_hint="--setting")
-    return [one for setting in settings or known for one in predictions_in(workspace, setting, classifiers or ())]
+    drawn.write(response, chosen.read(), level=level, of=chosen.workspace)
 
 
 @app.command("correlations")
-@grouped
 def correlations_command(
     drawn: Drawn,
-    table: ResultsOptions,
-    kinds: LineOptions,
+    table: LineOptions,
     synthetic: Annotated[
-        list[str] | None,
-        typer.Option("--synthetic", "-s", help="Rows: settings, SETTING@REFERENCE or testbed shifts (default: all)."),
+        list[str] | None, "-s", "Rows: settings, SETTING@REFERENCE or testbed shifts (default: all)."
     ] = None,
-    natural: Annotated[
-        list[str] | None, typer.Option("--natural", "-n", help="Columns (default: all natural shifts of the testbed).")
-    ] = None,
-    x: Annotated[str, typer.Option("--x", help="The reference of settings named without one.")] = "val",
+    natural: Annotated[list[str] | None, "-n", "Columns (default: all natural shifts of the testbed)."] = None,
+    x: Annotated[str, "The reference of settings named without one."] = "val",
     scale: Scale = "logit",
-    rank: Annotated[bool, typer.Option("--rank", help="Spearman's rank correlation in place of Pearson's.")] = False,
+    rank: Annotated[bool, "Spearman's rank correlation in place of Pearson's."] = False,
     level: Level = 0.95,
 ) -> None:
     """Does robustness to one shift go with robustness to another? Every measure against every other as a heat map.
@@ -457,23 +396,15 @@ def correlations_command(
     """
     from shiftbench.reports.figures import correlations
 
-    study = table.open(kinds)
+    study = table.study()
     measures = all_measures(study, synthetic or ["all"], natural or ["all"])
     pairs = study.correlations(*measures, x=x, level=level, scale=scale)
     drawn.write(correlations, pairs, rank=rank, of=table.workspace)
 
 
 @app.command("rank")
-@grouped
 def rank_command(
-    drawn: Drawn,
-    x: Original,
-    y: New,
-    table: ResultsOptions,
-    n_x: SizeX = None,
-    n_y: SizeY = None,
-    name: Named = None,
-    level: Level = 0.95,
+    drawn: Drawn, pair: PairOptions, name: Annotated[list[str] | None, "Model to label by name (repeatable)."] = None
 ) -> None:
     """Accuracy and rank on an original test set against a new one.
 
@@ -485,18 +416,14 @@ def rank_command(
     """
     from shiftbench.reports.figures import rank
 
-    result = reproducibility_of(table, x, y, n_x, n_y, level)
-    drawn.write(rank, result, x, y, named=name, of=table.workspace, width="double")
+    drawn.write(rank, pair.reproducibility(), pair.x, pair.y, named=name, of=pair.workspace, width="double")
 
 
 @app.command("bins")
-@grouped
 def bins_command(
     drawn: Drawn,
-    chosen: Bins,
-    x: Annotated[
-        str | None, typer.Option("--x", help="Draw against accuracy in this setting, one point per model and bin.")
-    ] = None,
+    chosen: BinOptions,
+    x: Annotated[str | None, "Draw against accuracy in this setting, one point per model and bin."] = None,
 ) -> None:
     """Accuracy by selection frequency: are images that few people would select harder?
 
@@ -505,7 +432,7 @@ def bins_command(
     """
     from shiftbench.reports.figures import bins
 
-    found = binned_accuracies(chosen)
+    found = chosen.accuracies()
     original = None
     if x is not None:
         original = {one.classifier: float(one.correct.mean()) for one in predictions_in(chosen.workspace, x)}

@@ -12,36 +12,30 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from shiftbench.cli.configuration import SHARED, evaluate_arguments, given_arguments
-from shiftbench.cli.console import errors, output, print_json, stoppable, titled
-from shiftbench.cli.eval import kept_warnings, print_warnings
-from shiftbench.cli.options import (
-    DEFAULT_WORKSPACE,
-    AllowOutside,
-    CorruptionOptions,
-    DataSources,
-    ExecutorOptions,
-    Json,
-    Labels,
-    ModelOptions,
-    Quiet,
-    SubsetOptions,
-    SuiteNames,
-    WorkspacePath,
-    grouped,
-    parse_data,
+import shiftbench as sb
+from shiftbench.cli.console import (
+    errors,
+    kept_warnings,
+    note,
+    output,
+    print_json,
+    print_warnings,
+    show,
+    stoppable,
+    titled,
 )
+from shiftbench.cli.eval import SHARED, evaluate_arguments, given_arguments
+from shiftbench.cli.options import Commands, EvaluationOptions, Json, Quiet, SuiteNames
 from shiftbench.errors import ShiftbenchError, StoreError
-from shiftbench.io.paths import Location, place
+from shiftbench.io.paths import place
 
 if TYPE_CHECKING:
-    from shiftbench.api import Run
     from shiftbench.store.baseline import Baseline
     from shiftbench.store.workspace import Result as StoredResult
     from shiftbench.studies.gate import GateResult
 
-_CODES = {"pass": 0, "fail": 1, "not enough images": 2}
-_STYLES = {"pass": "bold green", "fail": "bold red", "not enough images": "bold yellow"}
+#: Exit code and style of each verdict.
+_VERDICTS = {"pass": (0, "bold green"), "fail": (1, "bold red"), "not enough images": (2, "bold yellow")}
 _ERROR = 3
 
 
@@ -68,35 +62,39 @@ class _GateGroup(TyperGroup):
         raise typer.Exit(_ERROR)
 
 
-app = typer.Typer(
-    cls=_GateGroup,
-    help="Is a candidate worse than its predecessor, anywhere that matters?\n\n"
+app = Commands(
+    "Is a candidate worse than its predecessor, anywhere that matters?\n\n"
     "`shiftbench gate CANDIDATE --against BASELINE --data DIR` is short for `gate run`. Exit codes: 0 pass, 1 fail, "
     "2 not enough images, 3 error.",
+    cls=_GateGroup,
 )
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
+class GateEvaluation(EvaluationOptions):
     """What both models are evaluated on."""
 
-    data: DataSources = None
     suite: SuiteNames = "corruptions"
-    labels: Labels = None
-    allow_outside: AllowOutside = False
+    json: Json = False
+    quiet: Quiet = False
+
+    def run(self, models: list[str], **changed: Any) -> sb.Run:
+
+        with stoppable(), kept_warnings() as warned:
+            run = sb.evaluate(models, console=errors, progress=not self.quiet, **(self.arguments() | changed))
+        print_warnings(warned)
+        return run
 
 
 @dataclass(frozen=True)
 class GateFiles:
     """Where verdicts are written, besides the terminal."""
 
-    markdown: Annotated[Path | None, typer.Option(help="Write the verdict for a pull-request comment (.md).")] = None
-    junit: Annotated[Path | None, typer.Option(help="Write the verdict for the test report of CI (.xml).")] = None
-    report: Annotated[
-        Path | None, typer.Option(help="Write the HTML report, with the images that only the candidate gets wrong.")
-    ] = None
+    markdown: Annotated[Path | None, "Write the verdict for a pull-request comment (.md)."] = None
+    junit: Annotated[Path | None, "Write the verdict for the test report of CI (.xml)."] = None
+    report: Annotated[Path | None, "Write the HTML report, with the images that only the candidate gets wrong."] = None
 
-    def write(self, result: GateResult, run: Run) -> None:
+    def write(self, result: GateResult, run: sb.Run) -> None:
         from shiftbench.reports import gate
 
         written = {self.markdown: gate.gate_markdown, self.junit: gate.gate_junit}
@@ -113,11 +111,10 @@ class GateFiles:
             options = ReportOptions(gate.verdict_line(result), mistakes=wrong)
             write_report(self.report, run, options=options)
         for made in filter(None, (self.markdown, self.junit, self.report)):
-            errors.print(f"written: {made}", style="dim")
+            note(f"written: {made}")
 
 
 @app.command("run")
-@grouped
 def run_command(
     context: typer.Context,
     candidate: Annotated[str, typer.Argument(help="The new model, as in `eval`.", show_default=False)],
@@ -129,24 +126,10 @@ def run_command(
             show_default=False,
         ),
     ],
-    evaluation: EvaluationOptions,
-    policy: Annotated[
-        Path | None, typer.Option(help="Rules and margins in TOML (docs/gate.md); default: a policy for any suite.")
-    ] = None,
-    workspace: WorkspacePath = DEFAULT_WORKSPACE,
-    model: Annotated[
-        str | None, typer.Option(help="Which model of a baseline workspace, if it has several: a name or id.")
-    ] = None,
-    models: ModelOptions,
-    corruptions: CorruptionOptions,
-    subset: SubsetOptions,
-    executor: ExecutorOptions,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 3 if there are warnings, such as assumed preprocessing.")
-    ] = False,
+    model: Annotated[str | None, "Which model of a baseline workspace, if it has several: a name or id."] = None,
+    policy: Annotated[Path | None, "Rules and margins in TOML (docs/gate.md); default: a policy for any suite."] = None,
+    evaluation: GateEvaluation,
     files: GateFiles,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare a candidate with its predecessor, image by image, and give a verdict.
 
@@ -173,14 +156,13 @@ def run_command(
     from shiftbench.studies.gate import DEFAULT_POLICY, Policy, judge, paired_settings
 
     rules = DEFAULT_POLICY if policy is None else Policy.read(policy)
-    arguments = _arguments(evaluation, models, corruptions, subset, executor, workspace, strict, quiet)
-    path = place(against)
-    pinned, before = _pinned(path, model), _results_of(path, model)
+    pinned, before = _baseline(against, model)
     known = pinned.configuration if pinned else _last_configuration(before) if before else {}
+    shared = {}
     if known:
         shared = evaluate_arguments({key: known[key] for key in SHARED if key in known}, against)
-        arguments |= {**shared, **given_arguments(context, arguments)}
-    run = _evaluate([candidate] if pinned or before else [candidate, against], arguments)
+        shared |= given_arguments(context, evaluation.arguments())
+    run = evaluation.run([candidate] if pinned or before else [candidate, against], **shared)
     names = list(dict.fromkeys(result.title for result in run.results))
     own = run.select([names[0]])
     baseline = pinned or _of_run(before or run.select([names[1]]), {}, own.results)
@@ -188,32 +170,24 @@ def run_command(
     settings, notes = paired_settings(run.workspace, own.results, baseline.predictions, columns)
     result = judge(settings, rules, own.results[0].model_id, baseline.model, notes)
     files.write(result, own)
-    if json:
+    code, style = _VERDICTS[result.verdict]
+    if evaluation.json:
         print_json(gate_data(result))
     else:
         table = gate_table(result)
         verdict, _, rest = table.title.partition(":")
         table.title = ""
-        output.print(Text.assemble((verdict, _STYLES[result.verdict]), f":{rest}"), soft_wrap=True)
+        output.print(Text.assemble((verdict, style), f":{rest}"), soft_wrap=True)
         output.print(table)
-    raise typer.Exit(_CODES[result.verdict])
+    raise typer.Exit(code)
 
 
 @app.command("pin")
-@grouped
 def pin_command(
     classifier: Annotated[str, typer.Argument(metavar="MODEL", help="The model, as in `eval`.", show_default=False)],
-    file: Annotated[Path, typer.Option("--output", "-o", help="Baseline file to write.")] = Path("baseline.parquet"),
+    file: Annotated[Path, "--output", "-o", "Baseline file to write."] = Path("baseline.parquet"),
     *,
-    evaluation: EvaluationOptions,
-    workspace: WorkspacePath = DEFAULT_WORKSPACE,
-    models: ModelOptions,
-    corruptions: CorruptionOptions,
-    subset: SubsetOptions,
-    executor: ExecutorOptions,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 if there are warnings.")] = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    evaluation: GateEvaluation,
 ) -> None:
     """Keep a model's predictions as a baseline file, so that the model itself need not be kept.
 
@@ -225,87 +199,42 @@ def pin_command(
       shiftbench gate pin released.onnx --data val/ --suite corruptions \\
         --design one-pass -o baseline.parquet
     """
-    from shiftbench.api import evaluate
     from shiftbench.store.baseline import write_baseline
     from shiftbench.store.run_records import describe_call
 
-    arguments = _arguments(evaluation, models, corruptions, subset, executor, workspace, strict, quiet)
-    run = _evaluate([classifier], arguments)
-    configuration = describe_call(evaluate, {key: arguments[key] for key in SHARED})[1]
-    baseline = _of_run(run, configuration)
+    run, arguments = evaluation.run([classifier]), evaluation.arguments()
+    baseline = _of_run(run, describe_call(sb.evaluate, {key: arguments[key] for key in SHARED})[1])
     write_baseline(file, baseline)
-    if json:
-        print_json({"file": str(file), "model": baseline.model, "settings": list(baseline.predictions)})
-    else:
-        count = len(baseline.predictions)
-        output.print(f"{file}: {baseline.model}, {count} setting{'s' * (count > 1)}", soft_wrap=True)
+    settings = list(baseline.predictions)
+    text = f"{file}: {baseline.model}, {len(settings)} setting{'s' * (len(settings) > 1)}"
+    show({"file": str(file), "model": baseline.model, "settings": settings}, text, as_json=evaluation.json)
 
 
-def _arguments(
-    evaluation: EvaluationOptions,
-    models: ModelOptions,
-    corruptions: CorruptionOptions,
-    subset: SubsetOptions,
-    executor: ExecutorOptions,
-    workspace: Location,
-    strict: bool,
-    quiet: bool,
-) -> dict[str, Any]:
-    """As keyword arguments of ``evaluate``."""
-    return {
-        "suite": evaluation.suite,
-        "data": parse_data(evaluation.data or []),
-        "labels": evaluation.labels,
-        "allow_outside": evaluation.allow_outside,
-        **models.options(),
-        **corruptions.options(),
-        **subset.options(),
-        "executor": executor.executor(),
-        "workspace": workspace,
-        "strict": strict,
-        "progress": not quiet,
-    }
-
-
-def _evaluate(models: list[str], arguments: Mapping[str, Any]) -> Run:
-    from shiftbench.api import evaluate
-
-    with stoppable(), kept_warnings() as warned:
-        run = evaluate(models, console=errors, **arguments)
-    print_warnings(warned)
-    return run
-
-
-def _pinned(path: Location, model: str | None) -> Baseline | None:
+def _baseline(against: str, model: str | None) -> tuple[Baseline | None, sb.Run | None]:
+    """A pinned baseline, or the results of one model in a workspace; neither if ``against`` names a model."""
     from shiftbench.store.baseline import read_baseline
 
-    if path.suffix != ".parquet":
-        return None
-    if model is not None:
-        raise StoreError(f"--model names a model of a workspace, and {path} is a file")
-    return read_baseline(path)
-
-
-def _results_of(path: Location, model: str | None) -> Run | None:
-    """The results of one model in a workspace; None if the path is of no workspace."""
-    from shiftbench.api import Run
-
+    path = place(against)
+    if path.suffix == ".parquet":
+        if model is not None:
+            raise StoreError(f"--model names a model of a workspace, and {path} is a file")
+        return read_baseline(path), None
     if not (path / "workspace.json").is_file():
-        return None
-    run = Run.open(path, [model] if model else ())
+        return None, None
+    run = sb.Run.open(path, [model] if model else ())
     if len(run.classifiers) != 1:
         found = ", ".join(run.classifiers) or "no results"
         raise StoreError(f"which model of {path} is the baseline?", found=found, hint="--model NAME, a name or id")
-    return run
+    return None, run
 
 
-def _last_configuration(run: Run) -> Mapping[str, Any]:
+def _last_configuration(run: sb.Run) -> Mapping[str, Any]:
     version = run.results[0].spec.classifier.version
     records = [one for one in run.history.records if version in (own.version for own in one.models)]
     return records[-1].configuration if records else {}
 
 
-def _of_run(run: Run, configuration: Mapping[str, Any], like: Sequence[StoredResult] = ()) -> Baseline:
+def _of_run(run: sb.Run, configuration: Mapping[str, Any], like: Sequence[StoredResult] = ()) -> Baseline:
     """The results of a model; where it has several in a setting, the one on the same images and shifts as ``like``."""
     from shiftbench.store.baseline import Baseline
     from shiftbench.studies.gate import is_comparable

@@ -1,64 +1,181 @@
-"""``shiftbench harden``: augmentations. Training is in ``harden_train.py``."""
+"""``shiftbench harden`` and ``experiment``: training recipes, augmentations, and grids of both."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from shiftbench.cli import harden_train
-from shiftbench.cli.console import errors, output, print_json, stoppable
-from shiftbench.cli.corrupt import print_skipped
-from shiftbench.cli.extras import needing
-from shiftbench.cli.options import ExecutorOptions, Json, Quiet, grouped
-
-if TYPE_CHECKING:
-    from shiftbench.hardening.augmentations.copies import Augmented
-
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Train more robust models: recipes, and the augmentations they use.\n\n"
-    "`harden recipes` and `harden train` train a model; `harden list` shows the augmentations with their options, "
-    "`harden gallery` draws them on an image, and `harden augment` writes augmented copies of a folder.",
+from shiftbench.cli.console import (
+    errors,
+    kept_warnings,
+    needing,
+    note,
+    output,
+    print_images,
+    print_json,
+    print_warnings,
+    show,
+    stoppable,
 )
-app.command("train")(harden_train.train_command)
-app.command("recipes")(harden_train.recipes_command)
-app.command("show")(harden_train.show_command)
+from shiftbench.cli.options import Commands, ExecutorOptions, Json, OutputOptions, Quiet, Seed, parse_data
 
-Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same pixels on every machine.")]
-Options = Annotated[
+app = Commands(
+    "Train more robust models: recipes, and the augmentations they use.\n\n"
+    "`harden recipes` and `harden train` train a model; `harden list` shows the augmentations with their options, "
+    "`harden gallery` draws them on an image, and `harden augment` writes augmented copies of a folder."
+)
+
+Recipe = Annotated[str, typer.Argument(help="Name of a recipe (see `harden recipes`), or a .toml file.")]
+Change = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", help="Option of the augmentation, as KEY=VALUE (repeatable)."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the recipe (repeatable): train.epochs=3, views.0.severity=1.",
+    ),
 ]
-Network = Annotated[
-    Path | None,
-    typer.Option(help="Weights of the image-to-image network, or a folder with the weights of both."),
-]
+
+
+@app.command("train")
+@needing("hardening", "training")
+def train_command(
+    recipe: Recipe,
+    data: Annotated[str | None, "-d", "Training data instead of the recipe's: a folder, file or dataset name."] = None,
+    validation: Annotated[str | None, "Data to evaluate after every epoch, or `none`."] = None,
+    out: Annotated[Path | None, "-o", "Folder of the run (default: runs/RECIPE)."] = None,
+    change: Change = None,
+    seed: Annotated[int | None, "Same as --set train.seed=N."] = None,
+    name: Annotated[str | None, "Name of the model (default: the folder's name)."] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "-j",
+            min=0,
+            help="Processes per device that prepare batches; the result does not depend on them (default: none for "
+            "images in memory, else up to 8).",
+        ),
+    ] = None,
+    device: Annotated[str, "Device to train on: auto, cpu, cuda, cuda:1, ..."] = "auto",
+    devices: Annotated[
+        int, typer.Option(min=1, help="Devices of this machine to train on, one process each. See also torchrun.")
+    ] = 1,
+    sinks: Annotated[
+        list[str] | None, "--sink", "Tracker to log every epoch to (repeatable): tensorboard:DIR, mlflow, wandb."
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model by a recipe.
+
+    After an interruption, rerun the same command: it resumes from the last checkpoint and reaches the same weights. The
+    folder of a finished run is a model for every other command: hardened:FOLDER.
+
+    On several devices the batch is divided: `--devices 8` on one machine, `torchrun ... $(which shiftbench) harden
+    train ...` on several. The weights depend on the number of parts (train.splits), not on the devices.
+
+    \b
+    Examples:
+      AugMix on CIFAR-10 as published, then its robustness
+        shiftbench harden train cifar-augmix --out runs/augmix
+        shiftbench eval hardened:runs/augmix --suite cifar-10-c
+      a small network, to try it out
+        shiftbench harden train cifar-standard --out runs/small \\
+          --set train.epochs=3 --set data.sample=2000 \\
+          --set architecture.name=resnet-20
+      ResNet-50 with DeepAugment and AugMix on eight GPUs
+        shiftbench harden train imagenet-deepaugment-augmix --devices 8 \\
+          --data ImageNet/train --validation ImageNet/val
+      your own images, in class folders
+        shiftbench harden train icons-resnet-20 --data photos/ \\
+          --set data.labels=folders --out runs/photos
+    """
+    from shiftbench.hardening.recipe import load_recipe
+    from shiftbench.hardening.training.devices import is_launched, launch
+    from shiftbench.hardening.training.train import train
+    from shiftbench.studies.base import count_of
+
+    changes = [*(change or []), *([f"train.seed={seed}"] if seed is not None else [])]
+    if validation == "none":
+        validation = None
+        changes.append('data.validation=""')
+    chosen = load_recipe(recipe, changes)
+    folder = out or Path("runs") / Path(recipe).stem
+    if devices > 1 and not is_launched():
+        launch(devices)
+        return
+    warned: list[Warning] = []
+    try:
+        with stoppable(), kept_warnings() as warned:
+            trained = train(
+                chosen, folder, data=data, validation=validation, name=name, workers=workers, device=device,
+                sinks=sinks or [], progress=not quiet, console=errors,
+            )  # fmt: skip
+    finally:
+        print_warnings(warned)
+    if os.environ.get("RANK", "0") != "0":
+        return
+    last = trained.log[-1] if trained.log else {}
+    words = [f"{trained.folder}:"]
+    for key, title in (("accuracy", "in training"), ("validation_accuracy", "on validation data")):
+        if last.get(key) is not None:
+            words.append(f"{100 * last[key]:.1f} % {title},")
+    words.append(f"{count_of(len(trained.log), 'epoch')} in {sum(line['seconds'] for line in trained.log):,.0f} s")
+    text = f"{' '.join(words)}\nnext: shiftbench eval hardened:{trained.folder} --suite ..."
+    show({"folder": str(trained.folder), "log": trained.log}, text, as_json=json)
+
+
+@app.command("recipes")
+def recipes_command(json: Json = False) -> None:
+    """List the recipes that come with the package."""
+    from shiftbench.hardening.recipe import load_recipe, recipe_names
+    from shiftbench.reports.table import Column, Table
+
+    found = {name: load_recipe(name) for name in recipe_names()}
+    rows = [
+        {"recipe": name, "network": one.architecture.name, "scheme": one.scheme.name, "about": one.about}
+        for name, one in found.items()
+    ]
+    if json:
+        print_json(rows)
+        return
+    columns = [Column(key, key, optional=key == "scheme") for key in ("recipe", "network", "scheme", "about")]
+    output.print(Table(columns, rows, notes=["`shiftbench harden show NAME` prints one"]))
+
+
+@app.command("show")
+def show_command(recipe: Recipe, change: Change = None, json: Json = False) -> None:
+    """Print a recipe as TOML with its comments; with --set, as it would be trained, with all keys."""
+    from shiftbench.hardening.recipe import load_recipe, recipe_text
+    from shiftbench.io.schema import to_toml
+
+    if json:
+        print_json(load_recipe(recipe, change or ()).as_dict())
+        return
+    text = to_toml(load_recipe(recipe, change).as_dict()) if change else recipe_text(recipe)
+    sys.stdout.write(text.rstrip("\n") + "\n")
 
 
 @app.command("augment")
-@grouped
 @needing("hardening", "the hardening workshop")
 def augment_command(
     source: Annotated[Path, typer.Argument(help="Folder of images, with any subfolders.")],
     destination: Annotated[Path, typer.Argument(help="New folder, or one that this command started to write.")],
-    augmentation: Annotated[
-        str, typer.Option("--augmentation", "-a", help="Name of the augmentation (see `harden list`).")
-    ],
-    option: Options = None,
-    copies: Annotated[int, typer.Option(help="Copies per image; several get -1, -2, ... in the file name.")] = 1,
-    shard: Annotated[str, typer.Option(help="Part of the work for a job array, as NUMBER/COUNT: 2/8.")] = "1/1",
+    augmentation: Annotated[str, "-a", "Name of the augmentation (see `harden list`)."],
+    option: Annotated[list[str] | None, "-o", "Option of the augmentation, as KEY=VALUE (repeatable)."] = None,
+    copies: Annotated[int, "Copies per image; several get -1, -2, ... in the file name."] = 1,
+    shard: Annotated[str, "Part of the work for a job array, as NUMBER/COUNT: 2/8."] = "1/1",
     seed: Seed = 0,
-    lossless: Annotated[bool, typer.Option("--lossless", help="Write PNG files also for JPEG sources.")] = False,
+    lossless: Annotated[bool, "Write PNG files also for JPEG sources."] = False,
     *,
     where: ExecutorOptions,
-    network: Network = None,
-    train_network: Annotated[
-        bool,
-        typer.Option("--train-network", help="Train the network on these images first, and keep it for later."),
-    ] = False,
+    network: Annotated[
+        Path | None, "Weights of the image-to-image network, or a folder with the weights of both."
+    ] = None,
+    train_network: Annotated[bool, "Train the network on these images first, and keep it for later."] = False,
     train_seconds: Annotated[float, typer.Option(help="Training time per network, in seconds.", min=1)] = 120,
     json: Json = False,
     quiet: Quiet = False,
@@ -81,30 +198,35 @@ def augment_command(
       the second of four machines, with one file of weights for all
         shiftbench harden augment train/ train-edsr/ -a deepaugment-edsr --network edsr.safetensors --shard 2/4
     """
-    from shiftbench.hardening.augmentations.copies import augment_folder
+    from shiftbench.hardening.augmentations.copies import augment_folder, images_below
+    from shiftbench.hardening.augmentations.networks import network_for
 
+    if network is not None and train_network:
+        raise typer.BadParameter("--network and --train-network exclude each other", param_hint="--network")
     with stoppable():
-        networks = _network_options(augmentation, network, source if train_network else None, train_seconds, quiet)
+        networks: dict[str, str] = {}
+        if network is not None or train_network:
+            images = images_below(source) if train_network else None
+            networks = network_for(augmentation, network, train_on=images, seconds=train_seconds, show=not quiet)
+            if not networks:
+                raise typer.BadParameter(f"{augmentation!r} needs no network", param_hint="--network")
         done = augment_folder(
-            source,
-            destination,
-            augmentation,
-            options=parse_options(option or []) | networks,
-            copies=copies,
-            shard=shard,
-            seed=seed,
-            lossless=lossless,
-            **where.options(),
-            progress=not quiet,
-            console=errors,
+            source, destination, augmentation, options=_parse_options(option or []) | networks, copies=copies,
+            shard=shard, seed=seed, lossless=lossless, **where.options(), progress=not quiet, console=errors,
+        )  # fmt: skip
+    part = "" if done.shard.count == 1 else f", shard {done.shard}"
+    grid = f"{done.augmentation}: {done.pictures:,} images x {done.copies} {'copy' if done.copies == 1 else 'copies'}"
+    text = f"{grid}{part}: all {done.already:,} already existed, in {done.destination}"
+    if done.written:
+        there = f", {done.already:,} already existed" if done.already else ""
+        speed = done.written / max(done.seconds, 1e-9)
+        text = (
+            f"{grid}{part}: {done.written:,} written{there}\n"
+            f"in {done.destination}, {done.seconds:,.1f} s, {speed:,.0f} images per second"
         )
-    if json:
-        print_json(done.summary())
-    else:
-        output.print(_summary(done), highlight=False, markup=False, soft_wrap=True)
-        for path in networks.values() if train_network else ():
-            output.print(f"network: {path}", highlight=False, markup=False, soft_wrap=True)
-    print_skipped(done.skipped)
+    text += "".join(f"\nnetwork: {path}" for path in (networks.values() if train_network else ()))
+    show(done.summary(), text, as_json=json)
+    print_images(list(done.skipped.items()), "could not be used and were skipped", "all are in the record")
 
 
 @app.command("list")
@@ -137,10 +259,7 @@ def gallery_command(
         Path | None, typer.Option(help="Image to augment.", show_default="one of the demo photographs")
     ] = None,
     augmentation: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--augmentation", "-a", help="Augmentation, as NAME or NAME:KEY=VALUE,... (repeatable; default: all)."
-        ),
+        list[str] | None, "-a", "Augmentation, as NAME or NAME:KEY=VALUE,... (repeatable; default: all)."
     ] = None,
     partner: Annotated[
         Path | None, typer.Option(help="Image that mixup and cutmix mix in.", show_default="the mirror image")
@@ -154,73 +273,101 @@ def gallery_command(
 
     Augmentations that need a network are left out unless it is given: -a deepaugment-edsr:network=FILE.
     """
+    from shiftbench.datasets.images import decode
     from shiftbench.hardening.augmentations.gallery import choose, demo_photograph, render_gallery, square
 
     if file.suffix.lower() != ".png":
         raise typer.BadParameter(f"{file.name!r} is not a .png file", param_hint="FILE")
-    other = None if partner is None else square(_decoded(partner), size)
-    rows, left_out = choose([_named_options(text) for text in augmentation or []], other)
-    name, pixels = demo_photograph() if image is None else (image.name, _decoded(image))
-    picture = render_gallery(square(pixels, size), rows, title=name, columns=columns, seed=seed)
+    other = None if partner is None else square(decode(partner, partner.name).pixels, size)
+    wanted = []
+    for text in augmentation or []:  # NAME:KEY=VALUE,KEY=VALUE
+        name, _, rest = text.partition(":")
+        wanted.append((name, _parse_options([part for part in rest.split(",") if part])))
+    rows, left_out = choose(wanted, other)
+    name, pixels = demo_photograph() if image is None else (image.name, decode(image, image.name).pixels)
+    sheet = render_gallery(square(pixels, size), rows, title=name, columns=columns, seed=seed)
     file.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(file, "PNG")
-    if json:
-        shown = [row.title for row in rows]
-        print_json({"gallery": str(file), "augmentations": shown, "left_out": left_out, "seed": seed})
-        return
-    output.print(f"written: {file} ({picture.width} x {picture.height})", highlight=False, markup=False, soft_wrap=True)
-    for missing, why in left_out.items():
-        errors.print(f"skipped: {missing} ({why})", style="dim", markup=False, highlight=False)
+    sheet.save(file, "PNG")
+    shown = [row.title for row in rows]
+    about = {"gallery": str(file), "augmentations": shown, "left_out": left_out, "seed": seed}
+    show(about, f"written: {file} ({sheet.width} x {sheet.height})", as_json=json)
+    if not json:
+        for missing, why in left_out.items():
+            note(f"skipped: {missing} ({why})")
 
 
-def parse_options(texts: list[str]) -> dict[str, object]:
+def _parse_options(texts: list[str]) -> dict[str, Any]:
     from shiftbench.hardening.recipe import key_value
 
-    pairs = [(text, key_value(text)) for text in texts]
-    for text, pair in pairs:
+    found: dict[str, Any] = {}
+    for text in texts:
+        pair = key_value(text)
         if pair is None:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--option")
-    return dict(pair for _, pair in pairs if pair is not None)
-
-
-def _named_options(text: str) -> tuple[str, dict[str, object]]:
-    """``NAME:KEY=VALUE,KEY=VALUE`` taken apart."""
-    name, _, rest = text.partition(":")
-    return name, parse_options([part for part in rest.split(",") if part])
-
-
-def _network_options(
-    name: str, file: Path | None, train_on: Path | None, seconds: float, quiet: bool
-) -> dict[str, str]:
-    """The options by which an augmentation finds its networks, given or trained now."""
-    if file is None and train_on is None:
-        return {}
-    if file is not None and train_on is not None:
-        raise typer.BadParameter("--network and --train-network exclude each other", param_hint="--network")
-    from shiftbench.hardening.augmentations.copies import images_below
-    from shiftbench.hardening.augmentations.networks import network_for
-
-    pictures = images_below(train_on) if train_on is not None else None
-    found = network_for(name, file, train_on=pictures, seconds=seconds, show=not quiet)
-    if not found:
-        raise typer.BadParameter(f"{name!r} needs no network", param_hint="--network")
+        found[pair[0]] = pair[1]
     return found
 
 
-def _decoded(image: Path) -> Any:
-    from shiftbench.datasets.images import decode
+@needing("hardening", "an experiment")
+def experiment_command(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="cifar-corruptions, enhancements, icons-style, icons-subtype, icons-version, many-faces, "
+            "natural-adversarial, self-attention, size, subtypes, or a TOML file."
+        ),
+    ],
+    scale: Annotated[
+        str, "tiny (a smoke test), small (minutes on a CPU) or paper (as published); some have more."
+    ] = "small",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Training runs per variant (default: as in the scale).")
+    ] = None,
+    data: Annotated[list[str] | None, "-d", "Dataset, as FOLDER or ROLE=FOLDER: icons=icons/."] = None,
+    out: Annotated[Path | None, "-o", "Folder of the runs (default: experiments/NAME-SCALE)."] = None,
+    workspace: Annotated[Path | None, "-w", "Workspace of the predictions (default: OUT/workspace)."] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of every recipe (repeatable).")
+    ] = None,
+    *,
+    where: ExecutorOptions,
+    shown: OutputOptions,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as Markdown.")] = None,
+) -> None:
+    """Train the variants of an experiment, evaluate each on its suite, and compare them.
 
-    return decode(image, image.name).pixels
+    Prints tables: accuracy without and under shift, effective and relative robustness of every intervention, with
+    confidence intervals over images and the spread over seeds, and verdicts on the papers' hypotheses. After an
+    interruption, rerun the same command: it resumes. Each worker trains one run on one core, in processes or on a Ray
+    cluster; the numbers do not depend on the workers.
 
+    \b
+    Examples:
+      shiftbench experiment cifar-corruptions
+      shiftbench experiment icons-style --data icons=icons/ --seeds 3
+      shiftbench experiment size --set train.epochs=30 --markdown size.md
+      shiftbench experiment many-faces --scale paper-c --data imagenet-train=DIR --data imagenet-val=DIR
+      shiftbench experiment my.toml --scale small
+    """
+    from shiftbench.hardening.experiments.report import experiment_table
+    from shiftbench.hardening.experiments.run import run_experiment
 
-def _summary(done: Augmented) -> str:
-    part = "" if done.shard.count == 1 else f", shard {done.shard}"
-    grid = f"{done.augmentation}: {done.pictures:,} images x {done.copies} {'copy' if done.copies == 1 else 'copies'}"
-    if not done.written:
-        return f"{grid}{part}: all {done.already:,} already existed, in {done.destination}"
-    there = f", {done.already:,} already existed" if done.already else ""
-    speed = done.written / max(done.seconds, 1e-9)
-    return (
-        f"{grid}{part}: {done.written:,} written{there}\n"
-        f"in {done.destination}, {done.seconds:,.1f} s, {speed:,.0f} images per second"
-    )
+    words = ["shiftbench experiment", name, f"--scale {scale}"]  # reproduces the tables, without local paths
+    words += [f"--seeds {seeds}"] if seeds is not None else []
+    words += [f"--data {one.partition('=')[0]}=FOLDER" if "=" in one else "--data FOLDER" for one in data or []]
+    words += [f"--set {one}" for one in change or []]
+    with stoppable(), kept_warnings() as warned:
+        study = run_experiment(
+            name, scale=scale, seeds=seeds, data=parse_data(data or []), out=out, workspace=workspace,
+            changes=change or [], executor=where.executor(), level=shown.level, progress=not shown.quiet,
+            console=errors, command=" ".join(words),
+        )  # fmt: skip
+    print_warnings(warned)
+    report = experiment_table(study)
+    if markdown is not None:
+        note(f"written: {report.write(markdown)}")
+    if shown.json:
+        print_json(report.as_data())
+    else:
+        output.print(report)
+    note(f"runs: {study.runs[0].folder.parent}")

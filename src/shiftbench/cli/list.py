@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shiftbench.cli import complete
+import shiftbench as sb
 from shiftbench.cli.console import output, print_json
-from shiftbench.cli.options import Json
+from shiftbench.cli.options import Json, complete_suites
 
 if TYPE_CHECKING:
     from shiftbench.registry import Registry
-    from shiftbench.settings.base import Setting
 
 Rows = list[tuple[str, str]]
 
@@ -28,8 +27,7 @@ def list_command(
         ),
     ] = "suites",
     suite: Annotated[
-        str | None,
-        typer.Option(*("--suite", "-s"), autocompletion=complete.suites, help="With `settings`: those of one suite."),
+        str | None, typer.Option("-s", autocompletion=complete_suites, help="With `settings`: those of one suite.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -56,29 +54,22 @@ def _first_line(item: object) -> str:
     return "" if line.startswith(">>>") else line
 
 
-def _families(registry: Registry[Any]) -> Rows:
-    """Name patterns, after the names that can be listed."""
-    return [(family.name, _first_line(family.make)) for family in registry.families()]
-
-
 def _settings(suite: str | None) -> Rows:
     from shiftbench.settings.base import build_suite, suites
 
     chosen = [suite] if suite else suites.names()
     found = {s.name: s for name in chosen for s in build_suite(name).settings}
-    return [(s.name, _setting_words(s)) for s in found.values()]
-
-
-def _setting_words(setting: Setting) -> str:
-    words = f"{setting.dataset}, {setting.shift.name}, {setting.space or 'all classes'}"
-    return f"{words}; {setting.note}" if setting.note else words
+    return [
+        (s.name, f"{s.dataset}, {s.shift.name}, {s.space or 'all classes'}" + (f"; {s.note}" if s.note else ""))
+        for s in found.values()
+    ]
 
 
 def _corruptions(_: str | None) -> Rows:
-    from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
+    from shiftbench.shifts.corruptions import CORRUPTIONS
 
-    sets = {name: which for which in ("benchmark", "extra") for name in corruptions(which)}
-    return [(name, f"{CORRUPTIONS.get(name).group}, {sets.get(name, 'own')}") for name in corruptions("registered")]
+    sets = {name: which for which in ("benchmark", "extra") for name in sb.corruptions(which)}
+    return [(name, f"{CORRUPTIONS.get(name).group}, {sets.get(name, 'own')}") for name in sb.corruptions("registered")]
 
 
 def _registered(home: str) -> Callable[[str | None], Rows]:
@@ -87,7 +78,8 @@ def _registered(home: str) -> Callable[[str | None], Rows]:
     def rows(_: str | None) -> Rows:
         module, _, name = home.partition(":")
         registry: Registry[Any] = getattr(importlib.import_module(f"shiftbench.{module}"), name)
-        return [(name, _first_line(getattr(item, "function", item))) for name, item in registry] + _families(registry)
+        listed = [(name, _first_line(getattr(item, "function", item))) for name, item in registry]
+        return listed + [(family.name, _first_line(family.make)) for family in registry.families()]
 
     return rows
 

@@ -1,24 +1,27 @@
-"""Options that several commands share.
+"""How commands declare their options, and the options that several of them share.
 
-Single options are annotated types (``json: Json = False``). Options that belong together are a dataclass whose fields
-are the options; a command decorated with ``grouped`` takes one as a parameter (``output: OutputOptions``).
+``Annotated[str, "-s", "Help."]`` is an option that is called like the parameter, with that help and ``-s`` for short.
+Options that belong together are a dataclass whose fields are the options; a command takes one as a parameter
+(``shown: TableOptions``).
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from urllib.parse import unquote
 
 import typer
+from typer.models import OptionInfo
 
-from shiftbench.cli import complete
-from shiftbench.cli.complete import DEFAULT_WORKSPACE as DEFAULT_WORKSPACE
-from shiftbench.cli.console import errors
+import shiftbench as sb
+from shiftbench.cli.console import note
 from shiftbench.cli.console import output as stdout
 from shiftbench.io.paths import Location, place
 
@@ -27,69 +30,11 @@ if TYPE_CHECKING:
     from shiftbench.jobs.ray_executor import Resources
     from shiftbench.reports.table import Table
 
-
-def path_or_url(help: str) -> object:
-    """An argument that is a path, or a URL in an object store."""
-    return typer.Argument(parser=place, metavar="PATH|URL", help=help)
-
-
-def workspace_option(help: str) -> object:
-    return typer.Option("--workspace", "-w", parser=place, metavar="PATH|URL", help=help)
-
-
-WorkspacePath = Annotated[
-    Location, workspace_option("The workspace that `eval` wrote to: a folder, or s3://BUCKET/FOLDER.")
-]
-ModelNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--classifier", "-c", autocompletion=complete.workspace_models, help="Only these models (repeatable)."
-    ),
-]
-SettingNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--setting", "-s", autocompletion=complete.workspace_settings, help="Only these settings (repeatable)."
-    ),
-]
-SuiteNames = Annotated[
-    str,
-    typer.Option(
-        *("--suite", "-s"),
-        autocompletion=complete.suites,
-        help="One or more suites, separated by commas; see `list suites`.",
-    ),
-]
-DataSources = Annotated[
-    list[str] | None,
-    typer.Option("--data", "-d", help="A folder, file or URL; ROLE=FOLDER for suites of several datasets."),
-]
-Labels = Annotated[
-    str | None,
-    typer.Option(
-        autocompletion=complete.label_spaces,
-        help="Classes of data and models: a name from `list spaces`, a file (classes in order, or a mapping to those "
-        "of the model: `data labels`), or `folders` for the dataset's own.",
-    ),
-]
-AllowOutside = Annotated[
-    bool, typer.Option("--allow-outside", help="Allow manifests (.csv, .jsonl) to name images outside their folder.")
-]
-Trust = Annotated[bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")]
-Preprocess = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE|KEY=VALUE,...",
-        help="What the model was trained with, such as size=32,mean=0.5,std=0.25 (docs/models.md).",
-    ),
-]
-Level = Annotated[float, typer.Option(help="Confidence level.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress bars.")]
+DEFAULT_WORKSPACE = Path("shiftbench-workspace")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for Typer: every parameter annotated with a dataclass becomes that dataclass's options.
+    """A command for Typer: dataclasses among its parameters become options, and so do plain help texts.
 
     The options stand in the order of the signature, those of a group together. Two groups of one command can't
     have an option of the same name.
@@ -98,7 +43,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint) and isinstance(hint, type)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        parameters += _options(groups[name]) if name in groups else [parameter.replace(annotation=hints[name])]
+        if name not in groups:
+            parameters.append(_parameter(name, hints[name], parameter.default))
+            continue
+        own = get_type_hints(groups[name], include_extras=True)
+        for field in fields(groups[name]):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            parameters.append(_parameter(field.name, own[field.name], default))
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
@@ -110,23 +61,140 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     # Typer reads the signature, and would read the wrapped one through __wrapped__.
     del flat.__dict__["__wrapped__"]
-    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    flat.__dict__["__signature__"] = inspect.Signature(keyword_only)
+    flat.__dict__["__signature__"] = inspect.Signature(parameters)
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat
 
 
-def _options(group: type) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(group)
-    ]
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    about = list(get_args(hint)[1:]) if get_origin(hint) is Annotated else []
+    option = about[0] if about and isinstance(about[0], OptionInfo) else None
+    if about and isinstance(about[-1], str):
+        option = typer.Option(*about[:-1], help=about[-1])
+    if option is not None:
+        option = copy.copy(option)
+        flags = [flag for flag in (option.default, *(option.param_decls or ())) if isinstance(flag, str)]
+        long = [] if any(flag.startswith("--") for flag in flags) else [f"--{name.replace('_', '-')}"]
+        option.default, option.param_decls = ..., (*long, *flags)
+        hint = Annotated[get_args(hint)[0], option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+class Commands(typer.Typer):
+    """A group of commands with plain help: it stays legible in a narrow terminal, and answers at once."""
+
+    def __init__(self, help: str, **options: Any) -> None:
+        super().__init__(help=help, no_args_is_help=True, rich_markup_mode=None, **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        add = super().command(name, **options)
+        return lambda function: add(grouped(function))
+
+
+# Shell completion. Nothing here opens a file or imports a framework: the shell waits for every answer.
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _last_of_list(incomplete: str, names: Iterable[str]) -> list[str]:
+    """For options that take several names, separated by commas."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _beginning(last, names)]
+
+
+def complete_suites(incomplete: str) -> list[str]:
+    from shiftbench.settings.base import suites
+
+    return _last_of_list(incomplete, suites.names())
+
+
+def complete_corruptions(incomplete: str) -> list[str]:
+
+    return _last_of_list(incomplete, sb.corruptions("registered"))
+
+
+def complete_models(incomplete: str) -> list[str]:
+    """Schemes such as ``timm:``; for everything else the shell completes files."""
+    from shiftbench.classifiers.loading import classifier_loaders
+
+    return _beginning(incomplete, (f"{name}:" for name in classifier_loaders.names() if not name.startswith(".")))
+
+
+def _complete_label_spaces(incomplete: str) -> list[str]:
+    from shiftbench.labels.catalogue import FOLDERS, label_spaces
+
+    return _beginning(incomplete, [FOLDERS, *label_spaces.names()])
+
+
+def complete_workspace_models(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Models that have results in the workspace of the command."""
+    return _beginning(incomplete, {unquote(folder.parent.name) for folder in _results(ctx)})
+
+
+def _complete_workspace_settings(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _beginning(incomplete, {unquote(folder.name) for folder in _results(ctx)})
+
+
+def _results(ctx: typer.Context) -> list[Path]:
+    root = ctx.params.get("workspace") or DEFAULT_WORKSPACE
+    return list(root.glob("predictions/*/*")) if isinstance(root, Path) else []  # buckets would be too slow
+
+
+def path_or_url(help: str) -> object:
+    """An argument that is a path, or a URL in an object store."""
+    return typer.Argument(parser=place, metavar="PATH|URL", help=help)
+
+
+def workspace_option(help: str) -> object:
+    return typer.Option("--workspace", "-w", parser=place, metavar="PATH|URL", help=help)
+
+
+WorkspaceOption = workspace_option("The workspace that `eval` wrote to: a folder, or s3://BUCKET/FOLDER.")
+WorkspacePath = Annotated[Location, WorkspaceOption]
+ModelNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--classifier", "-c", autocompletion=complete_workspace_models, help="Only these models (repeatable)."
+    ),
+]
+SettingNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting", "-s", autocompletion=_complete_workspace_settings, help="Only these settings (repeatable)."
+    ),
+]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        autocompletion=_complete_label_spaces,
+        help="Classes of data and models: a name from `list spaces`, a file (classes in order, or a mapping to those "
+        "of the model: `data labels`), or `folders` for the dataset's own.",
+    ),
+]
+SuiteNames = Annotated[
+    str,
+    typer.Option(
+        "-s", autocompletion=complete_suites, help="One or more suites, separated by commas; see `list suites`."
+    ),
+]
+AllowOutside = Annotated[bool, "Allow manifests (.csv, .jsonl) to name images outside their folder."]
+Trust = Annotated[bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|KEY=VALUE,...",
+        help="What the model was trained with, such as size=32,mean=0.5,std=0.25 (docs/models.md).",
+    ),
+]
+Model = Annotated[
+    str, typer.Argument(help="As for `shiftbench eval`.", show_default=False, autocompletion=complete_models)
+]
+Level = Annotated[float, typer.Option(help="Confidence level.")]
+Seed = Annotated[int, "Random seed; the same seed gives the same pixels on every machine."]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress bars.")]
 
 
 @dataclass(frozen=True)
@@ -142,32 +210,36 @@ class OutputOptions:
 class TableOptions:
     """How a table is printed, or where it is written."""
 
-    format: Annotated[str, typer.Option("--format", "-f", help="text, md, csv, tex or json.")] = "text"
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a file: .md, .csv, .tex, .json or .txt.")
-    ] = None
-    json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False
+    format: Annotated[str, "-f", "text, md, csv, tex or json."] = "text"
+    output: Annotated[Path | None, "-o", "Write a file: .md, .csv, .tex, .json or .txt."] = None
+    json: Annotated[bool, "Same as --format json."] = False
 
     def show(self, table: Table, workspace: Location | None = None) -> None:
         """Print or write a table; the models of a workspace get their ids and marks."""
         if workspace is not None:
-            from shiftbench.api import Run
-
-            table = Run.open(workspace).with_models(table)
+            table = sb.Run.open(workspace).with_models(table)
         if self.output is not None:
-            errors.print(f"written: {table.write(self.output)}", style="dim", highlight=False, soft_wrap=True)
+            note(f"written: {table.write(self.output)}")
             return
         format = "json" if self.json else self.format
-        writers = {
-            "md": table.to_markdown,
-            "csv": table.to_csv,
-            "tex": table.to_latex,
-            "json": table.to_json,
-        }
+        writers = {"md": table.to_markdown, "csv": table.to_csv, "tex": table.to_latex, "json": table.to_json}
         if format == "text":
             stdout.print(table)
         else:
             sys.stdout.write(writers[choice(format, ("text", *writers), "--format")]().rstrip("\n") + "\n")
+
+
+@dataclass(frozen=True)
+class StoredOptions:
+    """Models of a workspace."""
+
+    workspace: WorkspacePath = DEFAULT_WORKSPACE
+    classifier: ModelNames = None
+    level: Level = 0.95
+
+    def run(self, settings: Sequence[str] | None = None) -> sb.Run:
+
+        return sb.Run.open(self.workspace, self.classifier or (), settings or ())
 
 
 @dataclass(frozen=True)
@@ -182,106 +254,31 @@ class ModelOptions:
             "(docs/models.md). Once for all models, or once per model.",
         ),
     ] = None
-    name: Annotated[list[str] | None, typer.Option(help="Name in tables and reports; once per model.")] = None
-    device: Annotated[str, typer.Option(help="Where models run: auto, cpu, cuda, cuda:1, mps.")] = "auto"
+    name: Annotated[list[str] | None, "Name in tables and reports; once per model."] = None
+    device: Annotated[str, "Where models run: auto, cpu, cuda, cuda:1, mps."] = "auto"
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Images per forward pass (default: chosen by the model's loader).")
     ] = None
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="CPU threads per model and worker (default: 1; workers run side by side)."),
+        int | None, typer.Option(min=1, help="CPU threads per model and worker (default: 1; workers run side by side).")
     ] = None
     trust: Trust = False
 
-    def options(self) -> dict[str, Any]:
+    def loading(self) -> dict[str, Any]:
         """As keyword arguments of ``evaluate``."""
         names = ("name", "device", "batch_size", "threads", "trust")
         return {"preprocessing": self.preprocess, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True)
-class SubsetOptions:
-    """Which images are evaluated, and the seed of everything random."""
-
-    per_class: Annotated[int | None, typer.Option(help="Evaluate at most N images per class.")] = None
-    sample: Annotated[int | None, typer.Option(help="Evaluate a random subset of N images (see --seed).")] = None
-    seed: Annotated[int, typer.Option(help="Seed of shifts, subsets and designs.")] = 0
-    design: Annotated[
-        str,
-        typer.Option(
-            help="full: every image under every shift; one-pass: every image clean and under one of the shifts, "
-            "which estimates the full grid (docs/designs.md)."
-        ),
-    ] = "full"
-    passes: Annotated[int, typer.Option(help="With one-pass: evaluate each image under so many of the shifts.")] = 1
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME|PASSES",
-            help="With one-pass: evaluate as many images as a time (60s, 5m) or a number of forward passes per model "
-            "(5000) allows.",
-        ),
-    ] = None
-    width: Annotated[
-        float | None,
-        typer.Option(
-            metavar="POINTS",
-            help="With one-pass: evaluate as many images as it takes to know mean accuracy to ± so many points, "
-            "within the budget; a pilot measures speed and variance.",
-        ),
-    ] = None
-
-    def options(self) -> dict[str, Any]:
-        from shiftbench.settings.roles import Selection
-
-        selection = Selection(self.per_class, self.sample, self.seed)
-        names = ("seed", "design", "passes", "budget", "width")
-        return {"select": selection, **{name: getattr(self, name) for name in names}}
-
-
-@dataclass(frozen=True)
-class CorruptionOptions:
-    """Which corruptions, and where the corrupted images come from."""
-
-    severity: Annotated[str, typer.Option(help="Severities of corruptions: 3, 1-5 or 1,3,5.")] = "1-5"
-    corruption: Annotated[
-        str, typer.Option(autocompletion=complete.corruptions, help="Only these corruptions, separated by commas.")
-    ] = ""
-    source: Annotated[
-        str,
-        typer.Option(
-            help="Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), or on-disk (the released files)."
-        ),
-    ] = "in-memory"
-    frost_textures: Annotated[
-        str | None, typer.Option(help="Textures for frost: a folder with the five original images, or `procedural`.")
-    ] = None
-
-    def options(self) -> dict[str, Any]:
-        """As keyword arguments of ``evaluate``."""
-        return {
-            "severities": parse_severities(self.severity),
-            "corruptions": tuple(name for name in self.corruption.split(",") if name),
-            "source": choice(self.source, ("in-memory", "jpeg-85", "on-disk"), "--source"),
-            "frost_textures": self.frost_textures,
-        }
-
-
-@dataclass(frozen=True)
 class ExecutorOptions:
     """Where the work runs."""
 
-    workers: Annotated[
-        int | None, typer.Option("--workers", "-j", min=1, help="Number of workers (default: one per core).")
-    ] = None
+    workers: Annotated[int | None, typer.Option("-j", min=1, help="Number of workers (default: one per core).")] = None
     executor_name: Annotated[
-        str,
-        typer.Option("--executor", help="threads, processes, or ray (all machines of a Ray cluster, or this one)."),
+        str, "--executor", "threads, processes, or ray (all machines of a Ray cluster, or this one)."
     ] = "threads"
-    address: Annotated[
-        str | None,
-        typer.Option(help="With ray: HOST:PORT of the cluster, or `auto` (default: start Ray here)."),
-    ] = None
+    address: Annotated[str | None, "With ray: HOST:PORT of the cluster, or `auto` (default: start Ray here)."] = None
     cpus: Annotated[
         float | None, typer.Option(min=0, help="With ray: CPUs (= inference threads) per worker (default: 1).")
     ] = None
@@ -289,10 +286,8 @@ class ExecutorOptions:
     memory: Annotated[float | None, typer.Option(min=0, help="With ray: GB of memory per worker.")] = None
     resources: Annotated[
         list[str] | None,
-        typer.Option(
-            help="With ray, in eval: resources per worker for models whose name matches a pattern (repeatable, the "
-            "first match counts): 'vit_*=gpus:1,cpus:4,memory:16'."
-        ),
+        "With ray, in eval: resources per worker for models whose name matches a pattern (repeatable, the first match "
+        "counts): 'vit_*=gpus:1,cpus:4,memory:16'.",
     ] = None
     reader_cpus: Annotated[
         int | None,
@@ -341,6 +336,87 @@ class ExecutorOptions:
         return {"workers": self.workers} if self.executor_name == "threads" else {"executor": executor}
 
 
+@dataclass(frozen=True)
+class DataOptions:
+    """What is evaluated, and where the results go."""
+
+    suite: SuiteNames = "clean"
+    data: Annotated[list[str] | None, "-d", "A folder, file or URL; ROLE=FOLDER for suites of several datasets."] = None
+    workspace: WorkspacePath = DEFAULT_WORKSPACE
+    labels: Labels = None
+    allow_outside: AllowOutside = False
+
+
+@dataclass(frozen=True)
+class ShiftOptions:
+    """Which corruptions, on which images, and the seed of everything random."""
+
+    severity: Annotated[str, "Severities of corruptions: 3, 1-5 or 1,3,5."] = "1-5"
+    corruption: Annotated[
+        str, typer.Option(autocompletion=complete_corruptions, help="Only these corruptions, separated by commas.")
+    ] = ""
+    source: Annotated[
+        str, "Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), or on-disk (the released files)."
+    ] = "in-memory"
+    frost_textures: Annotated[
+        str | None, "Textures for frost: a folder with the five original images, or `procedural`."
+    ] = None
+    per_class: Annotated[int | None, "Evaluate at most N images per class."] = None
+    sample: Annotated[int | None, "Evaluate a random subset of N images (see --seed)."] = None
+    seed: Annotated[int, "Seed of shifts, subsets and designs."] = 0
+    design: Annotated[
+        str,
+        "full: every image under every shift; one-pass: every image clean and under one of the shifts, which estimates "
+        "the full grid (docs/designs.md).",
+    ] = "full"
+    passes: Annotated[int, "With one-pass: number of shifts that each image is evaluated under."] = 1
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME|PASSES",
+            help="With one-pass: evaluate as many images as a time (60s, 5m) or a number of forward passes per model "
+            "(5000) allows.",
+        ),
+    ] = None
+    width: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS",
+            help="With one-pass: evaluate as many images as it takes to know mean accuracy to ± N points, "
+            "within the budget; a pilot measures speed and variance.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class EvaluationOptions(ExecutorOptions, ShiftOptions, ModelOptions, DataOptions):
+    """Everything that decides the results of an evaluation."""
+
+    strict: Annotated[
+        bool,
+        "Exit with code 3 if there are warnings: permuted labels, chance level, assumed preprocessing, skipped images. "
+        "Results are printed and stored all the same.",
+    ] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """As keyword arguments of ``evaluate``."""
+
+        same = (
+            "suite", "workspace", "labels", "allow_outside", "frost_textures", "seed", "design", "passes", "budget",
+            "width", "strict",
+        )  # fmt: skip
+        return {
+            **{name: getattr(self, name) for name in same},
+            **self.loading(),
+            "data": parse_data(self.data or []),
+            "severities": parse_severities(self.severity),
+            "corruptions": tuple(name for name in self.corruption.split(",") if name),
+            "source": choice(self.source, ("in-memory", "jpeg-85", "on-disk"), "--source"),
+            "select": sb.Selection(self.per_class, self.sample, self.seed),
+            "executor": self.executor(),
+        }
+
+
 def parse_severities(text: str) -> tuple[float, ...]:
     """
     >>> parse_severities("1-3"), parse_severities("1,2.5")
@@ -355,7 +431,7 @@ def parse_severities(text: str) -> tuple[float, ...]:
         raise typer.BadParameter(f"{text!r} is not of the form 3, 1-5 or 1,3,5", param_hint="--severity") from None
 
 
-def choice(value: str, allowed: tuple[str, ...], option: str) -> str:
+def choice(value: str, allowed: Sequence[str], option: str) -> str:
     if value not in allowed:
         raise typer.BadParameter(f"{value!r} is not one of {', '.join(allowed)}", param_hint=option)
     return value

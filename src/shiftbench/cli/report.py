@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output, print_json, stoppable, titled
-from shiftbench.cli.extras import extra
-from shiftbench.cli.options import (
-    DEFAULT_WORKSPACE,
-    Json,
-    Level,
-    ModelNames,
-    Quiet,
-    SettingNames,
-    grouped,
-    workspace_option,
-)
+import shiftbench as sb
+from shiftbench.cli.console import errors, extra, output, print_json, stoppable, titled
+from shiftbench.cli.options import DEFAULT_WORKSPACE, Json, Level, ModelNames, Quiet, SettingNames, workspace_option
 from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
-    from shiftbench.api import Run
     from shiftbench.reports.page.published import Published
     from shiftbench.reports.page.report_data import Bar, ReportOptions
     from shiftbench.reports.page.write import ReportSummary
@@ -40,27 +30,17 @@ class ReportContent:
     ] = None
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data",
-            "-d",
-            help="Published results to show on the same axes: a table of models by settings (.csv, .parquet), or a "
-            "folder that holds one, such as the ImageNet testbed's.",
-        ),
+        "-d",
+        "Published results to show on the same axes: a table of models by settings (.csv, .parquet), or a folder that "
+        "holds one, such as the ImageNet testbed's.",
     ] = None
-    all_models: Annotated[
-        bool, typer.Option("--all-models", help="All models of the testbed's public table, not only the paper's 204.")
-    ] = False
-    models: Annotated[
-        Path | None, typer.Option("--models", "-m", help="Table of the models' category, base_model, ... (.csv)")
-    ] = None
+    all_models: Annotated[bool, "All models of the testbed's public table, not only the paper's 204."] = False
+    models: Annotated[Path | None, "-m", "Table of the models' category, base_model, ... (.csv)"] = None
     images: Annotated[
         list[str] | None,
-        typer.Option(
-            "--images",
-            "-i",
-            help="Where the images are, to show misclassified ones: FOLDER, or NAME=FOLDER for one of several datasets "
-            "(repeatable). Not needed where they still are where `eval` read them.",
-        ),
+        "-i",
+        "Where the images are, to show misclassified ones: FOLDER, or NAME=FOLDER for one of several datasets "
+        "(repeatable). Not needed where they still are where `eval` read them.",
     ] = None
     classifier: ModelNames = None
     setting: SettingNames = None
@@ -70,15 +50,12 @@ class ReportContent:
             min=0, help="Misclassified images per model and setting (default: up to 12, within a page of about 3 MB)."
         ),
     ] = None
-    baseline: Annotated[str, typer.Option(help="Category of the models that the line goes through.")] = "standard"
-    unit: Annotated[str | None, typer.Option(help="Unit of --data, if ambiguous: percent or fraction.")] = None
+    baseline: Annotated[str, "Category of the models that the line goes through."] = "standard"
+    unit: Annotated[str | None, "Unit of --data, if ambiguous: percent or fraction."] = None
     training: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--training", help="Folder of a `harden train` run, or of several, to show as curves (repeatable)."
-        ),
+        list[Path] | None, "Folder of a `harden train` run, or of several, to show as curves (repeatable)."
     ] = None
-    title: Annotated[str, typer.Option(help="Report title.")] = "shiftbench report"
+    title: Annotated[str, "Report title."] = "shiftbench report"
     level: Level = 0.95
 
     @property
@@ -104,15 +81,14 @@ class ReportContent:
         curves = training_curves(self.training or [])
         return ReportOptions(self.title, self.level, self.baseline, self.failures, images, known, curves)
 
-    def run(self) -> Run | None:
+    def run(self) -> sb.Run | None:
         """The results of the workspace; None if there is none and a published table is enough."""
-        from shiftbench.api import Run
         from shiftbench.errors import StoreError
 
         needed = self.data is None
         if self.workspace is None and not needed and not (self.folder / "workspace.json").is_file():
             return None
-        run = Run.open(self.folder, self.classifier or (), self.setting or ())
+        run = sb.Run.open(self.folder, self.classifier or (), self.setting or ())
         if not run.results and needed:
             raise StoreError(
                 f"nothing to report: {self.folder} holds no finished results",
@@ -121,9 +97,8 @@ class ReportContent:
         return run
 
 
-@grouped
 def report_command(
-    file: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
+    file: Annotated[Path, "--output", "-o", "HTML file to write."] = Path("report.html"),
     *,
     content: ReportContent,
     json: Json = False,
@@ -158,11 +133,11 @@ def report_command(
 def show_written(written: ReportSummary) -> None:
     """Print the report's notes, its path and its address."""
     for note in written.notes:
-        errors.print(f"note: {note}", style="dim", markup=False, highlight=False)
+        errors.print(f"note: {note}", style="dim")
     about = f"{written.path}: {written.bytes / 1e6:.1f} MB, {written.counts}"
-    output.print(about, markup=False, highlight=False, soft_wrap=True)
+    output.print(about, soft_wrap=True)
     address = Path(written.path).resolve().as_uri()
-    output.print(f"open in a browser: {address}", markup=False, highlight=False, soft_wrap=True)
+    output.print(f"open in a browser: {address}", soft_wrap=True)
 
 
 def bars(*, show: bool = True) -> Bar:
@@ -185,16 +160,13 @@ def parse_images(values: Sequence[str]) -> dict[str, list[Location]]:
     return folders
 
 
-@grouped
 def serve_command(
     content: ReportContent,
     *,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on. Other than loopback, readers need the printed token.")
-    ] = "127.0.0.1",
+    host: Annotated[str, "Address to listen on. Other than loopback, readers need the printed token."] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8765,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Do not let readers tag images.")] = False,
+    open_browser: Annotated[bool, "--open", "Open the page in the browser."] = False,
+    read_only: Annotated[bool, "Do not let readers tag images."] = False,
 ) -> None:
     """Serve the page of `report` live: it follows a run in progress, and readers can tag misclassified images.
 
@@ -225,7 +197,7 @@ def serve_command(
         may = "read the workspace" if read_only else "read the workspace and tag its images (--read-only forbids it)"
         text = f"anyone who can reach {host} and has this address can {may}; it is not encrypted"
         errors.print(titled("warning:", text, "yellow"))
-    output.print(f"{address}   (stop with Ctrl-C)", markup=False, highlight=False, soft_wrap=True)
+    output.print(f"{address}   (stop with Ctrl-C)", soft_wrap=True)
     viewer.snapshot()  # starts reading before the first request
     if open_browser:
         typer.launch(address)

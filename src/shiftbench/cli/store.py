@@ -7,37 +7,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output, print_json
+import shiftbench as sb
+from shiftbench.cli.console import errors, note, output, print_json, show
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
+    Commands,
     Json,
     ModelNames,
     Quiet,
     SettingNames,
     TableOptions,
     WorkspacePath,
-    grouped,
     path_or_url,
 )
 from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
     from shiftbench.store.maintenance import Damage
-    from shiftbench.store.workspace import Workspace
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Look after a workspace: statistics, log of runs, verify, repair, compact, export, rename, remove.",
-)
+app = Commands("Look after a workspace: statistics, log of runs, verify, repair, compact, export, rename, remove.")
 
 #: The workspace may also be named without -w.
 Positional = Annotated[Location | None, typer.Argument(parser=place, hidden=True)]
+DryRun = Annotated[bool, "Only list what would be removed."]
 
 
-def _open(positional: Location | None, workspace: Location) -> Workspace:
-    from shiftbench.store.workspace import Workspace
+def _open(positional: Location | None, workspace: Location) -> sb.Workspace:
 
-    return Workspace(positional or workspace, create=False)
+    return sb.Workspace(positional or workspace, create=False)
 
 
 @app.command("stats")
@@ -46,21 +43,17 @@ def stats_command(folder: Positional = None, workspace: WorkspacePath = DEFAULT_
     from shiftbench.store.maintenance import workspace_stats
 
     found = workspace_stats(_open(folder, workspace))
-    if json:
-        print_json(found.as_dict())
-        return
     each = f" ({found.bytes / found.predictions:.2f} bytes per prediction)" if found.predictions else ""
-    lines = [
-        ("results", f"{found.results:,} ({found.classifiers:,} models, {found.settings:,} settings)"),
-        ("predictions", f"{found.predictions:,}"),
-        ("on disk", f"{found.bytes / 1e6:,.1f} MB{each}"),
-        ("images", f"{found.images:,} in {found.datasets:,} datasets; {found.skipped_images:,} could not be read"),
-    ]
+    lines = {
+        "results": f"{found.results:,} ({found.classifiers:,} models, {found.settings:,} settings)",
+        "predictions": f"{found.predictions:,}",
+        "on disk": f"{found.bytes / 1e6:,.1f} MB{each}",
+        "images": f"{found.images:,} in {found.datasets:,} datasets; {found.skipped_images:,} could not be read",
+    }
     if found.unfinished_results:
         blocks = f"{found.unfinished_results:,} results, with {found.unfinished_blocks:,} blocks so far"
-        lines.append(("unfinished", f"{blocks}; rerun the same eval to finish them"))
-    for title, text in lines:
-        output.print(f"{title + ':':<13}{text}", highlight=False, markup=False)
+        lines["unfinished"] = f"{blocks}; rerun the same eval to finish them"
+    show(found.as_dict(), "\n".join(f"{title + ':':<13}{text}" for title, text in lines.items()), as_json=json)
 
 
 @app.command("verify")
@@ -73,22 +66,17 @@ def verify_command(
     repair` removes them; rerunning the same eval computes them again.
     """
     _, count, damaged = _verify(folder, workspace, quiet)
-    if json:
-        print_json({"files": count, "damaged": [asdict(one) for one in damaged]})
-    else:
-        for one in damaged:
-            output.print(f"{one.file}: {one.why}", highlight=False, markup=False, soft_wrap=True)
-        output.print(f"{count:,} files, {len(damaged):,} damaged", highlight=False)
+    lines = [*(f"{one.file}: {one.why}" for one in damaged), f"{count:,} files, {len(damaged):,} damaged"]
+    show({"files": count, "damaged": [asdict(one) for one in damaged]}, "\n".join(lines), as_json=json)
     if damaged:
         raise typer.Exit(1)
 
 
-def _verify(folder: Location | None, workspace: Location, quiet: bool) -> tuple[Workspace, int, list[Damage]]:
+def _verify(folder: Location | None, workspace: Location, quiet: bool) -> tuple[sb.Workspace, int, list[Damage]]:
     from shiftbench.jobs.progress import progress_bar
     from shiftbench.store.maintenance import file_count, verify
-    from shiftbench.store.workspace import Workspace
 
-    store = Workspace(folder or workspace, create=False, damaged_too=True)
+    store = sb.Workspace(folder or workspace, create=False, damaged_too=True)
     count = file_count(store)
     with progress_bar("files", count, show=not quiet, console=errors) as advance:
         return store, count, list(verify(store, advance))
@@ -98,7 +86,7 @@ def _verify(folder: Location | None, workspace: Location, quiet: bool) -> tuple[
 def repair_command(
     folder: Positional = None,
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
+    dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -111,17 +99,12 @@ def repair_command(
 
     store, count, damage = _verify(folder, workspace, quiet)
     done = repair(store, damage, dry_run=dry_run)
-    if json:
-        print_json({"files": count, "dry_run": dry_run, **asdict(done)})
-        return
-    for one in done.removed:
-        output.print(f"{one.file}: {one.why}", highlight=False, markup=False, soft_wrap=True)
-    verb = "would remove" if dry_run else "removed"
-    output.print(f"{verb}: {len(done.removed):,} of {count:,} files", highlight=False)
+    lines = [f"{one.file}: {one.why}" for one in done.removed]
+    lines.append(f"{'would remove' if dry_run else 'removed'}: {len(done.removed):,} of {count:,} files")
     if done.results:
-        output.print(f"to do:   rerun the same eval to complete {len(done.results):,} results", highlight=False)
-    for command in done.commands:
-        output.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
+        lines.append(f"to do:   rerun the same eval to complete {len(done.results):,} results")
+    lines += [f"  {command}" for command in done.commands]
+    show({"files": count, "dry_run": dry_run, **asdict(done)}, "\n".join(lines), as_json=json)
 
 
 @app.command("compact")
@@ -136,15 +119,11 @@ def compact_command(
     from shiftbench.store.maintenance import compact
 
     done = compact(_open(folder, workspace))
-    if json:
-        print_json(asdict(done))
-        return
     removed = (
         f"{done.removed_blocks:,} blocks, {done.removed_temporary:,} temporary files, {done.removed_locks:,} locks"
     )
-    output.print(f"joined:      {done.joined:,} results", highlight=False)
-    output.print(f"removed:     {removed}", highlight=False)
-    output.print(f"catalogue:   {done.catalogued:,} results", highlight=False)
+    text = f"joined:      {done.joined:,} results\nremoved:     {removed}\ncatalogue:   {done.catalogued:,} results"
+    show(asdict(done), text, as_json=json)
 
 
 @app.command("export")
@@ -153,7 +132,7 @@ def export_command(
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     classifier: ModelNames = None,
     setting: SettingNames = None,
-    image: Annotated[list[str] | None, typer.Option("--image", "-i", help="Only these image ids (repeatable).")] = None,
+    image: Annotated[list[str] | None, "-i", "Only these image ids (repeatable)."] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of top classes per image.")] = 1,
     json: Json = False,
     quiet: Quiet = False,
@@ -179,15 +158,14 @@ def export_command(
     if json:
         print_json({"file": str(file), "rows": rows})
     else:
-        errors.print(f"written: {file}, {rows:,} rows", style="dim", highlight=False)
+        note(f"written: {file}, {rows:,} rows")
 
 
 @app.command("log")
-@grouped
 def log_command(
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     classifier: ModelNames = None,
-    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only the last N runs.")] = None,
+    last: Annotated[int | None, typer.Option("-n", min=1, help="Only the last N runs.")] = None,
     *,
     shown: TableOptions,
 ) -> None:
@@ -220,10 +198,7 @@ def rename_command(
     version = run.find_model(model)
     rename_model(run.workspace, version, name, {one.name for one in run.models})
     new = f"{name}@{version.record.version}"
-    if json:
-        print_json({"before": version.id, "after": new})
-    else:
-        output.print(f"{version.id} is now {new}", highlight=False, markup=False)
+    show({"before": version.id, "after": new}, f"{version.id} is now {new}", as_json=json)
 
 
 @app.command("remove")
@@ -231,8 +206,8 @@ def remove_command(
     models: Annotated[list[str] | None, typer.Argument(help="Names or ids (name@hash) of models.")] = None,
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     setting: SettingNames = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, "-y", "Do not ask."] = False,
     json: Json = False,
 ) -> None:
     """Delete results, with their unfinished blocks and stored images.
@@ -247,24 +222,21 @@ def remove_command(
         shiftbench store remove -s photos-c.fog.3 --dry-run
     """
     from shiftbench.store.maintenance import find_to_remove, remove_results
-    from shiftbench.store.workspace import Workspace
 
     if not models and not setting:
         raise typer.BadParameter("name models, or settings with --setting", param_hint="MODELS")
-    store = Workspace(workspace, create=False)
+    store = sb.Workspace(workspace, create=False)
     found = find_to_remove(store, models or (), setting or ())
     size = sum(one.bytes for one in found)
     if not json:
         for one in found:
             state = f"{one.result.spec.images:,} predictions" if one.complete else "not complete"
-            output.print(f"{one.result.model_id} in {one.result.setting}: {state}", highlight=False, markup=False)
+            output.print(f"{one.result.model_id} in {one.result.setting}: {state}")
     summary = f"{len(found):,} result{'' if len(found) == 1 else 's'}, {size / 1e6:,.1f} MB"
     if not dry_run and not yes and not typer.confirm(f"Remove {summary}?", err=True):
         raise typer.Exit(1)
     if not dry_run:
         remove_results(store, found)
-    if json:
-        listed = [{"id": one.result.model_id, "setting": one.result.setting, "key": one.result.key} for one in found]
-        print_json({"removed": not dry_run, "results": listed, "bytes": size})
-    else:
-        output.print(f"{'would remove' if dry_run else 'removed'}: {summary}", highlight=False)
+    listed = [{"id": one.result.model_id, "setting": one.result.setting, "key": one.result.key} for one in found]
+    text = f"{'would remove' if dry_run else 'removed'}: {summary}"
+    show({"removed": not dry_run, "results": listed, "bytes": size}, text, as_json=json)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, output, print_json, titled
-from shiftbench.cli.extras import extra
+from shiftbench.cli.console import errors, extra, output, print_json, titled
 from shiftbench.cli.options import grouped
 from shiftbench.cli.testset_options import Database, Folder
 from shiftbench.io.atomic import write_atomically

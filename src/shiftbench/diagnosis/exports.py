@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.preprocessing import Normalisation
 from shiftbench.diagnosis.images import Images, admit, finite_scores
 from shiftbench.errors import LabelError, argument, listed
 from shiftbench.jobs.progress import progress_bar
@@ -149,16 +149,23 @@ def verify_export(
             expected="the same classes, in any order",
             hint=f"state them: {argument('labels')}, or a sidecar of each model",
         )
-    total = len(images.rows) + len(SHIFTS) * min(_SHIFTED, len(images.rows))
+    compared = _Compared(first, second, images, level, seed)
+    total = len(images.rows) + len(SHIFTS) * len(compared.shifted_rows)
     with progress_bar("images", total, show=progress, console=console) as advance:
-        compared = _Compared(first, second, images, level, seed)
-        stages = [*compared.inputs(), compared.labels(), *compared.answers()]
+        stages = [*compared.inputs(), *compared.answers()]
         advance(len(images.rows))
         shifted = []
-        for name, severity in SHIFTS:
-            shifted.append(compared.shifted(name, severity))
+        for corruption, severity in SHIFTS:
+            shifted.append(compared.shifted(corruption, severity))
             advance(len(compared.shifted_rows))
-    stages += _corrected(shifted, level)
+    # A loss of accuracy counts after Holm's correction for the number of shifts.
+    p = holm([accuracy.values.get("p", float("nan")) for _, accuracy in shifted])
+    for (agreement, accuracy), corrected in zip(shifted, p, strict=True):
+        worse = bool(corrected <= 1 - level)
+        found: Finding = "different" if worse else "close" if agreement.finding == "different" else agreement.finding
+        values = {**accuracy.values, **agreement.values, "p_holm": float(corrected)}
+        text = agreement.text + (f"; accuracy {accuracy.text}" if accuracy.values else "")
+        stages.append(Stage(agreement.stage, found, text, values))
     status, reason = _verdict(stages, least_agreement)
     names = first.name, second.name
     return ExportCheck(*names, len(images.rows), tuple(stages), status, reason, least_agreement, level)
@@ -166,73 +173,63 @@ def verify_export(
 
 class _Compared:
     def __init__(self, first: Classifier, second: Classifier, images: Images, level: float, seed: int) -> None:
-        self.first, self.second, self.images, self.level, self.seed = first, second, images, level, seed
-        self.rows = images.rows.tolist()
-        self.shifted_rows = self.rows[:_SHIFTED]
-        space = images.dataset.space
-        self.projections = [space.projection_from(one.space) for one in (first, second)]
-        self.true: IntArray | None = images.labels[self.rows]
+        self.models, self.images, self.level, self.seed = (first, second), images, level, seed
+        rows = images.rows.tolist()
+        self.shifted_rows = rows[:_SHIFTED]
+        self.projections = [images.dataset.space.projection_from(one.space) for one in self.models]
+        self.true: IntArray | None = images.labels[rows]
         if images.dataset.label_sets is not None or (self.true < 0).any():
             self.true = None
-        self.pixels = [images.prepared(one.preprocessing.geometry, self.rows) for one in (first, second)]
+        self.pixels = [images.prepared(one.preprocessing.geometry, rows) for one in self.models]
 
     def inputs(self) -> list[Stage]:
-        """Pixels after resize and crop, and what the networks get."""
+        """Pixels after resize and crop, what the networks get, and the order of the classes."""
+        first, second = self.models
+        keys = first.space.keys, second.space.keys
+        moved = sum(a != b for a, b in zip(*keys, strict=True))
+        order = f"{moved} classes in another place (compared by name)" if moved else "same order"
+        labels = Stage("labels", "close" if moved else "same", order, {"moved": float(moved)})
         ours, theirs = self.pixels
         if any(a.shape != b.shape for a, b in zip(ours, theirs, strict=True)):
             sizes = " and ".join(f"{one[0].shape[0]} x {one[0].shape[1]}" for one in self.pixels)
-            text = f"inputs of {sizes} pixels"
-            return [Stage("pixels", "different", text, {}), Stage("input", "unknown", "other sizes", {})]
-        largest = max(int(np.abs(a.astype(np.int16) - b).max()) for a, b in zip(ours, theirs, strict=True))
-        mean = float(np.mean([np.abs(a.astype(np.int16) - b).mean() for a, b in zip(ours, theirs, strict=True)]))
+            pixels = Stage("pixels", "different", f"inputs of {sizes} pixels", {})
+            return [pixels, Stage("input", "unknown", "other sizes", {}), labels]
+        apart = [np.abs(a.astype(np.int16) - b) for a, b in zip(ours, theirs, strict=True)]
+        largest, mean = max(int(one.max()) for one in apart), float(np.mean([one.mean() for one in apart]))
         found: Finding = "same" if largest == 0 else "close" if largest <= 2 else "different"
-        values = {"largest": float(largest), "mean": mean}
         text = "equal" if largest == 0 else f"up to {largest} of 255 apart, {mean:.2f} on average"
-        return [Stage("pixels", found, text, values), self._network_input()]
-
-    def _network_input(self) -> Stage:
-        if self.first.takes_pixels or self.second.takes_pixels:
-            return Stage("input", "unknown", "a model normalises for itself", {})
-        sample = np.stack(self.pixels[0][:8]) if len({one.shape for one in self.pixels[0][:8]}) == 1 else None
-        if sample is None:
-            return Stage("input", "unknown", "images of different sizes", {})
-        ours, theirs = (_canonical(one.preprocessing.normalisation, sample) for one in (self.first, self.second))
-        largest = float(np.abs(ours - theirs).max())
-        same = largest <= 1e-4 * max(1.0, float(np.abs(ours).max()))
-        text = (
-            "equal" if same else f"the same pixels become values up to {largest:.3g} apart (mean, std, scale, colours)"
-        )
-        return Stage("input", "same" if same else "different", text, {"largest": largest})
-
-    def labels(self) -> Stage:
-        same = self.first.space.keys == self.second.space.keys
-        moved = sum(a != b for a, b in zip(self.first.space.keys, self.second.space.keys, strict=True))
-        text = "same order" if same else f"{moved} classes in another place (compared by name)"
-        return Stage("labels", "same" if same else "close", text, {"moved": float(moved)})
+        pixels = Stage("pixels", found, text, {"largest": float(largest), "mean": mean})
+        if first.takes_pixels or second.takes_pixels:
+            return [pixels, Stage("input", "unknown", "a model normalises for itself", {}), labels]
+        if len({one.shape for one in ours[:8]}) != 1:
+            return [pixels, Stage("input", "unknown", "images of different sizes", {}), labels]
+        sample = np.stack(ours[:8])
+        values = [replace(one.preprocessing.normalisation, layout="nchw")(sample) for one in self.models]
+        difference = float(np.abs(values[0] - values[1]).max())
+        same = difference <= 1e-4 * max(1.0, float(np.abs(values[0]).max()))
+        text = f"the same pixels become values up to {difference:.3g} apart (mean, std, scale, colours)"
+        found = "same" if same else "different"
+        return [pixels, Stage("input", found, "equal" if same else text, {"largest": difference}), labels]
 
     def answers(self) -> list[Stage]:
         """Scores of the same pixels where possible, then answers and accuracy of both as they are wired."""
         own = [self._probabilities(place, self.pixels[place]) for place in (0, 1)]
         shared = own[1]
         if any(a.shape != b.shape or (a != b).any() for a, b in zip(*self.pixels, strict=True)):
-            try:
+            with suppress(Exception):  # another input size
                 shared = self._probabilities(1, self.pixels[0])
-            except Exception:  # another input size
-                shared = own[1]
-        top = [one.argmax(axis=1) for one in own]
-        return [self._scores(own[0], shared), self._agreement("top-1", top), self._accuracy("accuracy", top)]
-
-    def _scores(self, ours: Scores, theirs: Scores) -> Stage:
-        largest = float(np.abs(ours - theirs).max())
-        k = min(5, ours.shape[1])
-        ranks = [np.argsort(-one, axis=1, kind="stable")[:, :k] for one in (ours, theirs)]
+        largest = float(np.abs(own[0] - shared).max())
+        k = min(5, shared.shape[1])
+        ranks = [np.argsort(-one, axis=1, kind="stable")[:, :k] for one in (own[0], shared)]
         changed = float((ranks[0] != ranks[1]).any(axis=1).mean())
         found: Finding = "same" if largest <= _SAME_PROBABILITY else "close"
         found = "different" if largest > _CLOSE_PROBABILITY else found
         text = (
             f"probabilities up to {largest:.2g} apart; order of the top {k} changes for {100 * changed:.1f} % of images"
         )
-        return Stage("scores", found, text, {"largest": largest, "rank_changes": changed})
+        scores = Stage("scores", found, text, {"largest": largest, "rank_changes": changed})
+        top = [one.argmax(axis=1) for one in own]
+        return [scores, self._agreement("top-1", top), self._accuracy("accuracy", top)]
 
     def _agreement(self, stage: str, top: Sequence[NDArray[np.integer]]) -> Stage:
         n, agree = len(top[0]), int((top[0] == top[1]).sum())
@@ -261,38 +258,18 @@ class _Compared:
         """Agreement and accuracy under a corruption of each model's own pixels."""
         top = []
         for place in (0, 1):
-            ids = [str(self.images.dataset.ids[row]) for row in self.shifted_rows]
             pixels = [
-                corrupt(image, name, severity, seed=self.seed, image_id=own)
-                for image, own in zip(self.pixels[place], ids, strict=False)
+                corrupt(image, name, severity, seed=self.seed, image_id=str(self.images.dataset.ids[row]))
+                for image, row in zip(self.pixels[place], self.shifted_rows, strict=False)
             ]
             top.append(self._probabilities(place, pixels).argmax(axis=1))
         title = f"{name}.{severity:g}"
         return self._agreement(title, top), self._accuracy(title, top)
 
     def _probabilities(self, place: int, pixels: Sequence[Pixels]) -> Scores:
-        classifier = (self.first, self.second)[place]
-        scores = self.projections[place](finite_scores(classifier, pixels))
-        return scores if classifier.outputs == "probabilities" else softmax(scores).astype(np.float32)
-
-
-def _canonical(normalisation: Normalisation, pixels: Pixels) -> NDArray[np.float32]:
-    """What the network gets, as (N, channels, height, width)."""
-    values = normalisation(pixels)
-    return values if normalisation.layout == "nchw" else values.transpose(0, 3, 1, 2)
-
-
-def _corrected(pairs: Sequence[tuple[Stage, Stage]], level: float) -> list[Stage]:
-    """One stage per shift; a loss of accuracy counts after Holm's correction for the number of shifts."""
-    p = holm([accuracy.values.get("p", float("nan")) for _, accuracy in pairs])
-    stages = []
-    for (agreement, accuracy), corrected in zip(pairs, p, strict=True):
-        worse = bool(corrected <= 1 - level)
-        found: Finding = "different" if worse else "close" if agreement.finding == "different" else agreement.finding
-        values = {**accuracy.values, **agreement.values, "p_holm": float(corrected)}
-        text = agreement.text + (f"; accuracy {accuracy.text}" if accuracy.values else "")
-        stages.append(Stage(agreement.stage, found, text, values))
-    return stages
+        scores = self.projections[place](finite_scores(self.models[place], pixels))
+        logits = self.models[place].outputs != "probabilities"
+        return softmax(scores).astype(np.float32) if logits else scores
 
 
 def _verdict(stages: Sequence[Stage], least: float) -> tuple[Literal["same", "different", "undecided"], str]:

@@ -43,12 +43,12 @@ def admit(
 ) -> tuple[list[Classifier], Images]:
     """Load models and a sample of the data as ``evaluate`` does; an error for what cannot be examined."""
     loading["threads"] = loading.get("threads") or worker_count(None)
-
-    def load(given: Any, default: Any, datasets: Any) -> dict[str, Classifier]:
-        return load_classifiers(list(models), given, default=default, datasets=datasets, **loading)
-
-    suite = build_suite("clean", SuiteOptions(data_name=data_name(data)))
-    inputs = open_inputs(suite, data, find_label_space(labels), load)
+    inputs = open_inputs(
+        build_suite("clean", SuiteOptions(data_name=data_name(data))),
+        data,
+        find_label_space(labels),
+        lambda own, usual, of: load_classifiers(list(models), own, default=usual, datasets=of, **loading),
+    )
     if not inputs.datasets:
         raise DatasetError("no data", hint=argument("data", "FOLDER"))
     classifiers, dataset = list(inputs.classifiers.values()), next(iter(inputs.datasets.values()))
@@ -65,15 +65,13 @@ class Images:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        self.unreadable: list[str] = []
         self._kept: dict[int, Pixels] = {}
         self._bytes = 0
         self._pool = ThreadPoolExecutor(worker_count(None))
         decoded = list(self._pool.map(self._try, range(len(dataset))))
-        shapes = [one for one in decoded if one is not None]
         self.rows: IntArray = np.array([row for row, one in enumerate(decoded) if one is not None], np.int64)
         self.unreadable = [dataset.ids[row] for row, one in enumerate(decoded) if one is None]
-        self.sizes = frozenset((width, height) for height, width in shapes)
+        self.sizes = frozenset(one[::-1] for one in decoded if one is not None)
         if len(self.rows) < LEAST_IMAGES:
             raise DatasetError(
                 "too few images for a diagnosis",
@@ -154,23 +152,19 @@ class Examination:
         return np.stack([known[row] for row in rows])
 
     def _run(self, preprocessing: Preprocessing, rows: Sequence[int]) -> Iterator[Scores]:
-        pixels = self._prepared(preprocessing.geometry, rows)
-        for engine in self._engines(preprocessing.geometry):
-            model = with_preprocessing(engine, preprocessing)
-            try:
-                first = finite_scores(model, pixels[:2], self.images.dataset.ids[rows[0]])
-            except Exception as error:
-                failure = error
-                continue
-            self.forward_passes += len(rows)
-            return iter(np.concatenate([first, finite_scores(model, pixels[2:])]))
-        raise failure
-
-    def _engines(self, geometry: Geometry) -> Iterator[Classifier]:
-        yield self.classifier
-        # An engine's graph may have a fixed input; the module that it was made from seldom has.
-        if geometry.output != self.classifier.preprocessing.geometry.output and self._twin is not None:
-            yield self._twin
+        geometry = preprocessing.geometry
+        pixels, first_id = self._prepared(geometry, rows), self.images.dataset.ids[rows[0]]
+        model = with_preprocessing(self.classifier, preprocessing)
+        try:
+            first = finite_scores(model, pixels[:2], first_id)
+        except Exception:
+            # An engine's graph may have a fixed input; the module that it was made from seldom has.
+            if geometry.output == self.classifier.preprocessing.geometry.output or self._twin is None:
+                raise
+            model = with_preprocessing(self._twin, preprocessing)
+            first = finite_scores(model, pixels[:2], first_id)
+        self.forward_passes += len(rows)
+        return iter(np.concatenate([first, finite_scores(model, pixels[2:])]))
 
     @cached_property
     def _twin(self) -> Classifier | None:

@@ -190,13 +190,17 @@ def examine(
 ) -> Diagnosis:
     """``doctor`` for what is loaded already."""
     exam = Examination(classifier, images)
-    half, other = _halves(images.rows, images.labels, seed)
-    present = Wiring(classifier.preprocessing)
-    everything = [*half, *other]
+    # Two halves with the same share of each class, both in random order.
+    shuffled = np.random.default_rng(seed).permutation(images.rows)
+    by_class = shuffled[np.argsort(images.labels[shuffled], kind="stable")]
+    keep = np.isin(shuffled, by_class[::2])
+    half, other = shuffled[keep].tolist(), shuffled[~keep].tolist()
+    present, everything = Wiring(classifier.preprocessing), [*half, *other]
     stated = exam.scores(present.preprocessing, everything)
     assert stated is not None
     outputs, notes = _examined_outputs(classifier, stated)
-    search = _Search(exam, images.dataset.space, half, outputs or classifier.outputs, show, console)
+    space = images.dataset.space
+    search = _Search(exam, space, half, outputs or classifier.outputs, show, console)
     found = search.run(present)
     before, after = (search.trial(one, other) for one in (present, found))
     assert before is not None and after is not None
@@ -205,21 +209,28 @@ def examine(
     gain = (only_after - only_before) / n
     low, high = difference_interval(only_after, only_before, n, level)
     confirmed = found != present and p <= 1 - level and gain >= LEAST_GAIN
-    chance = _at_chance(exam, stated, images, everything)
-    if found != present and not confirmed:
-        notes += _unconfirmed(found.changes_from(present), gain, only_after + only_before, n, p, level)
+    differences = found.changes_from(present)
+    if found != present and not confirmed and gain > 0:
+        disagreement = (only_after + only_before) / n
+        needed = 2 * images_needed_to_tell_apart(min(gain, 0.999), disagreement=disagreement, level=level)
+        words = ", ".join(f"{fact} {new}" for fact, (_, new) in differences.items())
+        notes.append(
+            f"not confirmed: {words} gains {100 * gain:.1f} points on the images that were kept back (p = {p:.2g}); "
+            f"about {needed:,} images would tell"
+        )
+    top1 = space.projection_from(classifier.space)(stated).argmax(axis=1)
+    chance = [one for one in outcome_warnings(images.labels[everything], top1, space) if one.code == "chance-level"]
     if chance and not confirmed:
-        notes.append(chance)
-    changes = dict(found.changes_from(present)) if confirmed else {}
+        notes.append(str(chance[0]))
+    changes = dict(differences) if confirmed else {}
+    wired = found if confirmed else present
+    rewired = wired.preprocessing != present.preprocessing
+    preprocess = flat_description(wired.preprocessing, pixels=classifier.takes_pixels) if rewired else {}
     if outputs is not None:
         changes["outputs"] = (classifier.outputs, outputs)
-    flat = flat_description(found.preprocessing, pixels=classifier.takes_pixels)
-    if outputs is not None:
-        flat["outputs"] = outputs
-    wired = found if confirmed else present
+        preprocess["outputs"] = outputs
     fixed = with_preprocessing(classifier, wired.preprocessing, copy=True)
     fixed.space, fixed.outputs = wired.space(classifier.space), outputs or classifier.outputs
-    rewired = confirmed and found.preprocessing != present.preprocessing
     return Diagnosis(
         model=classifier.name,
         status="fault" if changes else "unexplained" if chance else "fine",
@@ -233,7 +244,7 @@ def examine(
         high=high if confirmed else 0.0,
         p=p,
         level=level,
-        preprocess=flat if rewired else {"outputs": outputs} if outputs is not None else {},
+        preprocess=preprocess,
         labels=fixed.space.keys if wired.columns is not None else None,
         outputs=outputs,
         notes=tuple(notes),
@@ -241,14 +252,6 @@ def examine(
         forward_passes=exam.forward_passes,
         classifier=fixed,
     )
-
-
-def _halves(rows: IntArray, labels: IntArray, seed: int) -> tuple[list[int], list[int]]:
-    """Two halves with the same share of each class, both in random order."""
-    shuffled = np.random.default_rng(seed).permutation(rows)
-    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    keep = np.isin(shuffled, by_class[::2])
-    return shuffled[keep].tolist(), shuffled[~keep].tolist()
 
 
 @dataclass(frozen=True)
@@ -315,9 +318,11 @@ class _Search:
         now = self.trial(current, self.rows)
         assert now is not None
         candidates = self._orders(current, now) if name == LABEL_ORDER else alternatives(name, current, self.facts)
-        if name != LABEL_ORDER and current.columns is None and now.hits.mean() < self._chance(len(now.hits)):
+        n = len(now.hits)
+        guessing = clopper_pearson(math.ceil(n / len(self.projection.groups)), n, 0.95).high
+        if name != LABEL_ORDER and current.columns is None and now.hits.mean() < guessing:
             # Nothing is seen of a better input while the classes are in the wrong order.
-            candidates += [replace(one, columns=c, order=o) for one in candidates for o, c in self._usual()]
+            candidates += [replace(one, columns=c, order=o) for one in candidates for o, c in self._usual().items()]
         best, tried = self._halved(name, candidates)
         if best is None:
             self.factors.setdefault(name, SearchedFactor(name, 0, {}, 0.0, False))
@@ -334,14 +339,15 @@ class _Search:
 
     def _halved(self, name: str, candidates: list[Wiring]) -> tuple[Wiring | None, int]:
         """The candidate with the likeliest labels, and how many the model accepts."""
-        rungs = _rungs(len(self.rows))
+        n = len(self.rows)
+        rungs = [*(rung for i in range(9) if (rung := _FIRST_RUNG * _RUNG_FACTOR**i) < n), n]
         total = sum(rung * math.ceil(len(candidates) / _RUNG_FACTOR**i) for i, rung in enumerate(rungs))
         remaining, accepted = candidates, 0
         with progress_bar(name, total, show=self._show, console=self._console) as advance:
             self.exam.advance = advance
             for i, rung in enumerate(rungs):
-                judged = [(self.trial(one, self.rows[:rung]), one) for one in remaining]
-                possible = [(trial.likelihood.mean(), one) for trial, one in judged if trial is not None]
+                tried = [(self.trial(one, self.rows[:rung]), one) for one in remaining]
+                possible = [(trial.likelihood.mean(), one) for trial, one in tried if trial is not None]
                 possible.sort(key=lambda pair: -pair[0])
                 accepted = accepted or len(possible)
                 keep = 1 if i == len(rungs) - 1 else math.ceil(len(possible) / _RUNG_FACTOR)
@@ -353,22 +359,19 @@ class _Search:
         """The usual mistakes, the most frequent offset, and the order that the predictions suggest."""
         if self.owner is None or current.columns is not None:
             return []
-        labels, top1 = self._answers(current)
+        scores = self.exam.scores(current.preprocessing, self.rows)
+        assert scores is not None
+        # On the searched half, both as classes of the model.
+        labels, top1 = self.owner[self.labels[list(self.rows)]].astype(np.int64), scores.argmax(axis=1)
         n = len(self.exam.classifier.space)
         offset = int(np.bincount((top1 - labels) % n, minlength=n).argmax())
-        found = dict(self._usual())
+        found = self._usual()
         if offset not in (0, 1, n - 1):
-            found[f"predictions are {offset} classes ahead of the labels"] = _as_columns((np.arange(n) + offset) % n)
+            shifted = tuple(((np.arange(n) + offset) % n).tolist())
+            found[f"predictions are {offset} classes ahead of the labels"] = shifted
         if (learnt := self._learnt(current, now, labels, top1)) is not None:
             found["learnt from the predictions"] = learnt
         return [replace(current, columns=columns, order=order) for order, columns in found.items()]
-
-    def _answers(self, current: Wiring) -> tuple[IntArray, IntArray]:
-        """Labels and predictions on the searched half, both as classes of the model."""
-        assert self.owner is not None
-        scores = self.exam.scores(current.preprocessing, self.rows)
-        assert scores is not None
-        return self.owner[self.labels[list(self.rows)]].astype(np.int64), scores.argmax(axis=1)
 
     def _learnt(self, current: Wiring, now: _Trial, labels: IntArray, top1: IntArray) -> tuple[int, ...] | None:
         """By the best assignment of classes to columns, if one half of these images shows it for the other."""
@@ -383,25 +386,18 @@ class _Search:
             hits[~part], likelihood[~part] = crossed.hits, crossed.likelihood
         return _completed(best_mapping(labels, top1, n)) if _Trial(hits, likelihood).beats(now) else None
 
-    def _usual(self) -> list[tuple[str, tuple[int, ...]]]:
-        if self.owner is None:
-            return []
-        n = len(self.exam.classifier.space)
-        usual = usual_mistakes(self.exam.classifier.space)
-        return [(words, _as_columns(mapping)) for words, mapping in usual if len(mapping) == n]
-
-    def _chance(self, n: int) -> float:
-        """An accuracy that guessing could reach."""
-        classes = len(self.projection.groups)
-        return clopper_pearson(math.ceil(n / classes), n, 0.95).high
+    def _usual(self) -> dict[str, tuple[int, ...]]:
+        """Usual mistakes in the order of the classes, as columns."""
+        space = self.exam.classifier.space
+        usual = usual_mistakes(space) if self.owner is not None else ()
+        return {words: tuple(mapping.tolist()) for words, mapping in usual if len(mapping) == len(space)}
 
     def _pruned(self, found: Wiring, present: Wiring) -> Wiring:
         """Without the changes that do not matter."""
         for _ in range(len(FACTORS)):
             now = self.trial(found, self.rows)
-            simpler = (one for one in reverted(found, present) if one != found)
-            for one in simpler:
-                then = self.trial(one, self.rows)
+            for one in reverted(found, present):
+                then = self.trial(one, self.rows) if one != found else None
                 if now is not None and then is not None and not now.beats(then) and then.hits.mean() >= now.hits.mean():
                     found = one
                     break
@@ -431,22 +427,6 @@ def one_sided(more: int, fewer: int) -> float:
     from scipy.special import bdtr
 
     return float(bdtr(fewer, more + fewer, 0.5))
-
-
-def _rungs(n: int) -> list[int]:
-    """
-    >>> _rungs(200), _rungs(20)
-    ([32, 96, 200], [20])
-    """
-    rungs, size = [], _FIRST_RUNG
-    while size < n:
-        rungs.append(size)
-        size *= _RUNG_FACTOR
-    return [*rungs, n]
-
-
-def _as_columns(mapping: NDArray[np.integer]) -> tuple[int, ...]:
-    return tuple(int(column) for column in mapping)
 
 
 def _completed(mapping: NDArray[np.integer]) -> tuple[int, ...]:
@@ -481,22 +461,3 @@ def _twice(probabilities: Scores) -> bool:
     logs = np.log(np.maximum(probabilities.astype(np.float64), 1e-30))
     inner = logs + (1 - logs.sum(axis=1, keepdims=True)) / logs.shape[1]
     return bool(inner.min() > -1e-3 and inner.max() < 1 + 1e-3 and np.median(inner.max(axis=1)) > 0.5)
-
-
-def _at_chance(exam: Examination, scores: Scores, images: Images, rows: Sequence[int]) -> str:
-    top1 = images.dataset.space.projection_from(exam.classifier.space)(scores).argmax(axis=1)
-    found = outcome_warnings(images.labels[list(rows)], top1, images.dataset.space)
-    return next((str(one) for one in found if one.code == "chance-level"), "")
-
-
-def _unconfirmed(
-    changes: Mapping[str, tuple[object, object]], gain: float, different: int, n: int, p: float, level: float
-) -> list[str]:
-    if gain <= 0:
-        return []
-    needed = 2 * images_needed_to_tell_apart(min(gain, 0.999), disagreement=different / n, level=level)
-    words = ", ".join(f"{fact} {new}" for fact, (_, new) in changes.items())
-    return [
-        f"not confirmed: {words} gains {100 * gain:.1f} points on the images that were kept back (p = {p:.2g}); "
-        f"about {needed:,} images would tell"
-    ]

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,7 +19,7 @@ from shiftbench.api import Run, evaluate
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.subset import balanced
-from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError
+from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, required
 from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.integrations.training_state import copied, is_module, kept_random_state
 from shiftbench.io.paths import Location
@@ -207,15 +208,25 @@ class Monitor:
         rows = {done.epoch: self._rows_of(done) for done in (record.epochs if record else ())}
         heads = [row.key for entries in rows.values() for row in entries if row.corruption is None]
         columns = [Column(key, key, "number", places=1, times=100) for key in dict.fromkeys(heads)]
+        facts = ("value", "low", "high", "n", "level", "unit")
+        shown: list[dict[str, Any]] = []
+        long: list[dict[str, Any]] = []
+        for epoch, found in rows.items():
+            scores = [(row, row.score.as_dict()) for row in found]
+            shown.append(
+                {
+                    "epoch": epoch,
+                    **{row.key: Number(row.score.value, row.score.low, row.score.high) for row, one in scores},
+                }
+            )
+            for row, one in scores:
+                about = {"epoch": epoch, "metric": row.key, "setting": row.setting}
+                long.append(about | {key: one[key] for key in facts})
         return Table(
             [Column("epoch", "epoch", "count"), *columns],
-            [
-                {"epoch": epoch, "metric": row.key, "setting": row.setting, **_plain(row)}
-                for epoch, entries in rows.items()
-                for row in entries
-            ],
-            shown=[{"epoch": epoch, **{row.key: _number(row) for row in found}} for epoch, found in rows.items()],
-            keys=("epoch", "metric", "setting", "value", "low", "high", "n", "level", "unit"),
+            long,
+            shown=shown,
+            keys=("epoch", "metric", "setting", *facts),
             title="% by epoch",
             notes=[f"{name}: {count} images" for name, count in (record.counts if record else {}).items()],
         )
@@ -226,16 +237,46 @@ class Monitor:
             sink.close()
 
     def lightning_callback(self) -> Any:
-        """A callback for Lightning's Trainer: evaluates at the end of training epochs and logs through the module."""
-        from shiftbench.integrations.callbacks import lightning_callback
+        """A callback for Lightning's Trainer: evaluates at the end of training epochs and logs through the module.
 
-        return lightning_callback(self)
+        Loggers get the metrics, and ``ModelCheckpoint(monitor=...)`` can use them. The module's ``forward`` must return
+        class scores. In distributed training the first process evaluates.
+        """
+        monitor = self
+        old = find_spec("lightning") is None and find_spec("pytorch_lightning") is not None
+        module = "pytorch_lightning" if old else "lightning.pytorch"
+        library = required(module, "integrations", "a callback for Lightning")
+
+        class LightningCallback(library.Callback):  # type: ignore[misc, name-defined]
+            def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+                if trainer.is_global_zero:
+                    metrics = monitor.prefixed(monitor(pl_module, trainer.current_epoch))
+                    pl_module.log_dict(metrics, rank_zero_only=True)
+
+            def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+                monitor.close()
+
+        return LightningCallback()
 
     def trainer_callback(self) -> Any:
-        """A callback for the Trainer of transformers: evaluates at the end of epochs and adds to its log history."""
-        from shiftbench.integrations.callbacks import trainer_callback
+        """A callback for the Trainer of transformers: evaluates at the end of epochs and adds to its log history.
 
-        return trainer_callback(self)
+        The Trainer hands its reporters to no callback: for TensorBoard and others, give the monitor sinks. In
+        distributed training the first process evaluates.
+        """
+        monitor, library = self, required("transformers", "hf", "a callback for the Trainer of transformers")
+
+        class HuggingFaceCallback(library.TrainerCallback):  # type: ignore[misc, name-defined]
+            def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
+                if state.is_world_process_zero:
+                    metrics = monitor.prefixed(monitor(model, round(state.epoch)))
+                    if metrics:
+                        state.log_history.append({**metrics, "epoch": state.epoch, "step": state.global_step})
+
+            def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+                monitor.close()
+
+        return HuggingFaceCallback()
 
     def __repr__(self) -> str:
         budget = "" if self.budget is None else f", {self.budget:g} s per call"
@@ -398,12 +439,3 @@ def measure(evaluate: Callable[[int], float], budget: float, most: int) -> Speed
         # Where nothing but noise grew, the mean is a cautious estimate.
         speed = Speed(max(0.0, took - slope * n), slope) if slope > 0 else Speed(0.0, took / n)
     return speed if speed.per_image > 0 else Speed(0.0, budget / most)
-
-
-def _number(row: ScoreRow) -> Number:
-    return Number(row.score.value, row.score.low, row.score.high)
-
-
-def _plain(row: ScoreRow) -> dict[str, Any]:
-    score = row.score.as_dict()
-    return {key: score[key] for key in ("value", "low", "high", "n", "level", "unit")}

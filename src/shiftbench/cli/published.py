@@ -1,4 +1,4 @@
-"""``shiftbench reproduce``: the papers' numbers, recomputed beside the published ones."""
+"""``shiftbench baselines`` and ``reproduce``: published numbers, to compare with and to recompute."""
 
 from __future__ import annotations
 
@@ -7,11 +7,44 @@ from typing import Annotated
 
 import typer
 
-from shiftbench.cli.options import TableOptions, grouped, workspace_option
+from shiftbench.cli.console import note, show
+from shiftbench.cli.options import Commands, Json, TableOptions, workspace_option
 from shiftbench.io.paths import Location
 
+app = Commands("Public result tables to compare with.")
 
-@grouped
+
+@app.callback()
+def baselines() -> None:
+    """Public result tables to compare with."""
+
+
+@app.command("get")
+def get_command(
+    name: Annotated[str, typer.Argument(help="testbed (the ImageNet testbed's 338 models) or timm.")],
+    mirror: Annotated[str | None, "--from", "Address of a folder with the same files."] = None,
+    again: Annotated[bool, "Download files again that are in the cache."] = False,
+    json: Json = False,
+) -> None:
+    """Download public result tables into the cache, and print the folder.
+
+    An interrupted download resumes. A file of the version that this package was tested with is verified by its hash;
+    another version is accepted and reported as such.
+
+    \b
+    shiftbench baselines get testbed
+    """
+    from shiftbench.published.downloads import download
+
+    found = download(name, url=mirror, again=again, progress=lambda file: note(f"fetching {file}"))
+    words = {True: "verified", False: "another version than the tested one", None: "no hash known"}
+    for one in found:
+        note(f"{one.path.name}: {words[one.verified]}")
+    folder = str(found[0].path.parent)
+    files = [{"file": one.path.name, "verified": one.verified, "already": one.already} for one in found]
+    show({"folder": folder, "files": files}, folder, as_json=json)
+
+
 def reproduce_command(
     paper: Annotated[list[str], typer.Argument(metavar="PAPER...", help="000, 001, 002, 003, 004 or all.")],
     testbed: Annotated[
@@ -33,14 +66,11 @@ def reproduce_command(
     ] = None,
     models: Annotated[
         Path | None,
-        typer.Option(
-            "--models",
-            "-m",
-            help="With --workspace: table with the columns printed and model (and paper, if needed): a network as the "
-            "paper prints it, and the workspace's name for it.",
-        ),
+        "-m",
+        "With --workspace: table with the columns printed and model (and paper, if needed): a network as the paper "
+        "prints it, and the workspace's name for it.",
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit with code 1 if a number differs.")] = False,
+    check: Annotated[bool, "Exit with code 1 if a number differs."] = False,
     *,
     shown: TableOptions,
 ) -> None:

@@ -1,0 +1,343 @@
+"""``shiftbench describe``, ``doctor`` and ``check``: is a model known, fed and built as it should be?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+import shiftbench as sb
+from shiftbench.cli.console import errors, kept_warnings, note, output, print_json, print_warnings, stoppable, titled
+from shiftbench.cli.options import (
+    Commands,
+    Json,
+    Labels,
+    Model,
+    ModelOptions,
+    OutputOptions,
+    Preprocess,
+    Trust,
+    complete_models,
+)
+from shiftbench.errors import ShiftbenchError
+
+if TYPE_CHECKING:
+    from shiftbench.classifiers.base import Classifier
+    from shiftbench.diagnosis.exports import ExportCheck
+    from shiftbench.diagnosis.search import Diagnosis
+
+#: What the sources of facts are called.
+_SOURCES = {
+    "given": "given here",
+    "sidecar": "sidecar",
+    "file": "model file",
+    "library": "library",
+    "data": "dataset",
+    "measured": "trial run",
+    "assumed": "assumed",
+}
+#: Exit codes of `doctor`, as those of `gate`.
+_FINE, _FAULT, _UNDECIDED, _ERROR = range(4)
+
+
+def describe_command(
+    model: Model,
+    labels: Labels = None,
+    preprocess: Preprocess = None,
+    data: Annotated[str | None, "-d", "Images that it is meant for: they decide an unknown input size."] = None,
+    write: Annotated[bool, "Write the facts beside the model file, where `eval` finds them."] = False,
+    force: Annotated[bool, "With --write: replace an existing file."] = False,
+    trust: Trust = False,
+    json: Json = False,
+) -> None:
+    """Show what is known about a model, and where each fact comes from.
+
+    Facts that nothing states are marked as assumed; `eval` assumes the same, and marks the scores. `--write` writes
+    MODEL.json, which states them from then on: check it, or state what you know by `--preprocess`.
+
+    \b
+    Examples:
+      shiftbench describe model.onnx
+      shiftbench describe model.onnx --write \\
+        --preprocess size=32,mean=0.49,0.48,0.45,std=0.25
+    """
+    from shiftbench.classifiers.loading import load_spec
+    from shiftbench.classifiers.options import Options, write_sidecar
+    from shiftbench.labels.catalogue import FOLDERS
+
+    options: dict[str, Any] = {"trust": trust, "number_classes": True}
+    if data is not None:
+        from shiftbench.datasets.catalogue import open_dataset
+        from shiftbench.runs.execute import common_image_size
+
+        dataset = open_dataset(data, space=FOLDERS)
+        options["image_size"] = lambda: common_image_size([dataset])
+        options["default_labels"] = dataset.space
+    classifier = load_spec(model, Options.of(None if labels == FOLDERS else labels, preprocess, **options))
+    notes = _notes(model, classifier)
+    written = write_sidecar(model, classifier, force) if write else None
+    if json:
+        print_json(
+            {
+                "model": model,
+                "name": classifier.name,
+                "input": _input(classifier),
+                "classes": len(classifier.space),
+                "engine": classifier.engine,
+                "fingerprint": classifier.fingerprint,
+                "facts": [{"name": one.name, "value": one.value, "source": one.source} for one in classifier.facts],
+                "assumed": list(classifier.assumed),
+                "notes": notes,
+                "written": None if written is None else str(written),
+            }
+        )
+        return
+    from shiftbench.reports.table import Column, Table
+
+    columns = [Column("fact", "fact", "word"), Column("value", "value"), Column("source", "from", "word")]
+    output.print(Table(columns, _rows(classifier), title=classifier.name, notes=notes))
+    if written is not None:
+        note(f"written: {written}")
+
+
+def _rows(classifier: Classifier) -> list[dict[str, str]]:
+    from shiftbench.classifiers.options import UNKNOWN_CLASSES
+
+    facts = {fact.name: (_fact_text(fact.value), _SOURCES[fact.source]) for fact in classifier.facts}
+    labels, outputs = facts.pop("labels"), facts.pop("outputs")
+    if classifier.space.name == UNKNOWN_CLASSES:
+        labels = ("not named; state them by --labels", "")
+    rows = {
+        "input": (_input(classifier), ""),
+        **facts,
+        "outputs": (f"{len(classifier.space)} {outputs[0]}", outputs[1]),
+        "labels": labels,
+        "engine": (classifier.engine, ""),
+        "fingerprint": (classifier.fingerprint[:16], ""),
+    }
+    return [{"fact": name, "value": value, "source": source} for name, (value, source) in rows.items()]
+
+
+def _input(classifier: Classifier) -> str:
+    """Type and shape of what the model gets."""
+    if classifier.recorded is not None:
+        return "none: recorded predictions"
+    height, width = classifier.preprocessing.geometry.output or ("H", "W")
+    if classifier.takes_pixels:
+        return f"uint8 pixels (N, {height}, {width}, 3)"
+    first = classifier.preprocessing.normalisation.layout == "nchw"
+    return f"float (N, 3, {height}, {width})" if first else f"float (N, {height}, {width}, 3)"
+
+
+def _fact_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"{part:g}" for part in value)
+    return "1/255" if value == 1 / 255 else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _notes(model: str, classifier: Classifier) -> list[str]:
+    """What the reader should do next."""
+    from shiftbench.classifiers.options import assumed_warning, foreign_keys, sidecar_of
+
+    notes = []
+    if warning := assumed_warning(classifier):
+        notes.append(str(warning))
+    path = Path(model)
+    if path.is_file() and sidecar_of(path) is None and (other := path.with_suffix(".json")).is_file():
+        notes.append(
+            f"{other.name} is not read as a sidecar, because of its content ({', '.join(foreign_keys(other)[:3])}); "
+            f"name a sidecar {path.name}.json"
+        )
+    return notes
+
+
+def doctor_command(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="One model, or the original and its export; as for `eval`.",
+            show_default=False,
+            autocompletion=complete_models,
+        ),
+    ],
+    data: Annotated[str, "-d", "A few hundred labelled images; as for `eval`."],
+    labels: Labels = None,
+    sample: Annotated[int, typer.Option(min=1, help="Use a random subset of at most N images.")] = 400,
+    seed: Annotated[int, "Seed of the subset, of its halves and of shifts."] = 0,
+    agreement: Annotated[
+        float, typer.Option(min=50, max=100, help="With two models: percentage of images on which they must agree.")
+    ] = 98.0,
+    write: Annotated[bool, "With one model: write the fix beside its file, where `eval` finds it."] = False,
+    force: Annotated[bool, "With --write: replace an existing file."] = False,
+    *,
+    loading: ModelOptions,
+    shown: OutputOptions,
+) -> None:
+    """Find wrong preprocessing or labels of a model; compare an export with its original.
+
+    One model: searches value range, mean and std, RGB or BGR, layout, input size, resize, crop, interpolation and the
+    order of the classes on one half of the images, and tests what it found on the other half. Prints the options that
+    fix the model.
+
+    Two models: compares pixels, inputs, scores, answers and accuracy, clean and under four corruptions, and names the
+    first stage that differs.
+
+    Exit codes: 0 nothing wrong, 1 a fault or a difference, 2 (two models) too few images to tell, 3 an error.
+
+    \b
+    Examples:
+      shiftbench doctor model.onnx --data photos/
+      shiftbench doctor model.onnx --data photos/ --write
+      shiftbench doctor model.onnx model-int8.onnx --data photos/
+    """
+    from shiftbench.classifiers.options import new_sidecar, write_sidecar
+
+    if len(models) > 2 or (write and len(models) == 2):
+        raise typer.BadParameter("one model, or two without --write", param_hint="MODELS")
+    options: dict[str, Any] = {"labels": labels, "sample": sample, "seed": seed, "level": shown.level}
+    options |= {"progress": not shown.quiet, "console": errors, **loading.loading()}
+    try:
+        with stoppable(), kept_warnings() as warned:
+            if len(models) == 2:
+                compared = sb.verify_export(models[0], models[1], data, least_agreement=agreement / 100, **options)
+                code = {"same": _FINE, "different": _FAULT, "undecided": _UNDECIDED}[compared.status]
+                if shown.json:
+                    print_json(compared.as_dict())
+                else:
+                    _show_check(compared)
+            else:
+                if write:
+                    new_sidecar(models[0], force)  # before the work, not after it
+                found = sb.doctor(models[0], data, **options)
+                code = _FINE if found.status == "fine" else _FAULT
+                written = str(write_sidecar(models[0], found.classifier, force)) if write and found.changes else None
+                if shown.json:
+                    print_json({**found.as_dict(), "written": written})
+                else:
+                    _show_diagnosis(found, written)
+        print_warnings(warned)
+    except ShiftbenchError as error:
+        errors.print(titled("error:", error))
+        code = _ERROR
+    raise typer.Exit(code)
+
+
+def _show_diagnosis(found: Diagnosis, written: str | None) -> None:
+    from shiftbench.classifiers.description import description_text
+    from shiftbench.reports.table import Column, Table
+
+    if found.changes:
+        if found.high:
+            gain = f"{100 * found.gain:+.1f} points [{100 * found.low:.1f}, {100 * found.high:.1f}], p = {found.p:.2g}"
+            text = f"{100 * found.before:.1f} % as it is, {100 * found.after:.1f} % with the changes below: {gain}"
+        else:
+            text = "the kind of the outputs"
+        output.print(titled("fault:", text))
+        columns = [Column("fact", "fact", "word"), Column("now", "now"), Column("better", "better")]
+        rows = [
+            {"fact": fact, "now": _fact_text(was), "better": _fact_text(new)}
+            for fact, (was, new) in found.changes.items()
+        ]
+        output.print(Table(columns, rows, title=found.model))
+    elif found.status == "fine":
+        text = f"{100 * found.before:.1f} %; no other preprocessing or order of classes is significantly better"
+        output.print(titled("fine:", text, "bold green"))
+    else:
+        output.print(titled("fault:", "chance level, and nothing that was tried helps"))
+    for text in found.notes:
+        output.print(f"- {text}")
+    if found.unreadable:
+        output.print(f"- {len(found.unreadable)} unreadable images were left out, such as {found.unreadable[0]}")
+    tried = ", ".join(f"{one.factor} ({one.tried})" for one in found.factors)
+    output.print(f"tried: {tried}; {found.forward_passes:,} forward passes", style="dim")
+    output.print(
+        f"searched on {found.searched} images, tested on {found.confirmed} others at level {found.level:g}", style="dim"
+    )
+    if found.preprocess:
+        output.print(titled("fix:", f"--preprocess {description_text(found.preprocess)}", "bold"), soft_wrap=True)
+    if found.labels is not None:
+        shown = ", ".join(found.labels[:20]) + (", ..." if len(found.labels) > 20 else "")
+        output.print(titled("fix:", f"--labels with a file of the classes in this order: {shown}", "bold"))
+    if written is not None:
+        note(f"written: {written}")
+    elif found.changes:
+        output.print("or write it beside the model file: --write", style="dim")
+
+
+def _show_check(check: ExportCheck) -> None:
+    from shiftbench.reports.table import Column, Table
+
+    style = {"same": "bold green", "different": "bold red", "undecided": "bold yellow"}[check.status]
+    output.print(titled(f"{check.status}:", check.reason, style))
+    first = check.first_difference
+    output.print(f"first stage that differs: {first}" if first else "no stage differs")
+    columns = [Column("stage", "stage", "word"), Column("finding", "finding", "word"), Column("text", "measured")]
+    rows = [{"stage": one.stage, "finding": one.finding, "text": one.text} for one in check.stages]
+    title = f"{check.first} and {check.second} on {check.images} images"
+    output.print(Table(columns, rows, title=title))
+
+
+check_app = Commands("Check that a classifier, dataset or attack keeps its contract.")
+
+
+@check_app.command("classifier")
+def check_classifier_command(
+    spec: Model, labels: Labels = None, preprocess: Preprocess = None, trust: Trust = False, json: Json = False
+) -> None:
+    """Shape, finiteness, determinism, independence of the batch, pickling, threads, fingerprint."""
+    from shiftbench.classifiers.check import check_classifier
+
+    with kept_warnings() as warned:
+        results = check_classifier(sb.load_classifier(spec, labels=labels, preprocessing=preprocess, trust=trust))
+    _print_checks(results, json, warned)
+
+
+@check_app.command("attack")
+def check_attack_command(
+    spec: Annotated[str, typer.Argument(help="A classifier with gradients, as for `shiftbench eval`.")],
+    labels: Labels = None,
+    preprocess: Preprocess = None,
+    trust: Trust = False,
+    steps: Annotated[int, "Steps of each attack."] = 10,
+    json: Json = False,
+) -> None:
+    """Test whether attacks on a model are reliable.
+
+    Detects masked gradients: the loss must grow with the strength, restarts must not find much more than a single
+    run, and an unbounded attack must always succeed.
+    """
+    from shiftbench.classifiers.samples import sample_images
+    from shiftbench.shifts.attacks import check_attack
+
+    with kept_warnings() as warned:
+        classifier = sb.load_classifier(spec, labels=labels, preprocessing=preprocess, trust=trust)
+    images = sample_images(8, classifier.preprocessing.geometry.output or (224, 224))
+    _print_checks(check_attack(classifier, images, steps=steps), json, warned)
+
+
+@check_app.command("dataset")
+def check_dataset_command(
+    spec: Annotated[str, typer.Argument(help="A folder, file or name, as for --data.")],
+    labels: Labels = None,
+    json: Json = False,
+) -> None:
+    """Ids, labels, images, fingerprint, pickling, threads."""
+    from shiftbench.datasets.check import check_dataset
+    from shiftbench.labels.catalogue import find_label_space
+
+    _print_checks(check_dataset(sb.open_dataset(spec, space=find_label_space(labels))), json)
+
+
+def _print_checks(results: Sequence[Any], as_json: bool, warned: Sequence[Warning] = ()) -> None:
+    if as_json:
+        print_json([{"check": r.name, "ok": r.ok, "message": r.message} for r in results])
+    else:
+        for result in results:
+            mark = ("ok    ", "green") if result.ok else ("failed", "bold red")
+            output.print(Text.assemble(mark, f" {result.name}  ", (result.message, "dim")))
+    print_warnings(warned)
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)

@@ -1,0 +1,220 @@
+"""Tables of stored predictions: ``table``, ``compare``, ``history``, ``groups``, ``detect``, ``calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import shiftbench as sb
+from shiftbench.cli.console import show
+from shiftbench.cli.options import (
+    DEFAULT_WORKSPACE,
+    Json,
+    Level,
+    ModelNames,
+    SettingNames,
+    StoredOptions,
+    TableOptions,
+    WorkspacePath,
+    choice,
+    complete_workspace_models,
+)
+from shiftbench.io.paths import place
+
+
+def table_command(
+    stored: StoredOptions,
+    setting: SettingNames = None,
+    metric: Annotated[str | None, "-m", "Metric, or several separated by commas; see `list metrics`."] = None,
+    mce: Annotated[bool, "Corruption errors: mCE, relative mCE, CE per type."] = False,
+    baseline: Annotated[str | None, "With --mce: divide by this model instead of the published AlexNet."] = None,
+    relative: Annotated[bool, "With --mce: relative CE per type, the rise over the clean error."] = False,
+    provenance: Annotated[bool, "Date, versions, assumed preprocessing and data of every result."] = False,
+    *,
+    shown: TableOptions,
+) -> None:
+    """Scores of a workspace, with intervals.
+
+    No model is run: every number is computed from stored predictions.
+
+    \b
+    shiftbench table -w W
+    shiftbench table -w W --mce --relative
+    """
+    if mce and metric is not None:
+        raise typer.BadParameter("--mce has its own metrics; see --relative", param_hint="--metric")
+    if relative and not mce:
+        raise typer.BadParameter("needs --mce", param_hint="--relative")
+    run = stored.run(setting)
+    if provenance:
+        from shiftbench.reports.run_log import provenance_table
+
+        shown.show(provenance_table(run))
+    elif mce:
+        shown.show(run.corruption_table(baseline=baseline, relative=relative, level=stored.level))
+    else:
+        shown.show(run.table(metric, level=stored.level))
+
+
+def compare_command(
+    workspace: Annotated[
+        list[str] | None,
+        typer.Option("-w", metavar="PATH|URL", help="The workspace that `eval` wrote to; several are compared."),
+    ] = None,
+    setting: Annotated[str | None, "-s", "Setting, or family such as imagenet-c (default: the first setting)."] = None,
+    classifier: ModelNames = None,
+    level: Level = 0.95,
+    *,
+    shown: TableOptions,
+) -> None:
+    """Compare models image by image.
+
+    Exact McNemar test on the same images, with Holm's correction for the number of pairs, and the paired bootstrap
+    interval of the difference. For a family of settings: the difference in mean accuracy, also as a design
+    (docs/designs.md) estimates it.
+
+    \b
+    Examples:
+      shiftbench compare -w W --setting val
+      models of two workspaces, on the same images
+        shiftbench compare -w A -w B --setting val
+    """
+    from shiftbench.reports.comparisons import compare_runs
+
+    places = [place(one) for one in workspace] if workspace else [DEFAULT_WORKSPACE]
+    if len(places) == 1:
+        shown.show(sb.Run.open(places[0], classifier or ()).compare(setting, level=level))
+    else:
+        shown.show(compare_runs([sb.Run.open(one) for one in places], setting, classifier or (), level=level))
+
+
+def images_needed_command(
+    half_width: Annotated[float, typer.Argument(help="Half-width of the interval in points: 1 is ±1 %.")],
+    accuracy: Annotated[float, "Expected accuracy in percent; 50 is the worst case."] = 50.0,
+    level: Level = 0.95,
+    json: Json = False,
+) -> None:
+    """Number of images for an interval of a given width."""
+    from shiftbench.metrics.intervals import images_needed
+
+    n = images_needed(half_width / 100, accuracy=accuracy / 100, level=level)
+    found = {"images": n, "half_width": half_width, "accuracy": accuracy, "level": level}
+    show(found, f"{n:,} images for {accuracy:g} % ± {half_width:g} points at level {level:g}", as_json=json)
+
+
+def history_command(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Names, or ids (name@hash) (default: all models).", autocompletion=complete_workspace_models
+        ),
+    ] = None,
+    workspace: WorkspacePath = DEFAULT_WORKSPACE,
+    setting: SettingNames = None,
+    level: Level = 0.95,
+    *,
+    shown: TableOptions,
+) -> None:
+    """Versions of a model in order of their first run: accuracy, means under shift, and what changed.
+
+    A version is a model with its weights and preprocessing. Evaluate each new one under the same name in the same
+    workspace; the change is against the version before, on the same images.
+
+    \b
+    Examples:
+      shiftbench history resnet50 -w W
+      shiftbench history v1 v2 v3 -w W --setting val --json
+    """
+    from shiftbench.reports.history import history_table
+
+    shown.show(history_table(sb.Run.open(workspace, models or (), setting or ()), level=level))
+
+
+def groups_command(
+    by: Annotated[str, "-b", "Column to group by, such as country; `class` is always available."],
+    stored: StoredOptions,
+    setting: Annotated[str | None, "-s", "Default: all settings with that column."] = None,
+    table: Annotated[Path | None, "-t", "CSV, JSONL or Parquet with a column `id` (or `path`) and the column."] = None,
+    *,
+    shown: TableOptions,
+) -> None:
+    """Accuracy by group, and of the worst group.
+
+    A good average can hide a weak group: one country, one camera, one class. Each group has its own
+    Clopper-Pearson interval; the interval of the worst one is simultaneous over all groups, because the lowest of many
+    noisy numbers looks worse than it is.
+
+    The columns are those of the dataset's table at evaluation (a manifest, a factor-split table), or those of --table.
+
+    \b
+    Examples:
+      shiftbench groups -w W -s shops.test --by country
+      shiftbench groups -w W -s val --by class
+      shiftbench groups -w W -s val --by photographer --table photographs.csv
+    """
+    shown.show(stored.run().groups(by, setting, table=table, level=stored.level))
+
+
+def detect_command(
+    stored: StoredOptions,
+    inside: Annotated[str | None, "--in", "Setting of known images (default: the reference of the out-set)."] = None,
+    outside: Annotated[str | None, "--out", "Setting of unknown images (default: imagenet-o)."] = None,
+    score: Annotated[str, "max_softmax, max_logit, energy, entropy, a comma-separated list, or all."] = "max_softmax",
+    published: Annotated[
+        bool, "FPR95 as in the papers' code: at the recall nearest to 95 %, which may be below it."
+    ] = False,
+    *,
+    shown: TableOptions,
+) -> None:
+    """Are images of unknown classes detected?
+
+    Every image gets an anomaly score: minus the largest softmax probability, minus the largest logit, the energy, or
+    the entropy. Reported are AUPR (out-images are the positives), AUROC, and FPR95, the share of known images that are
+    called unknown at the threshold that detects 95 % of the unknown ones. All but max_softmax need --keep-scores.
+
+    \b
+    Examples:
+      ImageNet-O against ImageNet val of its 200 classes
+        shiftbench eval model.onnx -s natural-adversarial -d FOLDER -w W
+        shiftbench detect -w W
+      any images of no known class
+        shiftbench eval model.onnx -d val/ -w W --keep-scores
+        shiftbench eval model.onnx -d unlabelled:textures/ -w W \\
+          --labels imagenet-1k --keep-scores
+        shiftbench detect -w W --in val --out textures --score all
+    """
+    from shiftbench.metrics.detection import ANOMALY_SCORES
+
+    names = [choice(name.strip(), (*ANOMALY_SCORES, "all"), "--score") for name in score.split(",")]
+    scores = None if "all" in names else [one for one in ANOMALY_SCORES if one in names]
+    shown.show(stored.run().detection(inside, outside, scores, published=published, level=stored.level))
+
+
+def calibrate_command(
+    stored: StoredOptions,
+    setting: Annotated[str | None, "-s", "Setting to score (default: the only one)."] = None,
+    fit: Annotated[str | None, "Setting to fit the temperature in, on other images than those scored."] = None,
+    split: Annotated[float | None, "Share of the images to fit on, not scored (default: 0.5 without --fit)."] = None,
+    seed: Annotated[int, "Seed of the held-out images."] = 0,
+    diagram: Annotated[bool, "-d", "Also draw reliability diagrams."] = False,
+    *,
+    shown: TableOptions,
+) -> None:
+    """Calibration before and after temperature scaling: is a confidence of 60 % right 60 % of the time?
+
+    RMS calibration error (as published, and with its last bin), MAD, ECE, classwise ECE, Brier score and negative
+    log-likelihood, of the model as it is and at the temperature with the least log-loss on held-out images. No image is
+    both fitted on and scored; an image under another shift counts as the same image. Needs --keep-scores.
+
+    \b
+    Examples:
+      one half of the images fits, the other is scored
+        shiftbench calibrate -w W -s val
+      other images fit
+        shiftbench calibrate -w W -s imagenet-a --fit val --diagram
+      a fifth of the clean images fits, the others are scored under fog
+        shiftbench calibrate -w W -s imagenet-c.fog.3 --fit val --split 0.2
+    """
+    shown.show(stored.run().calibration(setting, fit=fit, split=split, seed=seed, diagrams=diagram, level=stored.level))
