@@ -66,7 +66,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that the examples name: tables, a workspace, annotations."""
     root = tmp_path_factory.mktemp("examples")
     settings = [*known_settings(), "cifar-10", "cifar-10.1"]
-    models = {name: info for name, info in known_models().items() if info.extra["in_paper"] == "1"}
+    paper = {name: info for name, info in known_models().items() if info.extra["in_paper"] == "1"}
+    few = {*list(paper)[::4], "resnet50", "alexnet", *[i.base_model for i in list(paper.values())[::4]]}
+    models = {name: info for name, info in paper.items() if name in few}
     rng = np.random.default_rng(0)
     skill = rng.uniform(0.4, 2.5, len(models))[:, None]
     ease = np.where([name.startswith("val") for name in settings], 0.6, rng.uniform(-1, 0, len(settings)))
@@ -88,15 +90,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "mine.csv").write_text("model,val,imagenet-sketch\nmine,76.0,30.0\n")
     (root / "annotations.csv").write_text("id,selected,shown\n" + "".join(f"{i},{i % 10},10\n" for i in range(10_000)))
     (root / "photographs.csv").write_text("id,photographer\n" + "".join(f"{i},p{i % 7}\n" for i in range(50_000)))
-    for name in ("WORKSPACE", "W", "shiftbench-workspace"):
-        _workspace(root / name)
-    for name in ("A", "B"):
-        (root / name).symlink_to(root / "W")
+    _workspace(root / "WORKSPACE")  # as large as the published datasets
+    _workspace(root / "shiftbench-workspace", fewer=50)
+    for name in ("W", "A", "B"):
+        (root / name).symlink_to(root / "WORKSPACE")
     (root / "ImageNet" / "val").mkdir(parents=True)
     return root
 
 
-def _workspace(root: Path) -> None:
+def _workspace(root: Path, fewer: int = 1) -> None:
     v2 = "imagenetv2-matched-frequency"
     for model, hits in (("squeezenet1_1", 0.58), ("b", 0.7), ("c", 0.76)):
         for setting, images, factor, space in (
@@ -111,6 +113,7 @@ def _workspace(root: Path) -> None:
             ("imagenet-o", 200, 0.1, "imagenet-1k"),
         ):
             reference = None if setting in ("val", "demo") else "val"
+            images = max(100, images // fewer)
             record(root, setting, images, int(images * hits * factor), model=model, space=space, reference=reference,
                    confidence=hits, labels_of_model="imagenet-1k")  # fmt: skip
         for corruption, severity in itertools.product(("fog", "gaussian_noise", "impulse_noise"), (3, 5)):
@@ -119,7 +122,7 @@ def _workspace(root: Path) -> None:
                    source="in-memory")  # fmt: skip
     workspace = Workspace(root)
     [dataset] = {one.spec.dataset for one in workspace.results(settings=["val"])}
-    set_tag(workspace, dataset, "49999", "several objects", on=True)
+    set_tag(workspace, dataset, str(50_000 // fewer - 1), "several objects", on=True)
 
 
 @pytest.mark.parametrize("line", RUNNABLE)

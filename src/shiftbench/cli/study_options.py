@@ -278,6 +278,7 @@ def numbers(text: str, option: str, count: int | None = None) -> list[float]:
     except ValueError:
         found = []
     if not found or count not in (None, len(found)):
-        wanted = {None: "a comma-separated list of numbers", 1: "a number or 'auto'", 2: "two comma-separated numbers"}
-        raise typer.BadParameter(f"{text!r} is not {wanted[count]}", param_hint=option)
+        wrong = {1: "neither a number nor 'auto'", 2: "not two comma-separated numbers"}
+        text = f"{text!r} is {wrong.get(count or 0, 'not a comma-separated list of numbers')}"
+        raise typer.BadParameter(text, param_hint=option)
     return found
