@@ -14,7 +14,7 @@ from shiftbench.datasets.factors import deepfashion2_rows, open_splits, protocol
 from shiftbench.errors import DatasetError
 from shiftbench.labels import LabelSpace, label_space
 from shiftbench.settings.base import build_suite
-from shiftbench.settings.published_suites import factor_settings
+from shiftbench.settings.builtin import factor_settings
 from tests.datasets.factor_trees import deepfashion2_tree
 from tests.datasets.makers import assert_conforms, png
 

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from shiftbench.datasets import Subset, open_dataset
+from shiftbench.datasets.catalogue import copy_remarks, inspect_data
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.datasets.inspection import copy_remarks, inspect_data
 from shiftbench.datasets.stored import ContentDataset
 from shiftbench.errors import BadImageError, DatasetError
 from tests.runs.helpers import colour_folder

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from shiftbench.cli.app import app
 from shiftbench.datasets.base import DataReport
-from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.inspection import inspect_data
+from shiftbench.datasets.catalogue import inspect_data, open_dataset
 from shiftbench.datasets.official import official_datasets
 from shiftbench.errors import DatasetError
 from shiftbench.labels import label_space

@@ -10,7 +10,7 @@ from PIL import Image
 
 from shiftbench.datasets.catalogue import open_dataset, recognise_path
 from shiftbench.datasets.folder import open_folder
-from shiftbench.datasets.objectnet import Borderless, find_objectnet, open_objectnet
+from shiftbench.datasets.official import Borderless, find_objectnet, open_objectnet
 from shiftbench.errors import BadImageError, DatasetError, LabelError
 from shiftbench.labels import label_space
 from shiftbench.labels.builtin import objectnet_folders

@@ -181,12 +181,12 @@ def _fetch_slowly(folder: str, data: bytes, log: str) -> None:
 def test_processes_at_once_fetch_once(tmp_path: Path) -> None:
     data, log = archive("zip"), tmp_path / "log"
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_fetch_slowly, args=(str(tmp_path / "cache"), data, str(log))) for _ in range(3)]
+    workers = [context.Process(target=_fetch_slowly, args=(str(tmp_path / "cache"), data, str(log))) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert [worker.exitcode for worker in workers] == [0, 0]
     assert log.read_text() == "fetched\n"
 
 

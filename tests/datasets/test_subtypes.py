@@ -200,15 +200,15 @@ def test_a_tree_without_such_synsets_is_told(tmp_path: Path) -> None:
 
 def test_a_real_classifier_on_photographs_of_seen_and_unseen_subtypes(tmp_path: Path) -> None:
     """Real photographs: an Egyptian cat is filed as a cat of the house, a synset that ImageNet-1K lacks."""
-    demo = open_dataset("demo")
-    place = {image_id: i for i, image_id in enumerate(demo.ids)}
+    whole = open_dataset("demo")
     folder = tmp_path / "imagenet-22k" / "n02121808"
     folder.mkdir(parents=True)
-    Image.fromarray(demo.read(place["scikit-image/chelsea.png"]).pixels).save(folder / "chelsea.png")
+    Image.fromarray(whole.read(whole.ids.index("scikit-image/chelsea.png")).pixels).save(folder / "chelsea.png")
+    demo = whole[::4]
     data: dict[str, Dataset | Path] = {"imagenet-val": demo, "imagenet-22k": tmp_path / "imagenet-22k"}
     run = sb.evaluate("demo:squeezenet1_1", "imagenet-22k-subtypes", data, tmp_path / "w", progress=False)
     found = {setting: (score.value, score.n) for _, setting, score in run.scores()}
     owners = label_space("imagenet-22k-25").relabel_from(label_space("imagenet-1k"))
-    assert found["imagenet-22k-subtypes.seen"][1] == int((owners[demo.labels] >= 0).sum()) > 40
-    assert found["imagenet-22k-subtypes.seen"][0] > 0.9, "25 broad classes are easier than 1,000"
+    assert found["imagenet-22k-subtypes.seen"][1] == int((owners[demo.labels] >= 0).sum()) > 10
+    assert found["imagenet-22k-subtypes.seen"][0] > 0.8, "25 broad classes are easier than 1,000"
     assert found["imagenet-22k-subtypes.unseen"] == (1.0, 1)

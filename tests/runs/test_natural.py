@@ -22,7 +22,7 @@ from shiftbench.classifiers.loading import load_classifier
 from shiftbench.cli.app import app
 from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.folder import open_folder
-from shiftbench.datasets.objectnet import open_objectnet
+from shiftbench.datasets.official import open_objectnet
 from shiftbench.metrics.detection import aupr
 from shiftbench.metrics.video import pm_k_of_predictions
 from shiftbench.settings.base import build_suite

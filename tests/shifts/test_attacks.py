@@ -499,6 +499,6 @@ def test_torch_is_imported_when_used() -> None:
     import subprocess
     import sys
 
-    code = "import sys, shiftbench.settings.synthetic_suites; assert not {'torch', 'art'} & set(sys.modules)"
+    code = "import sys, shiftbench.settings.builtin; assert not {'torch', 'art'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert isinstance(small(), TorchClassifier)

@@ -68,7 +68,7 @@ def check_command(
 
     Nothing is downloaded and no image is decoded. Exit code 1 if something is missing.
     """
-    from shiftbench.datasets.inspection import inspect_data
+    from shiftbench.datasets.catalogue import inspect_data
     from shiftbench.labels.catalogue import find_label_space
 
     options = {"allow_outside": True} if allow_outside else {}

@@ -5,11 +5,11 @@ from .base import DatasetKind as DatasetKind
 from .base import DecodedImage as DecodedImage
 from .base import LabelledImage as LabelledImage
 from .catalogue import dataset_kinds as dataset_kinds
+from .catalogue import describe_path as describe_path
+from .catalogue import inspect_data as inspect_data
 from .catalogue import named_datasets as named_datasets
 from .catalogue import open_dataset as open_dataset
 from .check import check_dataset as check_dataset
-from .inspection import describe_path as describe_path
-from .inspection import inspect_data as inspect_data
 from .subset import Subset as Subset
 from .subset import of_classes as of_classes
 from .subset import per_class as per_class

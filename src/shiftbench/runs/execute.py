@@ -20,7 +20,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.options import assumed_warning
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.inspection import copy_remarks
+from shiftbench.datasets.catalogue import copy_remarks
 from shiftbench.errors import (
     BadImageError,
     ClassifierError,

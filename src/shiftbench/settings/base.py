@@ -170,9 +170,7 @@ class Suite:
         raise SettingError(f"suite {self.name!r} has no setting {name!r}")
 
 
-suites: Registry[SuiteBuilder] = Registry(
-    "suite", builtin=("shiftbench.settings.synthetic_suites", "shiftbench.settings.published_suites")
-)
+suites: Registry[SuiteBuilder] = Registry("suite", builtin=("shiftbench.settings.builtin",))
 
 
 def suite(name: str) -> Callable[[SuiteBuilder], SuiteBuilder]:

@@ -20,8 +20,7 @@ from shiftbench.datasets import open_dataset
 from shiftbench.datasets.icons import assemble as assembling
 from shiftbench.datasets.icons import sources
 from shiftbench.datasets.icons.assemble import assemble
-from shiftbench.datasets.icons.drawings import drawings
-from shiftbench.datasets.icons.sources import IconSource, all_sources, choose_sources, icons, style_names
+from shiftbench.datasets.icons.sources import IconSource, all_sources, choose_sources, drawings, icons, style_names
 from shiftbench.errors import DatasetError, MissingExtraError, ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.jobs.executors import ProcessExecutor
 from tests.datasets.icons.making import place, png, source, svg, tgz, wheel

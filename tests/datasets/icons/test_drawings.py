@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shiftbench.datasets.icons.drawings import difference, iconify_svg, is_blank, png_bytes, rasterise
+from shiftbench.datasets.icons.sources import difference, iconify_svg, is_blank, png_bytes, rasterise
 from shiftbench.errors import BadImageError
 from tests.datasets.icons.making import png, svg
 

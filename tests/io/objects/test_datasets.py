@@ -13,8 +13,7 @@ import pytest
 from PIL import Image
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.datasets.inspection import describe_path, inspect_data
+from shiftbench.datasets.catalogue import describe_path, inspect_data, open_dataset
 from shiftbench.datasets.manifest import open_manifest
 from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.cache import local_copy

@@ -20,8 +20,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.icons.drawings import difference, drawings, is_blank, png_bytes, rasterise
-from shiftbench.datasets.icons.sources import Icon, IconSource, capped, choose_sources, icons
+from shiftbench.datasets.icons.sources import (
+    Icon,
+    IconSource,
+    capped,
+    choose_sources,
+    difference,
+    drawings,
+    icons,
+    is_blank,
+    png_bytes,
+    rasterise,
+)
 from shiftbench.errors import BadImageError, DatasetError, MissingExtraError
 from shiftbench.io.atomic import write_atomically, write_bytes, write_json
 from shiftbench.io.locks import file_lock
