@@ -293,15 +293,12 @@ def check_archive(path: Location) -> DataReport | None:
     known = _archived(path)
     if known is None:
         return None
-    (title, role, home), suffix = known, _suffix(path)
+    title, role, home = known
     images, cut_off = _archive_contents(path)
-    report = DataReport(str(path), title, f"an archive, {suffix[1:]}", role, images=images, home=home)
-    if cut_off:
-        report.missing.append(f"the rest of the archive: {cut_off}; download it again")
-    else:
-        command = _unpack_command(path)
-        report.missing.append(f"the folder: the archive is not unpacked; {command}, then name the folder")
-    return report
+    unpack = f"the folder: the archive is not unpacked; {_unpack_command(path)}, then name the folder"
+    missing = [f"the rest of the archive: {cut_off}; download it again" if cut_off else unpack]
+    seen = f"an archive, {_suffix(path)[1:]}"
+    return DataReport(str(path), title, seen, role, images=images, home=home, missing=missing)
 
 
 ARCHIVE = DatasetKind(recognise_archive, open_archive, check_archive)
@@ -386,11 +383,8 @@ class Borderless(ContentDataset):
 
 
 def find_objectnet(path: Location) -> Location | None:
-    """The folder of ObjectNet's class folders: the path itself or its ``images``, if that is what it is.
-
-    Known by the name of the download (objectnet-1.0, objectnet-1.0-beta), or by nearly all 313 folders: a user's
-    own folders "umbrella" and "backpack" make no ObjectNet.
-    """
+    """The folder of ObjectNet's class folders: the path itself or its ``images``."""
+    # By the name of the download (objectnet-1.0-beta) or nearly all 313 folders: a user may have an "umbrella", too.
     known = frozenset(objectnet_folders())
     for folder in (path / "images", path):
         if not folder.is_dir():

@@ -117,7 +117,7 @@ def read_members(archive: Path, wanted: Wanted, *, limited: bool = True) -> Iter
         ) from error
 
 
-#: Name, size, and a function that reads at most so many bytes; None for what is not a regular file.
+#: Name, size, and a function that reads up to n bytes; None for what is not a regular file.
 _Member = tuple[str, int, Callable[[int], bytes] | None]
 
 

@@ -13,7 +13,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from threading import RLock
@@ -214,8 +213,8 @@ def digest_files(root: Location, names: Sequence[str]) -> list[bytes]:
     # in blocks: for unchanged files, submitting each to a thread would cost more than the stat call
     size, threads = (8, _REQUESTS) if is_object(root) else (256, _THREADS)
     blocks = [names[i : i + size] for i in range(0, len(names), size)]
-    digest = _object_digester(root, known) if is_object(root) else partial(_digest_file, str(root), known)
-    done = on_threads(lambda block: [digest(name) for name in block], blocks, threads)
+    listed = root.as_listed_now() if is_object(root) else None  # one listing shows which objects are unchanged
+    done = on_threads(lambda block: [_digest(str(root), listed, name, known) for name in block], blocks, threads)
     results = [result for block in done for result in block]
     found = zip(names, results, strict=True)
     fresh = {name: [*stamp, digest.hex()] for name, (stamp, digest, new) in found if new and stamp}
@@ -230,47 +229,35 @@ Stamp = tuple[int, int, int]
 Known = dict[str, list[Any]]
 
 
-def _digest_file(root: str, known: Known, name: str) -> tuple[Stamp | None, bytes, bool]:
+def _digest(root: str, listed: ObjectPath | None, name: str, known: Known) -> tuple[Stamp | None, bytes, bool]:
+    """The state of a file or object (None if it is not to be kept), its digest, and whether it was read now."""
     path = os.path.join(root, name)  # noqa: PTH118  # much faster than pathlib, and called for every file
     try:
-        status = os.stat(path)  # noqa: PTH116
-        if not S_ISREG(status.st_mode):  # opening a pipe would wait for ever, and a device may have no end
-            return None, UNREADABLE, False
-        # ctime too: it also moves when a copying tool restores the old mtime of another image of equal size
-        stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if listed is not None:
+            state = (listed / name).stat()
+            stamp = (state.st_size, state.st_mtime_ns, 0)
+        else:
+            status = os.stat(path)  # noqa: PTH116
+            if not S_ISREG(status.st_mode):  # opening a pipe would wait for ever, and a device may have no end
+                return None, UNREADABLE, False
+            # ctime too: it also moves when a copying tool restores the old mtime of another image of equal size
+            stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         entry = known.get(name)
         if entry is not None and entry[:3] == [*stamp]:
             return stamp, bytes.fromhex(entry[3]), False
-        with open(path, "rb") as file:  # noqa: PTH123
-            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_SIZE)).digest()
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno not in _ABOUT_THE_FILE:
+        if listed is not None:
+            digest = digest_bytes((listed / name).read_bytes())
+        else:
+            with open(path, "rb") as file:  # noqa: PTH123
+                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_SIZE)).digest()
+    except UnreachableError:
+        raise
+    except (OSError, ValueError, StoreError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, *_ABOUT_THE_FILE):
             raise DatasetError(f"{path} can't be read now", found=error.strerror, hint="rerun when it can") from error
         return None, UNREADABLE, False
-    settled = time.time_ns() - max(stamp[1], stamp[2]) > _SETTLED_NS
+    settled = time.time_ns() - max(stamp[1:]) > _SETTLED_NS
     return (stamp if settled else None), digest, True
-
-
-def _object_digester(root: ObjectPath, known: Known) -> Callable[[str], tuple[Stamp | None, bytes, bool]]:
-    """As ``_digest_file``: one listing shows which objects are unchanged; the others are fetched."""
-    listed = root.as_listed_now()
-
-    def digest(name: str) -> tuple[Stamp | None, bytes, bool]:
-        try:
-            state = (listed / name).stat()
-            stamp = (state.st_size, state.st_mtime_ns, 0)
-            entry = known.get(name)
-            if entry is not None and entry[:3] == [*stamp]:
-                return stamp, bytes.fromhex(entry[3]), False
-            found = digest_bytes((listed / name).read_bytes())
-        except (FileNotFoundError, StoreError) as error:
-            if isinstance(error, UnreachableError):
-                raise
-            return None, UNREADABLE, False
-        settled = time.time_ns() - stamp[1] > _SETTLED_NS
-        return (stamp if settled else None), found, True
-
-    return digest
 
 
 def _load(store: Path | None) -> Known:

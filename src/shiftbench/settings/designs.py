@@ -1,7 +1,7 @@
 """Designs: which images are evaluated under which shifts.
 
 ``full`` evaluates every image under every shift of a suite. ``one-pass`` evaluates every image clean and under exactly
-one of the shifts (``passes``: under so many), and estimates what the full grid would give: each shift meets a
+one of the shifts (or ``passes`` of them), and estimates what the full grid would give: each shift meets a
 class-balanced random part of the images, so that every accuracy is estimated without bias. Seventy-five shifts cost two
 forward passes per image instead of seventy-six.
 """

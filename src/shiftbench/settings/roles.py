@@ -24,11 +24,11 @@ _BUILT_IN = {"demo": "demo", "cifar-10": "cifar-10-test"}
 
 @dataclass(frozen=True)
 class Selection:
-    """A smaller dataset: so many images of each class, or a seeded sample.
+    """A smaller dataset: a number of images per class, or a seeded sample.
 
     Attributes:
-        per_class: At most so many images of each class.
-        sample: A random sample of so many images.
+        per_class: Maximum number of images per class.
+        sample: Size of a random sample.
         seed: Seed of all random numbers.
         balanced: Whether the sample has as many images of each class as of any other, as designs need it.
     """

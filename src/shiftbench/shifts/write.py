@@ -46,7 +46,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 #: Names that stand for several corruptions.
 SETS = ("benchmark", "extra", "all", "registered", "noise", "blur", "weather", "digital")
 RECORD = "shiftbench-corruptions.json"
-_ABOUT = "corrupted copies of a data set; written by `shiftbench corrupt`, which continues or extends it"
+_ABOUT = "corrupted copies of a dataset; written by `shiftbench corrupt`, which continues or extends it"
 #: Parts of a corruption's description that belong to one severity.
 _OF_SEVERITY = ("severity", "parameters_224")
 

@@ -136,9 +136,9 @@ class IconRecord:
         lines = [
             "# Whose icons these are",
             "",
-            "The pictures were read out of registry packages on this machine, for use in experiments here, and drawn",
+            "The images were read out of registry packages on this machine, for use in experiments here, and drawn",
             "or resized to one size on white. They belong to the holders named below. Before you show them or pass any",
-            "on, see that the licence allows it; `icons.csv` names the package and the licence of every picture.",
+            "on, see that the licence allows it; `icons.csv` names the package and the licence of every image.",
             "",
             "| style | version | package | holder | licence | icons |",
             "|---|---|---|---|---|---|",
