@@ -161,7 +161,7 @@ def test_missing_and_compressed_shards(tmp_path: Path) -> None:
         find_shards(f"{tmp_path}/s-{{0..1}}.tar")
     (tmp_path / "s.tar.gz").write_bytes(b"x")
     with pytest.raises(DatasetError, match="random access"):
-        find_shards([tmp_path / "s.tar.gz"])
+        find_shards(tmp_path / "s.tar.gz")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,4 @@
-"""Conformance checks for datasets: what the rest of the package relies on, for third parties to run on their own.
-
-from shiftbench.datasets import check_dataset
-for result in check_dataset(MyDataset(...)):
-    assert result.ok, result.message
-"""
+"""Conformance checks for datasets: what the rest of the package relies on, for third parties to run on their own."""
 
 from __future__ import annotations
 

@@ -65,14 +65,14 @@ class WebDataset(EncodedDataset):
 
 
 def open_webdataset(
-    path: str | Location | Sequence[str | Location],
+    path: str | Location,
     *,
     space: AskedSpace = None,
     name: str | None = None,
     image: str | None = None,
     label: str | None = None,
 ) -> WebDataset:
-    """WebDataset shards: a tar file, a folder of them, a pattern such as shard-{000..010}.tar, or a list.
+    """WebDataset shards: a tar file, a folder of them, or a pattern such as shard-{000..010}.tar.
 
     The image is the member with an image extension, or with the extension ``image``. The label is
     ``key.cls``, or the field ``label`` of ``key.json``; a sample without one has the label -1.
@@ -120,14 +120,10 @@ def recognise_shards(path: Location) -> str | None:
 KIND = DatasetKind(recognise_shards, open_webdataset, by_url=True)
 
 
-def find_shards(path: str | Location | Sequence[str | Location]) -> list[Location]:
-    """The tar files that a path, pattern or list names, in order."""
-    if isinstance(path, Sequence) and not isinstance(path, str):
-        shards = [place(p) for p in path]
-    elif (whole := place(str(path))).is_dir():
-        shards = sorted(whole.glob("*.tar"))
-    else:
-        shards = [place(p) for p in expand_braces(str(path))]
+def find_shards(path: str | Location) -> list[Location]:
+    """The tar files that a path or pattern names, in order."""
+    whole = place(str(path))
+    shards = sorted(whole.glob("*.tar")) if whole.is_dir() else [place(one) for one in expand_braces(str(path))]
     missing = [p for p in shards if not p.is_file()]
     if missing or not shards:
         raise DatasetError(

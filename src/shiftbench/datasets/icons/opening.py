@@ -1,23 +1,19 @@
 """Recognise, open and check Icons-50: rebuilt or original, a folder or the npy file, whole or one part of a protocol.
 
-A part is named like a file in the dataset: ``icons/style.train``, ``icons/style-apple.test``, so that a suite can name
-the part that a setting is evaluated on. The original's npy file holds a pickled dictionary (class, style, subtype,
-rendition, image). It is read by an unpickler that makes NumPy arrays and plain values and nothing else.
-
-The three experiments of paper 002 with Icons-50, as splits of one set of icons.
+A part is named like a file in the dataset: ``icons/style.train``, ``icons/style-apple.test``. The protocols are the
+three experiments of paper 002:
 
 =========  ==========================================================================================================
 style      one vendor's icons are the test set, all others train; Microsoft's, as in the paper, or ``style-apple``, ...
-subtype    50 subtypes are the test set, all others train: the classifier knows other birds, and no duck
+subtype    50 subtypes are the test set, all others train: the classifier knows other birds, and no duck. The published
+           script finds them as parts of the whole path, which withholds the classes books and monkey altogether:
+           ``subtype-published``
 version    one version of icons that have several is the test set (the paper's control: no shift but the redrawing).
            Rendition 2, as published; ``version-newest`` takes the last one, whatever its number
 =========  ==========================================================================================================
 
 The paper trains on all icons that are not tested. Here one in ten of them is set aside, so that there is a score on
 seen styles and subtypes to compare with; ``seen_share=0`` trains as the paper does.
-
-The published script finds the held-out subtypes as parts of the whole path. As ``books`` and ``monkey`` are also class
-folders, it withholds these two classes altogether; ``subtype-published`` does the same.
 """
 
 from __future__ import annotations
