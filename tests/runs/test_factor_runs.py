@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from shiftbench.datasets.deepfashion2 import deepfashion2_rows
 
 import shiftbench as sb
 from shiftbench.classifiers.function import load_python_file
 from shiftbench.classifiers.options import Options
-from shiftbench.datasets.factors import open_splits, read_protocol
+from shiftbench.datasets.factors import deepfashion2_rows, open_splits, read_protocol
 from shiftbench.errors import SettingError
 from shiftbench.io.paths import Location
 from shiftbench.settings.base import Setting
