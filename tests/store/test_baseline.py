@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import StoreError
-from shiftbench.store.baseline import Baseline, read_baseline, write_baseline
+from shiftbench.store.baseline import GateBaseline, read_baseline, write_baseline
 from shiftbench.store.prediction_files import PredictionBlock, as_stored
 from tests.metrics.making import changed, predictions
 
 
-def baseline() -> Baseline:
+def baseline() -> GateBaseline:
     rng = np.random.default_rng(0)
     found = {}
     for setting, rows, fingerprint in (
@@ -29,7 +29,7 @@ def baseline() -> Baseline:
         confidence = np.where(made.top[:, 0] < 0, np.nan, rng.random(len(rows))).astype(np.float32)
         found[setting] = replace(made, confidence=confidence)
     found["val-c"] = replace(found["val-c"], labels=found["val"].labels[10:])
-    return Baseline("net@1234", found, {"suite": "corruptions", "seed": 3})
+    return GateBaseline("net@1234", found, {"suite": "corruptions", "seed": 3})
 
 
 def test_predictions_come_back(tmp_path: Path) -> None:
@@ -80,5 +80,5 @@ def test_damage_is_found(tmp_path: Path, damage: str) -> None:
 
 def test_other_specs_stay_other_specs(tmp_path: Path) -> None:
     one = baseline().predictions["val"]
-    write_baseline(tmp_path / "b", Baseline("net@1", {"val": changed(one, images=41)}, {}))
+    write_baseline(tmp_path / "b", GateBaseline("net@1", {"val": changed(one, images=41)}, {}))
     assert read_baseline(tmp_path / "b").predictions["val"].spec.images == 41

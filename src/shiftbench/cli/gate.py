@@ -30,7 +30,7 @@ from shiftbench.errors import ShiftbenchError, StoreError
 from shiftbench.io.paths import place
 
 if TYPE_CHECKING:
-    from shiftbench.store.baseline import Baseline
+    from shiftbench.store.baseline import GateBaseline
     from shiftbench.store.workspace import Result as StoredResult
     from shiftbench.studies.gate import GateResult
 
@@ -210,7 +210,7 @@ def pin_command(
     show({"file": str(file), "model": baseline.model, "settings": settings}, text, as_json=evaluation.json)
 
 
-def _baseline(against: str, model: str | None) -> tuple[Baseline | None, sb.Run | None]:
+def _baseline(against: str, model: str | None) -> tuple[GateBaseline | None, sb.Run | None]:
     """A pinned baseline, or the results of one model in a workspace; neither if ``against`` names a model."""
     from shiftbench.store.baseline import read_baseline
 
@@ -234,9 +234,9 @@ def _last_configuration(run: sb.Run) -> Mapping[str, Any]:
     return records[-1].configuration if records else {}
 
 
-def _of_run(run: sb.Run, configuration: Mapping[str, Any], like: Sequence[StoredResult] = ()) -> Baseline:
+def _of_run(run: sb.Run, configuration: Mapping[str, Any], like: Sequence[StoredResult] = ()) -> GateBaseline:
     """The results of a model; where it has several in a setting, the one on the same images and shifts as ``like``."""
-    from shiftbench.store.baseline import Baseline
+    from shiftbench.store.baseline import GateBaseline
     from shiftbench.studies.gate import is_comparable
 
     wanted = {result.setting: result.spec for result in like}
@@ -249,4 +249,4 @@ def _of_run(run: sb.Run, configuration: Mapping[str, Any], like: Sequence[Stored
         if result.setting not in chosen or is_comparable(spec, result.spec):
             chosen[result.setting] = result
     predictions = {name: run.workspace.read(one, top_k=1, scores=False) for name, one in chosen.items()}
-    return Baseline(judged[0].model_id, predictions, configuration)
+    return GateBaseline(judged[0].model_id, predictions, configuration)

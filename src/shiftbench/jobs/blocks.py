@@ -67,7 +67,7 @@ class _Decoded(Protocol):
     def pixels(self) -> Pixels: ...
 
 
-class Images(Protocol):
+class ImageSource(Protocol):
     """The part of a dataset that is needed here, as datasets are defined above this layer."""
 
     name: str
@@ -145,7 +145,7 @@ class ComputeOptions:
 
 
 def per_image(
-    dataset: Images | Numbers,
+    dataset: ImageSource | Numbers,
     computations: Sequence[Computation],
     options: ComputeOptions | None = None,
     *,
@@ -249,7 +249,7 @@ class _Blocks:
 
 @dataclass(frozen=True)
 class _Computations(Job[Block]):
-    dataset: Images | Numbers
+    dataset: ImageSource | Numbers
     computations: Sequence[Computation]
     stores: Sequence[_Blocks]
 

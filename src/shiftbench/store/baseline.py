@@ -29,7 +29,7 @@ _KEY, _FORMAT = b"shiftbench.baseline", 1
 
 
 @dataclass(frozen=True)
-class Baseline:
+class GateBaseline:
     """What is compared with: the predictions of one model, by setting, and how they were made."""
 
     model: str
@@ -38,7 +38,7 @@ class Baseline:
     configuration: Mapping[str, Any]
 
 
-def write_baseline(path: Location, baseline: Baseline) -> None:
+def write_baseline(path: Location, baseline: GateBaseline) -> None:
     """Write one Parquet file; equal predictions give equal bytes."""
     rows: dict[tuple[str, str], int] = {}
     for one in baseline.predictions.values():
@@ -77,7 +77,7 @@ def _column(values: np.ndarray[Any, Any], rows: np.ndarray[Any, Any], size: int)
     return pa.array(spread, mask=missing)
 
 
-def read_baseline(path: Location) -> Baseline:
+def read_baseline(path: Location) -> GateBaseline:
     """Read and check a baseline file.
 
     Args:
@@ -104,7 +104,7 @@ def read_baseline(path: Location) -> Baseline:
                 space = LabelSpace(known["name"], tuple(known["keys"]), tuple(known["names"]))
                 named = (about["model"], one["setting"], space, ids[rows].tolist(), labels.astype(np.int32))
                 found[one["setting"]] = Predictions(*named, top.astype(np.int32)[:, None], from_logits(sure), spec)
-        return Baseline(about["model"], found, about["configuration"])
+        return GateBaseline(about["model"], found, about["configuration"])
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise StoreError(
             f"{path.name} is not a baseline file, or is damaged",

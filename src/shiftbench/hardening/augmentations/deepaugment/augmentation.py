@@ -85,13 +85,13 @@ def deepaugment(
     """Either branch of DeepAugment, even odds; ``edsr`` and ``cae`` are their networks."""
     if edsr is None or cae is None:
         raise missing_network("deepaugment")
-    return Either(
+    return EitherBranch(
         deepaugment_edsr(edsr, published=published, device=device),
         deepaugment_cae(cae, published=published, device=device),
     )
 
 
-class Either:
+class EitherBranch:
     """One of two augmentations, even odds."""
 
     def __init__(self, first: ImageAugmentation, second: ImageAugmentation) -> None:
