@@ -42,7 +42,8 @@ def trace(module: nn.Module) -> Any:
 @pytest.mark.parametrize("kind", ["scripted", "traced"])
 def test_torchscript(tmp_path: Path, own_cache: Path, pets: LabelSpace, kind: str) -> None:
     save(Small() if kind == "scripted" else trace(Small()), tmp_path / "model.pt")
-    classifier = load_classifier(tmp_path / "model.pt", labels=pets, preprocessing=SMALL)
+    engine: Any = "auto" if kind == "scripted" else "torch"
+    classifier = load_classifier(tmp_path / "model.pt", labels=pets, preprocessing=SMALL, engine=engine)
     assert classifier.name == "model"
     assert np.allclose(classifier.scores(IMAGES), expected(), atol=1e-5)
     if kind == "scripted":
