@@ -59,7 +59,7 @@ def test_a_full_disk(pictures: Path, disk: Path, tmp_path: Path, engine: str) ->
     assert kept, "what was done is there"
     assert not list(disk.rglob(".*.tmp")), "and no half file"
     subprocess.run(mount(disk, "remount,size=4m"), check=True)
-    run_small(pictures, disk / "w", executor=executor(engine), workers=2)
+    run_small(pictures, disk / "w", workers=2)
     run_small(pictures, tmp_path / "whole")
     assert stored(disk / "w") == stored(tmp_path / "whole")
 

@@ -14,20 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.runs.helpers import colour_folder
+from tests.runs.kill_target import evaluate_slowly
 
 pytestmark = pytest.mark.reliability("kills")
 
 
 def start(workspace: Path, data: Path, workers: int, engine: str) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.runs.kill_target",
-        str(workspace),
-        str(data),
-        str(workers),
-        engine,
-    ]
+    command = [sys.executable, "-m", "tests.runs.kill_target", str(workspace), str(data), str(workers), engine]
     return subprocess.Popen(command, cwd=Path(__file__).parents[2])
 
 
@@ -42,14 +35,14 @@ def shards(workspace: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
 def test_killed_at_many_moments_and_continued_gives_the_same_bytes(
     tmp_path: Path, kills: int, record_property: Callable[[str, object], None]
 ) -> None:
     record_property("tries", kills)
     data = colour_folder(tmp_path / "pictures", per_class=60)
     whole = tmp_path / "whole"
-    assert start(whole, data, 1, "threads").wait(120) == 0
+    evaluate_slowly(whole, data, 1)
     expected = files(whole)
     assert len(expected) == 7
 

@@ -42,8 +42,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def truths(root: Path) -> Truths:
-    """Every role of the suites, from every fourth photograph."""
-    return trees.make_all(root, trees.photographs()[::4])
+    """Every role of the suites, from every sixth photograph."""
+    return trees.make_all(root, trees.photographs()[::6])
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import shiftbench as sb
-from shiftbench.labels import sanity_checks
+from shiftbench.labels import guard
 from tests.datasets import official_trees as trees
 
 FULL = trees.FULL
@@ -140,9 +140,9 @@ def test_what_is_skipped_for_speed_would_have_found_nothing(monkeypatch: pytest.
         cases.append((labels, top1))
 
     def texts() -> list[list[str]]:
-        return [[str(one) for one in sanity_checks.outcome_warnings(*case, space)] for case in cases]
+        return [[str(one) for one in guard.outcome_warnings(*case, space)] for case in cases]
 
     quick = texts()
-    monkeypatch.setattr(sanity_checks, "_could_gain", lambda *_: True)
+    monkeypatch.setattr(guard, "_could_gain", lambda *_: True)
     assert quick == texts()
     assert 20 < sum(map(bool, quick)) < 180

@@ -34,8 +34,14 @@ def wnid_tree(root: Path, demo: sb.Dataset, wnids: set[str]) -> Path:
         wnid = demo.space.keys[demo.labels[i]]
         if wnid in wnids:
             (root / wnid).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(demo.read(i).pixels).save(root / wnid / f"{i:03d}.png")
+            small(demo, i).save(root / wnid / f"{i:03d}.png")
     return root
+
+
+def small(demo: sb.Dataset, index: int) -> Image.Image:
+    image = Image.fromarray(demo.read(index).pixels)
+    image.thumbnail((400, 400))
+    return image
 
 
 def test_each_model_with_its_own_preprocessing_reaches_its_accuracy(clean: sb.Run) -> None:
@@ -90,7 +96,7 @@ def test_folders_named_by_class_index_are_read_as_integers(demo: sb.Dataset, tmp
     for i in range(1000):
         (root / str(i)).mkdir(parents=True)
     for i in range(0, len(demo), 4):
-        Image.fromarray(demo.read(i).pixels).save(root / str(demo.labels[i]) / f"{i}.png")
+        small(demo, i).save(root / str(demo.labels[i]) / f"{i}.png")
     run = sb.evaluate(LITE0, "clean", root, tmp_path / "w", progress=False)
     assert run.scores("top1")[0][2].value > 0.85
 
@@ -130,7 +136,7 @@ def test_sixteen_threads_of_one_process_and_processes_agree(demo: sb.Dataset, tm
         root = tmp_path / f"{workers}-{engine}"
         sb.evaluate(
             SQUEEZENET, "demo", workspace=root, corruptions=("snow",), severities=(2,), workers=workers,
-            executor=engine, progress=False,  # type: ignore[arg-type]
+            executor=engine, progress=False, select=sb.Selection(sample=40),  # type: ignore[arg-type]
         )  # fmt: skip
         stored.append({p.name: p.read_bytes() for p in sorted((root / "predictions").rglob("*.parquet"))})
         shutil.rmtree(root)
@@ -140,19 +146,22 @@ def test_sixteen_threads_of_one_process_and_processes_agree(demo: sb.Dataset, tm
 def test_a_folder_called_demo_does_not_hide_the_photographs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "demo").mkdir()
     monkeypatch.chdir(tmp_path)
-    run = sb.evaluate(SQUEEZENET, "demo", workspace="demo", corruptions=("contrast",), severities=(1,), progress=False)
-    assert len(run.predictions(setting="demo")) == 114
+    chosen = {"corruptions": ("contrast",), "severities": (1,), "select": sb.Selection(sample=5)}
+    run = sb.evaluate(SQUEEZENET, "demo", workspace="demo", progress=False, **chosen)  # type: ignore[arg-type]
+    assert len(run.predictions(setting="demo")) == 5
 
 
 def test_our_frost_is_as_hard_as_the_original_pictures(demo: sb.Dataset, reference_data: Path) -> None:
     classifier = sb.load_classifier(SQUEEZENET)
-    images = np.stack([classifier.preprocessing.geometry(demo.read(i).pixels) for i in range(len(demo))])
+    chosen = range(0, len(demo), 2)
+    images = np.stack([classifier.preprocessing.geometry(demo.read(i).pixels) for i in chosen])
+    ids, labels = [demo.ids[i] for i in chosen], demo.labels[list(chosen)]
 
     def accuracy(textures: str) -> float:
         hits = []
         for seed in range(3):
-            frosted = sb.corrupt(images, "frost", 1, seed=seed, image_id=list(demo.ids), frost_textures=textures)
-            hits.append(classifier.scores(frosted).argmax(axis=1) == demo.labels)
+            frosted = sb.corrupt(images, "frost", 1, seed=seed, image_id=ids, frost_textures=textures)
+            hits.append(classifier.scores(frosted).argmax(axis=1) == labels)
         return float(np.mean(hits))
 
     ours, originals = accuracy("procedural"), accuracy(str(reference_data / "frost"))

@@ -86,10 +86,10 @@ def test_others_complete_and_the_report_names_classifier_images_and_cause(
     assert {result.classifier for result in caught.value.run.results} == {"bad", "bright", "dark"}
     assert len(caught.value.run.results) == 14
 
-    # Mended, the same call computes the one missing block and no more.
+    # Fixed, the same call computes the one missing block and no more.
     (tmp_path / "log").write_text("x" * 10_000)
     with pytest.warns(UserWarning):
-        run = run_small(pictures, tmp_path / "w", functions=functions, executor=engine, workers=2)
+        run = run_small(pictures, tmp_path / "w", functions=functions, workers=2)
     assert len(run.results) == 15 and not list((tmp_path / "w" / "shards").rglob("*.parquet"))
 
 
