@@ -161,7 +161,8 @@ def required(module: str, extra: str, purpose: str, package: str = "") -> Any:
 #: What a warning about a result is about. A strict run fails on every one but the notes.
 WarningCode = Literal[
     "permuted-labels", "chance-level", "assumed-preprocessing", "missing-predictions", "skipped-images",
-    "duplicate-images", "own-classes", "budget", "data-files", "changed-model", "unsteady-model", "unverified-model",
+    "duplicate-images", "training-images", "own-classes", "budget", "data-files", "changed-model", "unsteady-model",
+    "unverified-model",
 ]  # fmt: skip
 _NOTES = ("own-classes", "data-files", "budget", "changed-model", "unverified-model")
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
+from shiftbench.datasets import sample
 from shiftbench.errors import ResultWarning
 from shiftbench.metrics.base import Needs, Score
 from shiftbench.runs.compute import predict
-from tests.runs.helpers import brightest_channel, colour_folder
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 SMALL: Any = {"preprocessing": {"size": 32}, "labels": "folders", "progress": False, "workers": 1}
 
@@ -92,6 +94,19 @@ def test_copies_are_reported_once_by_a_run(tmp_path: Path) -> None:
         sb.evaluate(brightest_channel, data=folder, workspace=tmp_path / "w", **SMALL)
     found = [one.message for one in caught if getattr(one.message, "code", "") == "duplicate-images"]
     assert len(found) == 2 and "several classes" in str(found[1])
+
+
+def test_images_that_the_model_was_trained_on_are_reported(tmp_path: Path) -> None:
+    data = sb.open_dataset(colour_folder(tmp_path / "data", per_class=4), space=COLOURS)
+    other = sb.open_dataset(colour_folder(tmp_path / "other", per_class=4, seed=1), space=COLOURS)
+    model = sb.load_classifier(brightest_channel, labels=COLOURS, preprocessing={"size": 32})
+    model.trained_on = (data.fingerprint, len(data))
+    for number, (dataset, expected) in enumerate([(data, 1), (sample(data, 5), 1), (other, 0)]):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            sb.evaluate(model, data=dataset, workspace=tmp_path / f"w{number}", progress=False)
+        found = [str(one.message) for one in caught if getattr(one.message, "code", "") == "training-images"]
+        assert len(found) == expected and all("was trained on the images of" in text for text in found)
 
 
 TIES = """

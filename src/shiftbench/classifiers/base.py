@@ -57,6 +57,8 @@ class Classifier(ABC):
     #: ``fingerprint`` covers all that decides the scores. Otherwise (code may read a file or ask a server when it is
     #: called) a run also compares its scores on fixed images with those that its stored results were made with.
     self_contained: bool = False
+    #: ``datasets.stored.identity`` and number of the images that it was trained on, where that is known.
+    trained_on: tuple[str, int] | None = None
     #: Distinguishes models of the same fingerprint and other scores on these images; set by a run.
     behaviour: str = ""
 

@@ -215,6 +215,7 @@ class Defended(Classifier):
         self.name = "+".join([classifier.name, *(defence.name for defence in self.defences)])
         self.space, self.engine, self.sources = classifier.space, classifier.engine, classifier.sources
         self.takes_pixels, self.self_contained = classifier.takes_pixels, classifier.self_contained
+        self.trained_on = classifier.trained_on
         self.outputs: Outputs = classifier.outputs if self.views == 1 else "probabilities"
         self.batch_size = max(1, classifier.batch_size // self.views)
         geometry = classifier.preprocessing.geometry

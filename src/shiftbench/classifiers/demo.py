@@ -143,7 +143,7 @@ def load_demo(target: str, options: Options) -> Classifier:
     graph = twin_path(digest("graph", _GRAPHS, weights), preprocessing)
     if not graph.exists():
         demo.graph(path, graph, preprocessing.geometry.output)
-    return OnnxClassifier(
+    classifier = OnnxClassifier(
         graph,
         name=options.name or target,
         space=labels,
@@ -153,6 +153,8 @@ def load_demo(target: str, options: Options) -> Classifier:
         threads=options.threads,
         batch_size=options.batch_size,
     )
+    classifier.self_contained = True  # made of the weights, by a graph with a version
+    return classifier
 
 
 def _through_onnxruntime(options: Options) -> bool:

@@ -25,6 +25,7 @@ from shiftbench.arrays import BoolArray
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.images import MAX_PIXELS, decode, read_file
 from shiftbench.errors import BadImageError, DatasetError, StoreError
+from shiftbench.io import hashing
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.paths import Location, ObjectPath, UnreachableError, UnwritableError, is_object, local
@@ -32,6 +33,8 @@ from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.space import Labels, LabelSets, LabelSpace
 
 DIGEST_SIZE = 16
+#: Images of a dataset up to which its ``identity`` is its content; more are identified by names and labels.
+HASHED = 200_000
 #: The digest of an image whose bytes can't be read.
 UNREADABLE = bytes(DIGEST_SIZE)
 _THREADS = min(8, (os.cpu_count() or 1) + 2)
@@ -47,6 +50,15 @@ _ABOUT_THE_FILE = (
 
 def digest_bytes(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_SIZE).digest()
+
+
+def identity(dataset: Dataset) -> str:
+    """The fingerprint of the content; of large datasets a hash of names and labels, which takes seconds, not hours."""
+    if len(dataset) <= HASHED:
+        return dataset.fingerprint
+    sets = dataset.labels.tobytes() if dataset.label_sets is None else repr(dataset.label_sets).encode()
+    names = "\n".join(dataset.ids).encode("utf-8", "surrogateescape")
+    return "names:" + hashing.digest(dataset.space.fingerprint, names, sets)
 
 
 def combine(

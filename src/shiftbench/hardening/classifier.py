@@ -121,6 +121,12 @@ def load_hardened(target: str, options: Options) -> Classifier:
             expected=f"a folder with {ABOUT} and {WEIGHTS}, as `shiftbench harden train` leaves it",
             hint="give the same `harden train` again: it continues" if there.startswith("a run") else None,
         )
+    classifier = _load(finished, options)
+    classifier.trained_on = finished.fingerprint, int(finished.about["data"].get("images", 0))
+    return classifier
+
+
+def _load(finished: Finished, options: Options) -> Classifier:
     if (finished.folder / BASELINE).is_file():
         return load_baseline(finished.folder / BASELINE, name=options.name)
     options = replace(
@@ -133,7 +139,7 @@ def load_hardened(target: str, options: Options) -> Classifier:
         network.load_state_dict(load_file(finished.folder / WEIGHTS))
     except (OSError, RuntimeError, SafetensorError) as error:
         raise ClassifierError(
-            f"the weights in {target} do not fit", found=str(error).strip()[:300], hint="train it again"
+            f"the weights in {finished.folder} do not fit", found=str(error).strip()[:300], hint="train it again"
         ) from error
     architecture = finished.recipe.as_dict()["architecture"]
     weights = digest("hardened", architecture, len(finished.space), file_digest(finished.folder / WEIGHTS))

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ResultWarning, StoreError
@@ -109,12 +110,17 @@ def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | Non
     )
 
 
-def _probe(classifier: Classifier) -> FloatArray | None:
-    """The scores on scenes of different brightness and tint."""
+@lru_cache(maxsize=4)
+def _scenes(size: tuple[int, int]) -> Pixels:
+    """Of different brightness and tint."""
     light = np.linspace(0.3, 1.7, _IMAGES)[:, None] * [np.roll([1.3, 1.0, 0.7], i) for i in range(_IMAGES)]
-    scenes = sample_images(_IMAGES, classifier.preprocessing.geometry.output or (224, 224))
+    lit: Pixels = np.clip(sample_images(_IMAGES, size) * light[:, None, None], 0, 255).astype(np.uint8)
+    return lit
+
+
+def _probe(classifier: Classifier) -> FloatArray | None:
     try:
-        scores = classifier.scores(np.clip(scenes * light[:, None, None], 0, 255).astype(np.uint8))
+        scores = classifier.scores(_scenes(classifier.preprocessing.geometry.output or (224, 224)).copy())
     except Exception:
         return None
     table: Any = np.nan_to_num(scores.astype(np.float64))

@@ -21,6 +21,7 @@ from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.options import assumed_warning
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import copy_remarks
+from shiftbench.datasets.stored import identity
 from shiftbench.errors import (
     BadImageError,
     ClassifierError,
@@ -193,8 +194,8 @@ def common_image_size(datasets: Sequence[Dataset], sample: int = 32) -> tuple[in
 
 
 def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset]) -> list[ResultWarning]:
-    """What is known before a run to weaken its results: assumed preprocessing, copies among the images, images without
-    a recorded prediction."""
+    """What is known before a run to weaken its results: assumed preprocessing, copies among the images, images that a
+    model was trained on, images without a recorded prediction."""
     datasets, found = list(datasets), []
     for dataset in datasets:
         found += [ResultWarning(f"{dataset.name}: {remark}", "data-files") for remark in dataset.remarks]
@@ -204,12 +205,28 @@ def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset
             found.append(warning)
         recorded = classifier.recorded
         for dataset in datasets:
+            if _was_trained_on(classifier, dataset):
+                text = f"{classifier.name} was trained on the images of {dataset.name}: its scores there are too good, "
+                text += "and say nothing about images that it has not seen"
+                found.append(ResultWarning(text, "training-images"))
             missing = [] if recorded is None else recorded.coverage(dataset.ids)[0]
             if missing:
                 text = f"{classifier.name} has no prediction for {len(missing)} of {len(dataset)} images of "
                 text += f"{dataset.name}, such as {missing[0]!r}; they are left out of its scores"
                 found.append(ResultWarning(text, "missing-predictions"))
     return found
+
+
+def _was_trained_on(classifier: Classifier, dataset: Dataset | None) -> bool:
+    """Whether a dataset, or one that it is a part of, is the one that the model was trained on."""
+    known = classifier.trained_on
+    while known is not None and dataset is not None:
+        # Only of what may be it: the fingerprint of the whole of a subset can take minutes.
+        same_classes = dataset.space.fingerprint == classifier.space.fingerprint
+        if same_classes and len(dataset) >= known[1] and identity(dataset) == known[0]:
+            return True
+        dataset = getattr(dataset, "base", None)
+    return False
 
 
 def collect_needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:

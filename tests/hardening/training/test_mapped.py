@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiftbench.datasets.stored import FileDataset
+from shiftbench.datasets import stored
+from shiftbench.datasets.stored import FileDataset, identity
 from shiftbench.datasets.subset import Subset
-from shiftbench.hardening.training import data as training_data
 from shiftbench.hardening.training import mapped
-from shiftbench.hardening.training.data import DatasetImages, Pictures, identity
+from shiftbench.hardening.training.data import DatasetImages, Pictures
 from shiftbench.labels import label_space
 
 
@@ -58,10 +58,10 @@ def test_large_datasets_are_identified_by_names_and_labels(tmp_path: Path) -> No
     names = FileDataset("a", space, tmp_path, ["x/1.png", "x/3.png"], [0, 1])
     labels = FileDataset("a", space, tmp_path, ["x/1.png", "x/2.png"], [0, 2])
     assert identity(one) == one.fingerprint
-    limit, training_data._HASHED = training_data._HASHED, 1
+    limit, stored.HASHED = stored.HASHED, 1
     try:
         found = [identity(dataset) for dataset in (one, names, labels)]
         assert identity(FileDataset("b", space, tmp_path / "elsewhere", one.paths, [0, 1])) == found[0]
     finally:
-        training_data._HASHED = limit
+        stored.HASHED = limit
     assert len(set(found)) == 3 and all(text.startswith("names:") for text in found)

@@ -19,6 +19,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.datasets.stored import identity
 from shiftbench.datasets.subset import of_classes, per_class, sample
 from shiftbench.errors import BadImageError, LabelError, listed
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
@@ -38,9 +39,6 @@ from shiftbench.labels.space import LabelSpace
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-#: Images of a dataset up to which its content is hashed; more are identified by their names and labels.
-_HASHED = 200_000
 
 Targets = NDArray[np.int32] | NDArray[np.uint8]
 
@@ -223,15 +221,6 @@ def load_pictures(
         ids = [one for one, fine in zip(dataset.ids, good, strict=True) if fine]
         kept, pixels = replace(kept, ids=ids, targets=targets[good], originals=len(ids)), pixels[good]
     return replace(kept, picture=ImagesInMemory(pixels))
-
-
-def identity(dataset: Dataset) -> str:
-    """The fingerprint of the content; of large datasets a hash of names and labels, which takes seconds, not hours."""
-    if len(dataset) <= _HASHED:
-        return dataset.fingerprint
-    sets = dataset.labels.tobytes() if dataset.label_sets is None else repr(dataset.label_sets).encode()
-    names = "\n".join(dataset.ids).encode("utf-8", "surrogateescape")
-    return "names:" + digest(dataset.space.fingerprint, names, sets)
 
 
 def _targets(dataset: Dataset) -> Targets:
