@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+import shiftbench as sb
 from shiftbench.classifiers import load_classifier
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, ResultWarning
 from shiftbench.hardening.classifier import build_network
 from shiftbench.hardening.errors import BusyError, DivergedError, TrainingError
 from shiftbench.hardening.recipe import Optimizer, Recipe
@@ -61,6 +62,9 @@ def test_it_learns_and_leaves_a_classifier(tiny: Tiny, tmp_path: Path) -> None:
     right = (classifier.scores(images).argmax(axis=1) == dataset.labels).mean()
     assert classifier.name == "run" and classifier.space.name == "cifar-10"
     assert right > 0.25
+    assert classifier.trained_on == (dataset.fingerprint, 96)
+    with pytest.warns(ResultWarning, match="was trained on the images of"):
+        sb.evaluate(f"hardened:{trained.folder}", data=dataset, workspace=tmp_path / "w", progress=False)
 
 
 def test_the_loaded_classifier_gives_the_trained_networks_scores(tiny: Tiny, tmp_path: Path) -> None:
