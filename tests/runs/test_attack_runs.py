@@ -71,7 +71,8 @@ def test_a_run_gives_what_the_attack_gives(pictures: Path, tmp_path: Path) -> No
     found = run(pictures, tmp_path / "w").predictions(setting="attacked")
     dataset, classifier = sb.open_dataset(pictures, space=COLOURS), network()
     images = np.stack([PREPROCESSING.geometry(dataset.read(i).pixels) for i in range(len(dataset))])
-    expected = PGD.scores(classifier, images, np.asarray(dataset.labels), image_ids=list(dataset.ids), seed=0)
+    labels, ids = np.asarray(dataset.labels), list(dataset.ids)
+    expected, _ = PGD.scores_and_images(classifier, images, labels, image_ids=ids, seed=0)
     assert found.scores is not None and len(found) == 36
     np.testing.assert_allclose(found.scores, expected, atol=2e-3)  # scores are kept in half precision
     np.testing.assert_array_equal(found.top[:, 0], expected.argmax(axis=1))

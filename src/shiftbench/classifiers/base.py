@@ -39,10 +39,8 @@ class Classifier(ABC):
     name: str
     space: LabelSpace
     preprocessing: Preprocessing
-    #: Whether ``scores`` are logits (softmax still to come) or probabilities.
-    outputs: Outputs = "logits"
-    #: What the runner best passes at once; it shrinks when memory runs out.
-    batch_size: int = 32
+    outputs: Outputs = "logits"  #: Whether ``scores`` are logits (softmax still to come) or probabilities.
+    batch_size: int = 32  #: What the runner best passes at once; it shrinks when memory runs out.
     #: What computes the scores, for provenance: "onnxruntime cpu", "torch cuda bfloat16", "python", ...
     engine: str = "python"
     #: (spec, options) of a classifier that was loaded by a spec: pickled as these, it is loaded again.
@@ -52,8 +50,7 @@ class Classifier(ABC):
     #: Who states each fact; "library" where nothing is noted. Not part of ``describe``: a result is the same result
     #: whether its preprocessing was assumed or given.
     sources: Mapping[str, FactSource] = {}
-    #: It takes uint8 pixels and normalises for itself.
-    takes_pixels: bool = False
+    takes_pixels: bool = False  #: It takes uint8 pixels and normalises for itself.
     #: ``fingerprint`` covers all that decides the scores. Otherwise (code may read a file or ask a server when it is
     #: called) a run also compares its scores on fixed images with those that its stored results were made with.
     self_contained: bool = False

@@ -27,8 +27,7 @@ class Defence(ABC):
     """Something done to the uint8 input; immutable and picklable."""
 
     name: str
-    #: How many images the classifier sees for each one.
-    views: int = 1
+    views: int = 1  #: How many images the classifier sees for each one.
 
     @abstractmethod
     def __call__(self, images: Pixels) -> Pixels:

@@ -62,8 +62,7 @@ class DemoClassifier:
     weights: Callable[[], Path]
     #: Writes the ONNX graph: from these weights, to this file, for images of this size (any, if None).
     graph: Callable[[Path, Path, tuple[int, int] | None], None]
-    #: The same network in torch.
-    build: Callable[[Path], Any]
+    build: Callable[[Path], Any]  #: The same network in torch.
     #: Raised when the built architecture changes; the hash of the weights can't know that.
     version: str = "1"
     labels: str = "imagenet-1k"

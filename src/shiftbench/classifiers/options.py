@@ -285,15 +285,11 @@ def foreign_keys(path: Path) -> list[str]:
 class KnownInput:
     """What a loader knows about a model's input before it has run it."""
 
-    #: (height, width), if the file or the library states it.
-    size: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None  #: (height, width), if the file or the library states it.
     normalisation: Normalisation = field(default_factory=Normalisation)
-    #: Facts of the normalisation that nothing states.
-    assumed: tuple[str, ...] = NORMALISATION_FACTS
-    #: Who states the size and the layout.
-    source: FactSource = "file"
-    #: The model takes uint8 pixels and normalises for itself.
-    pixels: bool = False
+    assumed: tuple[str, ...] = NORMALISATION_FACTS  #: Facts of the normalisation that nothing states.
+    source: FactSource = "file"  #: Who states the size and the layout.
+    pixels: bool = False  #: The model takes uint8 pixels and normalises for itself.
 
 
 def settle(name: str, options: Options, known: KnownInput, trial: Trial) -> tuple[Options, Scores]:

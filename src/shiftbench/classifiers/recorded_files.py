@@ -41,10 +41,8 @@ class Answers:
     """What a file records of one model; classes as they are written there."""
 
     model: str
-    #: None: row i is the i-th image.
-    ids: Sequence[str] | None
-    #: (N,) or (N, k), best first; keys, names or numbers.
-    classes: Any = None
+    ids: Sequence[str] | None  #: None: row i is the i-th image.
+    classes: Any = None  #: (N,) or (N, k), best first; keys, names or numbers.
     confidence: Confidence | None = None
     scores: Scores | None = None
 

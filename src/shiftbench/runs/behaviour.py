@@ -38,10 +38,8 @@ _RELATIVE, _ABSOLUTE = 1e-3, 1e-4
 class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One behaviour of the same code."""
 
-    #: Part of the fingerprint; empty for the first one.
-    id: str = ""
-    #: Of each image, by class or group of classes.
-    scores: list[list[float]]
+    id: str = ""  #: Part of the fingerprint; empty for the first one.
+    scores: list[list[float]]  #: Of each image, by class or group of classes.
     #: Two calls with the same images gave the same scores. If not, nothing is compared.
     steady: bool = True
 

@@ -58,10 +58,8 @@ class Evaluation(Job[Block]):
     #: By the key of a result: predictions that are made already.
     known: Mapping[str, KnownRows] = field(default_factory=dict)
     threads: int = 1
-    #: Leave blocks that another run computes to it.
-    skip_claimed: bool = False
-    #: Who makes the images ready; without one, the worker itself.
-    images: Reader | None = None
+    skip_claimed: bool = False  #: Leave blocks that another run computes to it.
+    images: Reader | None = None  #: Who makes the images ready; without one, the worker itself.
 
     def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem] | None:
         """None when another run is at it and ``wait`` is False."""
@@ -125,8 +123,7 @@ class Ready:
     """What was wanted, of the images that could be read."""
 
     images: Sequence[Pixels] | Pixels
-    #: Their positions in the block, and their ids.
-    readable: tuple[int, ...]
+    readable: tuple[int, ...]  #: Their positions in the block.
     ids: tuple[str, ...]
     #: Images of the block that were skipped or converted, and why.
     problems: tuple[dict[str, str], ...] = ()

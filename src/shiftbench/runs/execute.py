@@ -39,19 +39,9 @@ from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
+from shiftbench.runs import plan
 from shiftbench.runs.compute import Evaluation
-from shiftbench.runs.plan import (
-    Common,
-    PlannedResult,
-    RunContext,
-    all_items,
-    covering,
-    is_complete,
-    missing_items,
-    plan_result,
-    read_blocks,
-    stored_blocks,
-)
+from shiftbench.runs.plan import PlannedResult, RunContext
 from shiftbench.settings.base import Suite
 from shiftbench.settings.roles import Data, Selection, open_data
 from shiftbench.store.run_records import Call, ModelRun, hidden, recorded_run
@@ -251,13 +241,13 @@ def plan_results(
         )
         workspace.record_metadata(name, fingerprint, dataset.metadata)
     planned: list[PlannedResult] = []
-    common = Common()
+    common = plan.Common()
     for setting in suite.settings:
         if setting.name in left_out:
             continue
         for classifier in classifiers.values():
             try:
-                one = plan_result(classifier, setting, datasets[setting.dataset], needs, seed, workspace, common)
+                one = plan.plan_result(classifier, setting, datasets[setting.dataset], needs, seed, workspace, common)
             except ShiftbenchError as error:
                 if not setting.optional or isinstance(error, UnwritableError):
                     raise
@@ -273,9 +263,8 @@ def plan_results(
 class Outcome:
     failures: list[Failure]
     complete: list[Result]
-    #: All blocks of the run, and how many of them results still wait for.
-    blocks: int
-    waiting: int
+    blocks: int  #: Of the whole run.
+    waiting: int  #: Blocks that results still wait for.
 
 
 def execute(
@@ -283,7 +272,7 @@ def execute(
 ) -> Outcome:
     """Compute what is missing, and keep a record of the run."""
     workspace = context.workspace
-    todo = _not_passing(context.results, lambda planned: is_complete(workspace, planned))
+    todo = _not_passing(context.results, lambda planned: plan.is_complete(workspace, planned))
     missing = {planned.result.key for planned in todo}
     started = {folder.name for folder in workspace.block_folders()} if todo else set()
     models: dict[str, ModelRun] = {}
@@ -320,7 +309,7 @@ def _compute(
 ) -> Outcome:
     # All jobs of an array must cut the data alike, on whatever machine each of them runs.
     workers = shard.count if shard else executor.wanted_workers() if todo else 1
-    blocks = all_items(context.results, context.datasets, workers)
+    blocks = plan.all_items(context.results, context.datasets, workers)
     own = blocks if shard is None else list(shard.of(blocks))
     already = sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
     job = Evaluation(replace(context, results=tuple(todo)))
@@ -333,7 +322,7 @@ def _compute(
     taken = set(blocks if shard is None or not shard.rebalance or is_object(workspace.root) else own)
     others = [block for block in blocks if block not in taken]
     for share, part in ((own, job), (others, replace(job, skip_claimed=True))):
-        items, to_do, done = missing_items(workspace, todo, share, context.datasets)
+        items, to_do, done = plan.missing_items(workspace, todo, share, context.datasets)
         if items:
             total = to_do + done + already
             with progress_bar("predictions", total, done + already, show=progress, console=console) as advance:
@@ -343,10 +332,12 @@ def _compute(
         workspace.write_catalogue()
     unfinished = {planned.result.relative for planned in lacking}
     complete = [planned.result for planned in context.results if planned.result.relative not in unfinished]
-    stored = [(one, stored_blocks(workspace, one, context.datasets[one.dataset])) for one in lacking]
-    waiting = [item for item in blocks
-               if any(one.dataset == item.whole and not covering(there, item) for one, there in stored)]  # fmt: skip
-    return Outcome(failures, complete, len(blocks), len(waiting))
+    stored = [(one, plan.stored_blocks(workspace, one, context.datasets[one.dataset])) for one in lacking]
+
+    def is_missing(item: Block) -> bool:
+        return any(one.dataset == item.whole and not plan.covering(there, item) for one, there in stored)
+
+    return Outcome(failures, complete, len(blocks), sum(map(is_missing, blocks)))
 
 
 def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult], bool]) -> list[PlannedResult]:
@@ -359,13 +350,13 @@ def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext)
     """Join a result's blocks into its one file, then clear them; False while blocks are missing."""
     result = planned.result
     with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=context.patience):
-        if is_complete(workspace, planned):
+        if plan.is_complete(workspace, planned):
             remove_tree(workspace.blocks_folder(result))
             return True
         data = context.datasets[planned.dataset]
-        whole = read_blocks(workspace, planned, stored_blocks(workspace, planned, data), Block(0, len(data)))
+        whole = plan.read_blocks(workspace, planned, plan.stored_blocks(workspace, planned, data), Block(0, len(data)))
         if whole is None:
             # Where there are no locks, another run may have joined and cleared them just now.
-            return is_complete(workspace, planned)
+            return plan.is_complete(workspace, planned)
         workspace.complete(result, [whole], context.made_by)
     return True

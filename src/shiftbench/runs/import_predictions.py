@@ -67,10 +67,8 @@ class Imported:
     """What an import put into a workspace."""
 
     results: StoredResults
-    #: How images were found in the dataset: "id", "file name", ..., or "order".
-    matched_by: str
-    #: Models that lack predictions for some images, and for how many.
-    missing: Mapping[str, int]
+    matched_by: str  #: How images were found in the dataset: "id", "file name", ..., or "order".
+    missing: Mapping[str, int]  #: Models that lack predictions for some images, and for how many.
     #: Models with predictions for images that the dataset lacks, and for how many.
     unknown: Mapping[str, int]
 

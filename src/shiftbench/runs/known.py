@@ -26,8 +26,7 @@ from shiftbench.store.workspace import Result, Workspace
 class KnownRows:
     """Predictions of some rows of the dataset."""
 
-    #: Ascending.
-    rows: IntArray
+    rows: IntArray  #: Ascending.
     block: PredictionBlock
 
     @classmethod

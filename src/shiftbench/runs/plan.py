@@ -40,8 +40,7 @@ class PlannedResult:
     geometry: Geometry
     space: LabelSpace
     projection: Projection
-    #: Rows of the dataset that the setting uses, ascending.
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  #: Rows of the dataset that the setting uses, ascending.
     #: What is stored of it: no more than the label space, or a record made elsewhere, can give.
     needs: Needs
 

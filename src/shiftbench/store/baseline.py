@@ -34,8 +34,7 @@ class GateBaseline:
 
     model: str
     predictions: Mapping[str, Predictions]
-    #: Arguments of ``evaluate``; empty if they are not known.
-    configuration: Mapping[str, Any]
+    configuration: Mapping[str, Any]  #: Arguments of ``evaluate``; empty if they are not known.
 
 
 def write_baseline(path: Location, baseline: GateBaseline) -> None:

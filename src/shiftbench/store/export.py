@@ -95,7 +95,7 @@ def long_table(
     found: Predictions, top_k: int, images: Collection[str] = (), *, model_id: str, assumed: str = ""
 ) -> pa.Table:
     """The rows of one result, or those of some of its images."""
-    rows = np.arange(len(found))
+    rows: NDArray[np.int64] = np.arange(len(found))
     if images:
         rows = np.array([row for row, image in enumerate(found.ids) if image in images], np.int64)
     top, labels, confidence = found.top[rows], found.labels[rows], found.confidence[rows]

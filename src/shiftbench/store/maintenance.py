@@ -178,10 +178,8 @@ class Repair:
     """What a repair did, and what is left to do."""
 
     removed: list[Damage]
-    #: Results that the next eval computes, or records, again.
-    results: list[str]
-    #: Commands or calls that do that, as far as runs were recorded.
-    commands: list[str]
+    results: list[str]  #: Results that the next eval computes, or records, again.
+    commands: list[str]  #: Commands or calls that do that, as far as runs were recorded.
 
 
 def repair(workspace: Workspace, damage: Sequence[Damage], *, dry_run: bool = False) -> Repair:

@@ -30,8 +30,7 @@ class ModelVersion:
 
     name: str
     record: ClassifierRecord
-    #: The name it was evaluated under: that of its folder.
-    stored_as: str
+    stored_as: str  #: The name it was evaluated under: that of its folder.
 
     @property
     def id(self) -> str:

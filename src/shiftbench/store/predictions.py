@@ -133,8 +133,7 @@ class Predictions:
 class SettingRows:
     """The images of a dataset that a setting uses, with their labels over its label space."""
 
-    #: Positions in the dataset, ascending.
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  #: Positions in the dataset, ascending.
     labels: Labels
     label_sets: LabelSets | None = None
 

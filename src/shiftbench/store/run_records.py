@@ -125,10 +125,8 @@ class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     computed: list[str] = []
     #: Computed in part by this run: other blocks are of earlier runs, or of other jobs of an array.
     shared: list[str] = []
-    #: Complete before the run.
-    reused: list[str] = []
-    #: Deleted, by ``store remove``.
-    removed: list[str] = []
+    reused: list[str] = []  #: Complete before the run.
+    removed: list[str] = []  #: Deleted, by ``store remove``.
 
     @property
     def version(self) -> str:
@@ -147,15 +145,11 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     started: str
     ended: str = ""
     status: Status = "running"
-    #: As typed; empty for calls from Python. Credentials are left out.
-    command: list[str] = []
-    #: The Python function, with the arguments that are not defaults.
-    call: str = ""
+    command: list[str] = []  #: As typed; empty for calls from Python. Credentials are left out.
+    call: str = ""  #: The Python function, with the arguments that are not defaults.
     folder: str = ""
-    #: All arguments of the call, resolved.
-    configuration: dict[str, Any] = {}
-    #: Role to path.
-    data: dict[str, str] = {}
+    configuration: dict[str, Any] = {}  #: All arguments of the call, resolved.
+    data: dict[str, str] = {}  #: Role to path.
     software: Software
     models: list[ModelRun] = []
     error: str = ""

@@ -56,8 +56,7 @@ class SealedFiles:
     """The JSON files and tables of one workspace."""
 
     root: Location
-    #: Whether a file without a digest is damaged; in format 1 no file has one.
-    required: bool
+    required: bool  #: Whether a file without a digest is damaged; in format 1 no file has one.
 
     def write_json(self, path: Location, value: Mapping[str, Any], *, exclusive: bool = False) -> None:
         write_json(path, {**value, _DIGEST: digest(self._place(path), value)}, exclusive=exclusive)

@@ -187,13 +187,10 @@ class SettingRecord:
 
     note: str = ""
     member: Member | None = None
-    #: ``Shift.record()``: the shift is made again from it.
-    shift: JsonObject = field(default_factory=dict)
+    shift: JsonObject = field(default_factory=dict)  #: ``Shift.record()``: the shift is made again from it.
     chosen_to_fool: bool = False
-    #: Of a design: the settings that its images are shared among.
-    parts: tuple[DesignPart, ...] = ()
-    #: A mean over several settings that this one is a part of.
-    mean: SettingMean | None = None
+    parts: tuple[DesignPart, ...] = ()  #: Of a design: the settings that its images are shared among.
+    mean: SettingMean | None = None  #: A mean over several settings that this one is a part of.
 
     @classmethod
     def of(cls, setting: Setting) -> SettingRecord:
@@ -238,20 +235,14 @@ class ResultSpec:
     shift: ShiftRecord = field(default_factory=ShiftRecord)
     #: How shifted images came to be: in-memory, jpeg-85 or on-disk; None where nothing was done to them.
     source: str | None = None
-    #: ``Workspace.space`` finds the label space by it.
-    space: str = ""
+    space: str = ""  #: ``Workspace.space`` finds the label space by it.
     reference: str | None = None
     metric: str = ""
-    #: Results that share this line may stand in one column.
-    provenance: str = ""
-    #: Results that share this line may be averaged over corruptions.
-    family: str | None = None
-    #: The content of imported predictions.
-    answers: str | None = None
-    #: Entries that this version has no field for.
-    others: JsonObject = field(default_factory=dict)
-    #: Fields that the stored JSON did not have.
-    absent: frozenset[str] = frozenset({"answers"})
+    provenance: str = ""  #: Results that share this line may stand in one column.
+    family: str | None = None  #: Results that share this line may be averaged over corruptions.
+    answers: str | None = None  #: The content of imported predictions.
+    others: JsonObject = field(default_factory=dict)  #: Entries that this version has no field for.
+    absent: frozenset[str] = frozenset({"answers"})  #: Fields that the stored JSON did not have.
 
     @classmethod
     def from_json(cls, value: JsonObject) -> ResultSpec:

@@ -68,8 +68,7 @@ class Result:
     seed, dataset or weights never overwrites or mixes with an older one.
     """
 
-    #: The name that the model was evaluated under: that of its folder.
-    classifier: str
+    classifier: str  #: The name that the model was evaluated under: that of its folder.
     setting: str
     spec: ResultSpec
     #: What the model is called now, and in tables: its id where the workspace holds several versions of that name.
@@ -102,8 +101,7 @@ class PartResult(Result):
     """
 
     passes: DesignPasses = field(kw_only=True, compare=False)
-    #: The number of its shift.
-    place: int = field(kw_only=True)
+    place: int = field(kw_only=True)  #: The number of its shift.
     record: SettingRecord = field(kw_only=True, compare=False)
 
     @property
@@ -120,8 +118,7 @@ class DatasetRecord:
     space: LabelSpace
     ids: list[str]
     labels: Labels
-    #: All classes of each image, where images may have several.
-    label_sets: LabelSets | None = None
+    label_sets: LabelSets | None = None  #: All classes of each image, where images may have several.
 
 
 class Workspace:
