@@ -35,7 +35,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class DecodedImage:
-    """One decoded image: RGB uint8 (H, W, 3), and the conversion that decoding needed ("" if none).
+    """One decoded image.
 
     Attributes:
         pixels: uint8 (H, W, 3), RGB.

@@ -21,17 +21,14 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class LabelSpace:
-    """Ordered classes. ``keys`` are stable identifiers (wnids for ImageNet), ``names`` are for people.
-
-    ``members`` is set for spaces of super-classes: for each class, the keys of the finer classes it holds. A
-    class that holds none (YTBB-Robust has frames of giraffes, ImageNet has no such class) can be a label, never
-    a prediction.
+    """Ordered classes.
 
     Attributes:
         name: Name of the space.
-        keys: Stable identifiers of the classes, in the order of a model's outputs.
+        keys: Stable identifiers of the classes (wnids for ImageNet), in the order of a model's outputs.
         names: Names for people; default: the keys.
-        members: For a space of super-classes: for each class, the keys of its finer classes.
+        members: For a space of super-classes: for each class, the keys of its finer classes. A class that has none
+            (YTBB-Robust has frames of giraffes, ImageNet has no such class) can be a label, never a prediction.
 
     Example:
         >>> pets = LabelSpace("pets", ("cat", "dog"))

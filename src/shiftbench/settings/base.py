@@ -51,15 +51,11 @@ class DesignPart:
 class Setting:
     """A dataset, a shift, a label space and a metric, under one name such as ``imagenet-c.fog.3``.
 
-    ``dataset`` is a role (``imagenet-val``) that the user's ``--data`` fills, or a role and a path below it
-    (``imagenet-c/fog/3``). ``space`` is the label space that scores are restricted to before softmax and
-    argmax; None means the dataset's own.
-
     Attributes:
         name: The name that tables show.
-        dataset: Role of the dataset, such as ``imagenet-val``, or a role and a path below it.
+        dataset: A role that the user's ``--data`` fills (``imagenet-val``), or one and a path (``imagenet-c/fog/3``).
         shift: What is done to the images.
-        space: Label space that scores are restricted to; None: the dataset's own.
+        space: Label space that scores are restricted to before softmax and argmax; None: the dataset's own.
         metric: Name of the metric.
         reference: Name of the setting that it is compared with.
         crop_only: Released files are already cropped: they are centre-cropped and never resized.
