@@ -67,7 +67,7 @@ class _Decoded(Protocol):
     def pixels(self) -> Pixels: ...
 
 
-class ImageSource(Protocol):
+class DatasetLike(Protocol):
     """The part of a dataset that is needed here, as datasets are defined above this layer."""
 
     name: str
@@ -145,7 +145,7 @@ class ComputeOptions:
 
 
 def per_image(
-    dataset: ImageSource | Numbers,
+    dataset: DatasetLike | Numbers,
     computations: Sequence[Computation],
     options: ComputeOptions | None = None,
     *,
@@ -249,7 +249,7 @@ class _Blocks:
 
 @dataclass(frozen=True)
 class _Computations(Job[Block]):
-    dataset: ImageSource | Numbers
+    dataset: DatasetLike | Numbers
     computations: Sequence[Computation]
     stores: Sequence[_Blocks]
 

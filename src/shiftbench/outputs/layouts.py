@@ -21,7 +21,7 @@ from numpy.lib.format import open_memmap
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io.atomic import read_json, write_json
-from shiftbench.jobs.blocks import ImageSource, cut, save_array
+from shiftbench.jobs.blocks import DatasetLike, cut, save_array
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.outputs.encoding import Encoding
@@ -33,7 +33,7 @@ _SURVEY = "survey.json"
 class Variants(ABC):
     """The images to write: for each source image one per name. Picklable."""
 
-    source: ImageSource
+    source: DatasetLike
     names: Sequence[str]
     encoding: Encoding
 
