@@ -83,7 +83,8 @@ class Writer:
 class Layout(ABC):
     """Units are numbered; each holds all variants of some source images."""
 
-    #: Source images per unit, at most.
+    #: The source images of each unit, and how many they are at most.
+    parts: Sequence[Sequence[int]]
     unit_images: int = 1
     #: Whether a unit is written by all threads, one unit after the other, as memory is bounded by one of them.
     threads_inside: bool = False
@@ -92,12 +93,8 @@ class Layout(ABC):
         self.variants, self.folder = variants, folder
 
     @property
-    @abstractmethod
-    def units(self) -> range: ...
-
-    @abstractmethod
-    def indices(self, unit: int) -> Sequence[int]:
-        """Its source images."""
+    def units(self) -> range:
+        return range(len(self.parts))
 
     @abstractmethod
     def missing(self, unit: int) -> Sequence[int]:
@@ -126,13 +123,7 @@ class Tree(Layout):
         """``folders`` are made even if they stay empty."""
         super().__init__(variants, folder)
         self._files, self._folders = files, folders
-
-    @property
-    def units(self) -> range:
-        return range(len(self._files))
-
-    def indices(self, unit: int) -> Sequence[int]:
-        return (unit,)
+        self.parts = [(index,) for index in range(len(files))]
 
     def missing(self, unit: int) -> Sequence[int]:
         """An empty file is what a power failure may leave of a complete one."""
@@ -187,14 +178,8 @@ class Arrays(Layout):
         size = int(np.prod(self._shape))
         self.unit_images = max(1, min(256, (4 << 20) // size, -(-len(self._readable) // 16)))
         self._pieces = cut(len(self._readable), self.unit_images)
+        self.parts = [self._readable[piece.slice] for piece in self._pieces]
         self._there: dict[str, set[int]] = {}
-
-    @property
-    def units(self) -> range:
-        return range(len(self._pieces))
-
-    def indices(self, unit: int) -> Sequence[int]:
-        return self._readable[self._pieces[unit].slice]
 
     def scan(self) -> None:
         """The folder is listed, its files are not looked up one by one: a shared file system may remember for a
@@ -224,7 +209,7 @@ class Arrays(Layout):
         }
         if not missing:
             return
-        indices = self.indices(unit)
+        indices = self.parts[unit]
         ids = [self.variants.source.ids[index] for index in indices]
         read = [writer.read(self.variants, index) for index in indices]
         images = [pixels for pixels in read if pixels is not None and pixels.shape == self._shape]

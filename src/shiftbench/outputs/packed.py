@@ -58,14 +58,7 @@ class Packed(Layout):
         if shard_size < 1:
             raise StoreError("invalid shard size", found=shard_size, expected="1 or more")
         self.unit_images, self._keys, self._classes = shard_size, keys, classes
-        self._blocks = cut(len(variants.source), shard_size)
-
-    @property
-    def units(self) -> range:
-        return range(len(self._blocks))
-
-    def indices(self, unit: int) -> Sequence[int]:
-        return range(self._blocks[unit].start, self._blocks[unit].stop)
+        self.parts = [range(block.start, block.stop) for block in cut(len(variants.source), shard_size)]
 
     def missing(self, unit: int) -> Sequence[int]:
         return [i for i in range(len(self.variants.names)) if not self._file(i, unit).exists()]
@@ -83,7 +76,7 @@ class Packed(Layout):
                 decoded[index] = pixels
             return pixels is not None
 
-        indices = self.indices(unit)
+        indices = self.parts[unit]
         readable = on_threads(load, indices, writer.threads)
         usable = [index for index, good in zip(indices, readable, strict=True) if good]
         keep_skipped(self.folder, unit, writer)

@@ -85,8 +85,8 @@ def write(
         variants, ids = len(layout.variants.names), layout.variants.source.ids
         missing = {unit: variants if fresh else len(layout.missing(unit)) for unit in own}
         todo = [unit for unit, count in missing.items() if count]
-        total = sum(len(layout.indices(unit)) for unit in own) * variants
-        already = total - sum(len(layout.indices(unit)) * missing[unit] for unit in todo)
+        total = sum(len(layout.parts[unit]) for unit in own) * variants
+        already = total - sum(len(layout.parts[unit]) * missing[unit] for unit in todo)
         writer = Writer(Staging(staging_folder / "files"), threads=worker_count(workers))
         with progress_bar(what, total, already, show=progress, console=console) as writer.advance:
             layout.prepare(writer)
@@ -97,13 +97,13 @@ def write(
                 layout.finish(writer)
         if writer.written and hasattr(os, "sync"):
             os.sync()
-        tried = {ids[index] for unit in todo for index in layout.indices(unit)}
+        tried = {ids[index] for unit in todo for index in layout.parts[unit]}
         skipped = record.finish(writer.skipped, tried, complete=complete)
         if complete:
             for name in KEPT:
                 shutil.rmtree(folder / WORKSHOP / name, ignore_errors=True)
     check_usable(layout.variants.source.name, len(ids) - len(skipped), skipped)
-    usable = sum(ids[index] not in skipped for unit in own for index in layout.indices(unit))
+    usable = sum(ids[index] not in skipped for unit in own for index in layout.parts[unit])
     before = usable * variants - writer.written
     return Written(folder, record.path, writer.written, before, time.monotonic() - started, skipped)
 
@@ -129,7 +129,7 @@ def _complete(layout: Layout, record: OutputRecord, writer: Writer) -> bool:
     skipped = {*writer.skipped, *(entry["id"] for entry in (content or {"skipped": []})["skipped"])}
     layout.scan()
     return all(
-        all(ids[index] in skipped for index in layout.indices(unit)) for unit in layout.units if layout.missing(unit)
+        all(ids[index] in skipped for index in layout.parts[unit]) for unit in layout.units if layout.missing(unit)
     )
 
 
