@@ -17,6 +17,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -133,9 +134,14 @@ def test_commands_and_options_exist(page: Path) -> None:
     assert unknown == []
 
 
+@cache
+def _program() -> Any:
+    return typer.main.get_command(app)
+
+
 def problems(text: str) -> list[str]:
     """What a command line names that the program does not have."""
-    command: Any = typer.main.get_command(app)
+    command: Any = _program()
     words = shlex.split(text.split(" > ")[0].split(" | ")[0], comments=True)[1:]
     if "--" in words:  # what follows are the arguments of another command
         inner = words[words.index("--") + 1 :]

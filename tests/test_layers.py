@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -54,8 +54,10 @@ def test_only_the_command_line_and_the_plugin_know_the_workshops() -> None:
     assert users <= {"workshops", "cli", "hardening"}
 
 
-def _imports() -> Iterator[tuple[Path, str, int, str]]:
+@cache
+def _imports() -> list[tuple[Path, str, int, str]]:
     """(file, its layer, line, the layer that it imports or names)."""
+    found = []
     for path in sorted(ROOT.rglob("*.py")):
         own = path.relative_to(ROOT).parts[0].removesuffix(".py")
         if own == FACADE:
@@ -64,7 +66,8 @@ def _imports() -> Iterator[tuple[Path, str, int, str]]:
             for module in _modules(node):
                 layer = module.split(".")[1]
                 if layer in LAYERS:
-                    yield path, own, getattr(node, "lineno", 0), layer
+                    found.append((path, own, getattr(node, "lineno", 0), layer))
+    return found
 
 
 def _modules(node: ast.AST) -> list[str]:

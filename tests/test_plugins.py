@@ -41,6 +41,16 @@ def channel(target, options):
 """
 
 
+#: One process for several listings.
+LIST = """
+import json, sys
+from typer.testing import CliRunner
+from shiftbench.cli.app import app
+for what in sys.argv[1:]:
+    print(json.dumps(json.loads(CliRunner().invoke(app, ["list", what, "--json"]).stdout)))
+"""
+
+
 def install(site: Path, module: str, source: str) -> None:
     """What pip leaves behind: a module and a folder of metadata."""
     (site / f"{module}.py").write_text(source)
@@ -67,9 +77,13 @@ def test_every_kind_of_piece_can_come_from_a_plugin(site: Path, tmp_path: Path) 
 
     install(site, "night_plugin", PLUGIN)
     data = colour_folder(tmp_path / "pictures", per_class=4)
-    for what, name in (("corruptions", "darker"), ("metrics", "confident_mistakes"), ("suites", "night")):
-        listed = json.loads(shiftbench(site, "list", what, "--json", cwd=tmp_path).stdout)
-        assert name in {row["name"] for row in listed}
+    pieces = {"corruptions": "darker", "metrics": "confident_mistakes", "suites": "night"}
+    listed = subprocess.run(
+        [sys.executable, "-c", LIST, *pieces], env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    for name, rows in zip(pieces.values(), map(json.loads, listed.stdout.splitlines()), strict=True):
+        assert name in {row["name"] for row in rows}
     run = shiftbench(
         site, "eval", "channel:any", "--suite", "night", "--data", str(data), "--labels", "folders", "-w", "w",
         "--json", cwd=tmp_path,

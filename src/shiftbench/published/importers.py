@@ -46,10 +46,8 @@ def open_table(
         all_models: All models of the testbed's public table, not only the paper's 204.
     """
     results, beside = _read_folder(path, unit) if path.is_dir() else (read_results(path, unit=unit), None)
-    if models or beside:
-        known = read_models(models or beside or "")
-    else:
-        known = testbed.known_models() if testbed.is_testbed(results) else None
+    table = models or beside
+    known = read_models(table) if table else testbed.known_models() if testbed.is_testbed(results) else None
     return Study(testbed.complete(results, own, all_models=all_models), known, baseline=baseline, exclude=exclude)
 
 

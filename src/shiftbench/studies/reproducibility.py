@@ -98,7 +98,7 @@ def reproducibility(
     if not names:
         raise StudyError("no model has both accuracies", found="; ".join(notes))
     ends = [accuracy_interval(v, n, unit, level) for v, n in zip((old, fresh), sizes, strict=True)]
-    order, new_order = (np.lexsort((names, -values)).tolist() for values in (old, fresh))
+    order, new_order = (np.lexsort((np.array(names), -values)).tolist() for values in (old, fresh))
     new_rank = {i: place for place, i in enumerate(new_order, start=1)}
     rows = [
         Reproduced(rank, names[i], float(old[i]), float(ends[0][0][i]), float(ends[0][1][i]), float(fresh[i]),

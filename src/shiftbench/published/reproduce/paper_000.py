@@ -111,17 +111,17 @@ def text(row: _Row, data: Data) -> Recomputed:
     return difference_of(first, second)
 
 
+@cache
+def _marks(table: str) -> dict[tuple[str, str], str]:
+    return {(one.hypothesis, one.dataset): one.mark for one in weigh_hypotheses(HYPOTHESES, scored_datasets(table))}
+
+
 claim(
     "000", "tables 4 and 6", "Evidence for (+) or not for (-) each hypothesis on each dataset", name="evidence",
     kind=FITTED, of=lambda: [*published("000", "4"), *published("000", "6")],
     source="the scores printed in tables 1, 2, 3, 5, 8 and 9, by the rule of `study hypotheses`", group=by_table,
     remark="000 states no thresholds: the rule's are ours, chosen so that its marks follow",
 )(lambda row, data: 1.0 if _marks(row.table)[row.model, row.setting] == "+" else -1.0)  # fmt: skip
-
-
-@cache
-def _marks(table: str) -> dict[tuple[str, str], str]:
-    return {(one.hypothesis, one.dataset): one.mark for one in weigh_hypotheses(HYPOTHESES, scored_datasets(table))}
 
 
 _BASE = "ResNet-50"
