@@ -156,15 +156,15 @@ def preview_command(
     options = {"frost_textures": style.frost_textures, "network": style.style_network, "styles": style.styles}
     shifts = chosen_shifts(corruption, parse_severities(severity), options)
     pixels = preparation(size)(decode(image, image.name).pixels, image.name)
-    picture = render_preview(pixels, shifts, image_id=image.name, seed=seed)
+    rendered = render_preview(pixels, shifts, image_id=image.name, seed=seed)
     target.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(target, "PNG")
+    rendered.save(target, "PNG")
     about = {
         "preview": str(target),
-        "width": picture.width,
-        "height": picture.height,
+        "width": rendered.width,
+        "height": rendered.height,
         "corruptions": list(dict.fromkeys(shift.corruption for shift in shifts)),
         "severities": sorted({float(shift.severity) for shift in shifts}),
         "seed": seed,
     }
-    show(about, f"written: {target} ({picture.width} x {picture.height})", as_json=json)
+    show(about, f"written: {target} ({rendered.width} x {rendered.height})", as_json=json)

@@ -55,7 +55,7 @@ def texture_source(resolved: str) -> dict[str, str]:
 @lru_cache(maxsize=20)
 def texture(resolved: str, index: int, scale: float, height: int, width: int) -> Pixels:
     """Image ``index`` of 0-4 in RGB at ``scale``, enlarged if needed to be larger than (height, width)."""
-    original = picture(resolved, index)
+    original = frost_image(resolved, index)
     cover = max((height + 1) / original.shape[0], (width + 1) / original.shape[1])
     if scale == 1 and cover <= 1:
         return original
@@ -85,7 +85,7 @@ def _resized(image: Pixels, size: Sequence[int], steps: Sequence[float]) -> Pixe
 
 
 @lru_cache(maxsize=12)
-def picture(resolved: str, index: int) -> Pixels:
+def frost_image(resolved: str, index: int) -> Pixels:
     """A whole frost image in RGB; of the originals there is a sixth, which only the testbed uses."""
     if resolved == PROCEDURAL:
         return frost_texture(index)
@@ -161,12 +161,12 @@ def frost_texture(index: int) -> Pixels:
     relief = light - np.roll(light, (1, 1), axis=(0, 1))  # light from the upper left: a bright and a dark flank
     light = _standard(light + _RELIEF * relief + _GRAIN * draws.normals((HEIGHT, WIDTH)))
     tint = pane.tint * _clouds(draws)
-    picture = np.empty((HEIGHT, WIDTH, 3))
+    pixels = np.empty((HEIGHT, WIDTH, 3))
     for c in range(3):
         # red varies a little against blue, as on a pane with sky behind it
         value = _standard(light + (1.0, 0.0, -0.4)[c] * tint)
-        picture[..., c] = pane.colour[c] + pane.contrast[c] * value
-    return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
+        pixels[..., c] = pane.colour[c] + pane.contrast[c] * value
+    return np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
 
 
 def _clouds(draws: KeyedDraws) -> Values:

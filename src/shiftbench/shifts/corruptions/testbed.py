@@ -20,7 +20,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.errors import required
 from shiftbench.native.jpeg import compressed
 from shiftbench.native.loops import affine_warp, plasma, shift_hsv_values
-from shiftbench.shifts.corruptions import frost as frost_pictures
+from shiftbench.shifts.corruptions import frost as frost_images
 from shiftbench.shifts.corruptions.blur import disk_kernel, to_float32
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.digital import random_affine
@@ -179,14 +179,14 @@ def _snow(x: Values, row: Row, draws: Draws) -> Values:
 def _frost(x: Values, row: Row, draws: Draws, frost_textures: str | None = None) -> Values:
     """One of all six images (five of ours), enlarged to cover the image, their height and width exchanged."""
     cv2 = required("cv2", "opencv", "the corruption testbed_frost", "opencv-python-headless")
-    textures = frost_pictures.resolve_textures(frost_textures)
-    count = 5 if textures == frost_pictures.PROCEDURAL else 6
-    picture = frost_pictures.picture(textures, draws.integer(0, count))
+    textures = frost_images.resolve_textures(frost_textures)
+    count = 5 if textures == frost_images.PROCEDURAL else 6
+    texture = frost_images.frost_image(textures, draws.integer(0, count))
     height, width = x.shape[:2]
     # exchanged sides must both cover an image that need not be square
-    factor = max(1.0, width / picture.shape[0], height / picture.shape[1])
-    size = (math.ceil(picture.shape[0] * factor), math.ceil(picture.shape[1] * factor))
-    turned = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC)) / np.float32(255)
+    factor = max(1.0, width / texture.shape[0], height / texture.shape[1])
+    size = (math.ceil(texture.shape[0] * factor), math.ceil(texture.shape[1] * factor))
+    turned = np.asarray(cv2.resize(texture, size, interpolation=cv2.INTER_CUBIC)) / np.float32(255)
     top = draws.integer(0, turned.shape[0] - height + 1)
     left = draws.integer(0, turned.shape[1] - width + 1)
     return row[0] * x + row[1] * turned[top : top + height, left : left + width]

@@ -18,7 +18,7 @@ from shiftbench.native.loops import (
     snow_layer,
     weighted_sum,
 )
-from shiftbench.shifts.corruptions import frost as frost_pictures
+from shiftbench.shifts.corruptions import frost as frost_images
 from shiftbench.shifts.corruptions.blur import gaussian_weights, to_float32, trail, zoom_positions
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.severities import Row
@@ -74,14 +74,14 @@ def frost(image: Pixels, parameters: Row, draws: Draws, frost_textures: str | No
     """
     a, b = parameters
     height, width = image.shape[:2]
-    textures = frost_pictures.resolve_textures(frost_textures)
+    textures = frost_images.resolve_textures(frost_textures)
     side = min(height, width)
     table = min(_FROST_SCALE, key=lambda s: abs(np.log(side / s)))
     scale = _FROST_SCALE[table] * side / table
-    picture = frost_pictures.texture(textures, draws.integer(0, 5), scale, height, width)
-    y = draws.integer(0, picture.shape[0] - height)
-    x = draws.integer(0, picture.shape[1] - width)
-    crop = np.ascontiguousarray(picture[y : y + height, x : x + width])
+    texture = frost_images.texture(textures, draws.integer(0, 5), scale, height, width)
+    y = draws.integer(0, texture.shape[0] - height)
+    x = draws.integer(0, texture.shape[1] - width)
+    crop = np.ascontiguousarray(texture[y : y + height, x : x + width])
     out = np.empty_like(image)
     weighted_sum(image.reshape(-1), crop.reshape(-1), a, b, out.reshape(-1))
     return out
