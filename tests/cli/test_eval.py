@@ -74,7 +74,7 @@ def values(data: object) -> Iterator[float]:
     [
         ("clean", ()),
         ("corruptions", ("--corruption", "gaussian_noise,contrast", "--severity", "1,5")),
-        ("perturbations", ("--per-class", "2")),
+        ("perturbations", ("--per-class", "1", "--corruption", "gaussian_noise,tilt")),
     ],
 )
 def test_json_has_every_number_that_the_text_has(project: Path, tmp_path: Path, suite: str, more: tuple[str]) -> None:

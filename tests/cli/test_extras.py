@@ -20,20 +20,20 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
-sys.argv[0] = "shiftbench"
 from shiftbench.cli import main
-main()
+for words in ("harden list", "harden train cifar-standard", "experiment size --scale tiny"):
+    sys.argv = ["shiftbench", *words.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 1, end.code
 """
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("harden", "list"), ("harden", "train", "cifar-standard"), ("experiment", "size", "--scale", "tiny")],
-)
-def test_a_command_without_torch_says_how_to_get_it(words: tuple[str, ...]) -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *words], capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0
-    assert "pip install 'shiftbench[hardening]'" in done.stderr and "Traceback" not in done.stderr
+def test_a_command_without_torch_says_how_to_get_it() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=300)
+    assert done.stderr.count("pip install 'shiftbench[hardening]'") == 3 and "Traceback" not in done.stderr
+    assert done.returncode == 0
 
 
 def test_a_module_of_our_own_that_is_missing_is_a_fault() -> None:

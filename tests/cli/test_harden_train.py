@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,18 +61,11 @@ def test_recipes_and_show() -> None:
     assert "epochs = 7" in call("harden", "show", "cifar-augmix", "--set", "train.epochs=7").stdout
 
 
-def test_a_wrong_key_in_a_process_of_its_own(tmp_path: Path) -> None:
-    main = "from shiftbench.cli import main; main()"
-    command = [sys.executable, "-c", main, "harden", "train", "cifar-augmix", "--set", "train.epoch=3"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert result.returncode == 1
-    assert "did you mean 'epochs'?" in result.stderr and "Traceback" not in result.stderr
+def test_a_wrong_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call("harden", "train", "cifar-augmix", "--set", "train.epoch=3")
+    assert result.exit_code == 1 and "did you mean 'epochs'?" in str(result.exception)
     assert not list(tmp_path.iterdir())
-
-
-def test_help_does_not_load_torch() -> None:
-    code = "import sys; from shiftbench.cli.app import app; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_curves_reach_the_report(trained: Path, tmp_path: Path) -> None:
