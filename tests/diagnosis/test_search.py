@@ -77,7 +77,7 @@ def _order(order: list[int]) -> Callable[[Path, Path], Path]:
 IMAGENET = "size=32,mean=0.485,0.456,0.406,std=0.229,0.224,0.225"
 GRAIN = "size=32,mean=128,std=128,interpolation="
 MISWIRED = {
-    "mean and std of ImageNet": Miswiring(IMAGENET, quick=True),
+    "mean and std of ImageNet": Miswiring(IMAGENET),
     "0 to 1": Miswiring("size=32,mean=0,std=1,scale=1/255"),
     "0 to 255": Miswiring("size=32,mean=0,std=1,scale=1"),
     "divided by 255 too often": Miswiring("size=32,mean=128,std=128,scale=1/255"),
@@ -86,8 +86,8 @@ MISWIRED = {
     "Caffe's means, RGB": Miswiring("size=32,mean=123.68,116.779,103.939,std=1"),
     "-0.5 to 0.5": Miswiring("size=32,mean=0.5,std=1,scale=1/255"),
     "deviation too small": Miswiring("size=32,mean=128,std=32"),
-    "BGR": Miswiring(f"{RIGHT},colour=bgr", quick=True),
-    "BGR and ImageNet": Miswiring(f"{IMAGENET},colour=bgr"),
+    "BGR": Miswiring(f"{RIGHT},colour=bgr"),
+    "BGR and ImageNet": Miswiring(f"{IMAGENET},colour=bgr", quick=True),
     "BGR and 0 to 1": Miswiring("size=32,mean=0,std=1,scale=1/255,colour=bgr"),
     "input of 64": Miswiring("size=64,mean=128,std=128"),
     "input of 96": Miswiring("size=96,mean=128,std=128"),
